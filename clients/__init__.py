@@ -7,13 +7,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.clients.agent import Agent, Outcome
+    from shoal.clients.agent import Agent, ReportOutcome
     from shoal.clients.config import AgentConfig
     from shoal.clients.owner.policy import Policy
 
-__all__ = ["Agent", "AgentConfig", "Outcome", "Policy"]
+__all__ = ["Agent", "AgentConfig", "Policy", "ReportOutcome"]
 
-_HOME = {"Agent": "agent", "Outcome": "agent", "AgentConfig": "config", "Policy": "owner.policy"}
+_HOME = {
+    "Agent": "agent",
+    "ReportOutcome": "agent",
+    "AgentConfig": "config",
+    "Policy": "owner.policy",
+}
 
 
 def __getattr__(name: str) -> Any:

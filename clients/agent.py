@@ -26,12 +26,12 @@ from shoal.clients.attempts import Attempted, Attempts
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import chosen_window, enrolled_identity, prover_for
 from shoal.clients.device_clock import OwnClock
-from shoal.clients.feeds.known_tasks import TaskBook
+from shoal.clients.feeds.known_tasks import KnownTasks
 from shoal.clients.feeds.pauses import Pauses
-from shoal.clients.memory.commitments import Answer
+from shoal.clients.memory.commitments import ConsentAnswer
 from shoal.clients.memory.device_memory import Budget, Memory
 from shoal.clients.memory.ledger import Head, Stored
-from shoal.clients.outcomes import Outcome, TaskStatus, outcome_of
+from shoal.clients.outcomes import ReportOutcome, TaskStatus, outcome_of
 from shoal.clients.owner.gate import Gates
 from shoal.clients.owner.guarantees import Guarantees
 from shoal.clients.owner.rules import settle
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from shoal.clients.transports.transport import TransportFactory
     from shoal.crypto.admission.enrolment import DeviceIdentity
 
-__all__ = ["Agent", "Outcome", "TaskStatus"]
+__all__ = ["Agent", "ReportOutcome", "TaskStatus"]
 log = get_log("agent")
 _ATTEMPT_SLACK_S = 15.0  # beyond an attempt's own time limit, until it has surely ended
 
@@ -126,7 +126,7 @@ class Agent:
     def _assembled(self, memory: Memory) -> _Parts:
         """Raises CONFIG, OVERLOADED."""
         config, clock, entropy = self.config, self.clock, self._entropy
-        self.tasks = TaskBook(config.tasks, self._policy, memory.outbox, config.shelf)
+        self.tasks = KnownTasks(config.tasks, self._policy, memory.outbox, config.shelf)
         permit = Permit(config, memory, self._guarantees)
         self.pauses = Pauses(config, memory, self.tasks, permit, clock, asks=self._asks)
         gates = Gates(config.outbox.with_name(config.outbox.name + ".gates"))
@@ -226,7 +226,7 @@ class Agent:
         window: int | None = None,
         source: str = "given",
         otherwise: str | None = None,
-    ) -> Outcome:
+    ) -> ReportOutcome:
         """Answer a task in its current window, durably, and (``send``) make one attempt to deliver
         it.
 
@@ -306,7 +306,7 @@ class Agent:
         send: bool,
         tell: Callable[[str], None] | None,
         source: str,
-    ) -> Outcome:
+    ) -> ReportOutcome:
         from shoal.clients.rounds.agent import nobody, standing_of
 
         task, book, now, parts = assignment.task, self.memory.book, self.clock.now, self._parts
@@ -341,7 +341,7 @@ class Agent:
                 ),
             )
         state, kind, message = standing_of(one)
-        return Outcome(
+        return ReportOutcome(
             task.name, assignment.task_id, window, state, fresh, int(fresh), kind, message
         )
 
@@ -354,7 +354,7 @@ class Agent:
                 )
             return self._rounds
 
-    async def flush(self) -> list[Outcome]:
+    async def flush(self) -> list[ReportOutcome]:
         """Try every report that waits once, now; the standing of each. Never raises for a report
         that could not be sent.
         """
@@ -363,7 +363,7 @@ class Agent:
             for one in await self._parts.sender.flush()
         ]
 
-    async def outcomes(self) -> list[Outcome]:
+    async def outcomes(self) -> list[ReportOutcome]:
         """The standing of every report that this device ever made, and of every window that it
         answered with a vector.
         """
@@ -378,7 +378,7 @@ class Agent:
         answers = await (await self._sums()).answers()
         shown = [(one, *standing_of(one)) for one in answers]
         vectors = [
-            Outcome(self._name(one), one.task_id, one.window, state, False, 1, kind, message)
+            ReportOutcome(self._name(one), one.task_id, one.window, state, False, 1, kind, message)
             for one, state, kind, message in shown
         ]
         return [*reports, *vectors]
@@ -392,7 +392,7 @@ class Agent:
 
     # --- the owner's word -------------------------------------------------------------------------
 
-    async def consent(self, purpose: str, given: Answer | None) -> list[Outcome]:
+    async def consent(self, purpose: str, given: ConsentAnswer | None) -> list[ReportOutcome]:
         """Keep the owner's answer for a purpose, by its exact words; None takes it back. What is
         not allowed any more is withdrawn.
 
@@ -420,7 +420,7 @@ class Agent:
         await asyncio.to_thread(self.look)
         return [outcome_of(self._name(record), record, False, None) for record in records]
 
-    async def withdraw(self, purpose: str) -> list[Outcome]:
+    async def withdraw(self, purpose: str) -> list[ReportOutcome]:
         """Deny a purpose: its queued reports and memoized answers are deleted, attempts under way
         broken off. See ``consent``.
         """

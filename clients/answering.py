@@ -43,9 +43,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
-from shoal.clients.core import Assignment, Prepared, draw, seal
-from shoal.clients.memory.commitments import NANO, Book, check_charge, nano_up
-from shoal.clients.memory.ledger import INFINITE, Detail, Event, LedgerEntry
+from shoal.clients.core import Assignment, SealedReport, draw, seal
+from shoal.clients.memory.commitments import NANO, Commitments, check_charge, nano_up
+from shoal.clients.memory.ledger import INFINITE, Detail, LedgerEntry, LedgerEvent
 from shoal.clients.memory.outbox import Outbox, Record
 from shoal.digests import sha256
 from shoal.domain import Value
@@ -113,7 +113,7 @@ class _Cost:
 
 
 def answer_window(
-    request: AnswerRequest, outbox: Outbox, book: Book, entropy: Entropy
+    request: AnswerRequest, outbox: Outbox, book: Commitments, entropy: Entropy
 ) -> tuple[Record, bool]:
     """Claim a window, answer it and queue the report, in one transaction. Returns the report's
     standing, and whether it was made now: a window that has a report keeps it, and the value is
@@ -129,7 +129,7 @@ def answer_window(
         return outbox.add(answer(request, book, entropy)), True
 
 
-def answer(request: AnswerRequest, book: Book, entropy: Entropy) -> Prepared:
+def answer(request: AnswerRequest, book: Commitments, entropy: Entropy) -> SealedReport:
     """The report of one window: charged, made, sealed, remembered and entered.
 
     Raises REFUSED if the budget does not pay or the owner never said yes to this epsilon, CONFLICT
@@ -168,13 +168,20 @@ def answer(request: AnswerRequest, book: Book, entropy: Entropy) -> Prepared:
         if terms.keep_values:
             details["value"] = _shown(request.value)
         entry = LedgerEntry(
-            Event.REPORTED, request.now, assignment.task_id, assignment.task.name, window, details
+            LedgerEvent.REPORTED,
+            request.now,
+            assignment.task_id,
+            assignment.task.name,
+            window,
+            details,
         )
         book.append(entry)
     return prepared
 
 
-def charge_sum(assignment: Assignment, window: int, book: Book, terms: Terms, now: float) -> int:
+def charge_sum(
+    assignment: Assignment, window: int, book: Commitments, terms: Terms, now: float
+) -> int:
     """Charge a window of a task that is summed in rounds, before the first byte of its vector may
     leave. Returns the nano-epsilon.
 
@@ -196,13 +203,15 @@ def charge_sum(assignment: Assignment, window: int, book: Book, terms: Terms, no
         details = _charged(assignment, window, book, terms, cost, first)
         book.append(
             LedgerEntry(
-                Event.REPORTED, now, assignment.task_id, assignment.task.name, window, details
+                LedgerEvent.REPORTED, now, assignment.task_id, assignment.task.name, window, details
             )
         )
     return cost.nano
 
 
-def check_affordable(assignment: Assignment, window: int | None, book: Book, terms: Terms) -> None:
+def check_affordable(
+    assignment: Assignment, window: int | None, book: Commitments, terms: Terms
+) -> None:
     """Raises what ``answer`` or ``charge_sum`` would refuse a window with (None: any that has no
     answer): REFUSED, CONFLICT. Charges nothing, and writes nothing.
 
@@ -226,7 +235,7 @@ def check_affordable(assignment: Assignment, window: int | None, book: Book, ter
 
 
 def is_answered(
-    task_id: TaskId, window: int, known: Assignment | None, outbox: Outbox, book: Book
+    task_id: TaskId, window: int, known: Assignment | None, outbox: Outbox, book: Commitments
 ) -> bool:
     """Whether a window has its report, its vector was charged, or either may be so in what was
     lost. ``known``: the task, if its files are there.
@@ -236,7 +245,7 @@ def is_answered(
     return known is not None and forgotten(known, window, book)
 
 
-def forgotten(assignment: Assignment, window: int, book: Book) -> bool:
+def forgotten(assignment: Assignment, window: int, book: Commitments) -> bool:
     """Whether a window may have been answered in a part of this memory that was lost: then it is
     taken as answered, and charged.
     """
@@ -244,7 +253,7 @@ def forgotten(assignment: Assignment, window: int, book: Book) -> bool:
     return lost is not None and assignment.task.windows.start_of(window) <= lost.before_s
 
 
-def _check_known(assignment: Assignment, window: int, book: Book) -> None:
+def _check_known(assignment: Assignment, window: int, book: Commitments) -> None:
     """Raises CONFLICT."""
     if forgotten(assignment, window, book):
         raise ShoalError(
@@ -258,7 +267,7 @@ def _check_known(assignment: Assignment, window: int, book: Book) -> None:
 # --- what it costs --------------------------------------------------------------------------------
 
 
-def _cost(assignment: Assignment, book: Book, terms: Terms) -> _Cost:
+def _cost(assignment: Assignment, book: Commitments, terms: Terms) -> _Cost:
     """Raises REFUSED where the owner's explicit yes is missing, or nothing at all is guaranteed."""
     name, epsilon0 = assignment.task.name, assignment.epsilon0
     central = _central(terms)
@@ -306,7 +315,7 @@ def _central(terms: Terms) -> float | None:
 
 
 def _charged(
-    assignment: Assignment, window: int, book: Book, terms: Terms, cost: _Cost, first: bool
+    assignment: Assignment, window: int, book: Commitments, terms: Terms, cost: _Cost, first: bool
 ) -> dict[str, Detail]:
     """What the ledger says of every charge. Epsilons are upper bounds; what is not of one report
     alone ("local") holds but for a delta.
@@ -330,7 +339,7 @@ def _charged(
 
 
 def _memoized(
-    request: AnswerRequest, book: Book, entropy: Entropy, cost: _Cost
+    request: AnswerRequest, book: Commitments, entropy: Entropy, cost: _Cost
 ) -> tuple[tuple[bytes, ...], str]:
     """The report of a memoized task, and its origin: NEW, AGAIN or KEPT. Charges the window: for a
     new draw, else 0.
@@ -360,7 +369,7 @@ def _memoized(
 
 
 def _pay_for_key(
-    request: AnswerRequest, key: int, book: Book, cost: _Cost
+    request: AnswerRequest, key: int, book: Commitments, cost: _Cost
 ) -> tuple[bytes | None, str]:
     """What the device keeps for a key, AGAIN; None, NEW, where it keeps nothing and a draw is paid
     for now; and where the budget does not pay for it, what was used last, whichever key that is of,
@@ -380,7 +389,7 @@ def _pay_for_key(
     return None, NEW
 
 
-def _keep(request: AnswerRequest, key: int, kept: bytes, origin: str, book: Book) -> None:
+def _keep(request: AnswerRequest, key: int, kept: bytes, origin: str, book: Commitments) -> None:
     """From now on it stands for the key, and was used last. The window is charged 0, unless it was
     charged for the draw.
     """

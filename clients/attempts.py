@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.clients.answering import AnswerRequest, answer_window
-from shoal.clients.core import ACTION_OF, Action, Assignment, State, pause
+from shoal.clients.core import ACTION_OF, Action, Assignment, ReportState, pause
 from shoal.clients.delivery import deliver, give_up
 from shoal.clients.memory.outbox import Entry, Record
 from shoal.clients.owner.consent import ALLOWED, not_agreed
@@ -29,7 +29,7 @@ from shoal.ids import TaskId
 
 if TYPE_CHECKING:
     from shoal.clients.config import AgentConfig
-    from shoal.clients.feeds.known_tasks import TaskBook
+    from shoal.clients.feeds.known_tasks import KnownTasks
     from shoal.clients.memory.device_memory import Memory
     from shoal.clients.owner.under_way import UnderWay
     from shoal.clients.permit import Permit
@@ -84,7 +84,7 @@ class Attempts:
         self,
         config: AgentConfig,
         memory: Memory,
-        tasks: TaskBook,
+        tasks: KnownTasks,
         permit: Permit,
         under_way: UnderWay,
         transports: TransportFactory,
@@ -170,7 +170,7 @@ class Attempts:
                 partial(self._begin, assignment, window, request, sends=unable is None)
             )
             if begun.entry is None or transport is None:
-                waits = begun.record is not None and begun.record.state is State.QUEUED
+                waits = begun.record is not None and begun.record.state is ReportState.QUEUED
                 return begun, begun.record, unable if waits else None
             sending = deliver(self._memory.outbox, begun.entry, transport, self._config.deadline_s)
             try:
@@ -258,7 +258,7 @@ class Attempts:
             self.retry_at.pop(key, None)
             return await memory.run(partial(self._refused, assignment, key))
         record = record or await memory.run(partial(memory.outbox.find, *key))
-        if record is None or record.state is not State.QUEUED:
+        if record is None or record.state is not ReportState.QUEUED:
             self.retry_at.pop(key, None)
             return record
         if (

@@ -22,7 +22,7 @@ from shoal.clients.owner.fleet_policy import (
 from shoal.clients.owner.policy import Policy
 from shoal.clients.owner.rules import Rule, rules_from
 from shoal.clients.sources.spec import DEFAULT_TIMEOUT_S, SourceSpec
-from shoal.clients.toml_tables import Table
+from shoal.clients.toml_tables import TomlTable
 from shoal.domain import NO_ANSWER
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -187,8 +187,8 @@ class AgentConfig:
 
     @classmethod
     def _from(cls, values: dict[str, Any], base: Path) -> AgentConfig:
-        top = Table("", values)
-        policy, send = Table("policy", top.take("policy", dict)), top.table("send")
+        top = TomlTable("", values)
+        policy, send = TomlTable("policy", top.take("policy", dict)), top.table("send")
         measure, ledger, mqtt = top.table("measure"), top.table("ledger"), top.table("mqtt")
         fleet = base / top.take("fleet", str) if "fleet" in top else None
         insecure = send.take("insecure", bool, False)
@@ -219,17 +219,17 @@ class AgentConfig:
         return config
 
 
-def _enrolment(top: Table, base: Path) -> EnrolmentFiles | None:
+def _enrolment(top: TomlTable, base: Path) -> EnrolmentFiles | None:
     values: dict[str, Any] = top.take("enrolment", dict, {})
     if not values:
         return None
-    table = Table("enrolment", values)
+    table = TomlTable("enrolment", values)
     files = EnrolmentFiles(base / table.take("certificate", str), base / table.take("key", str))
     table.end()
     return files
 
 
-def _policy(table: Table) -> Policy:
+def _policy(table: TomlTable) -> Policy:
     authorities: list[Any] = table.take("authorities", list)
     try:
         return Policy(
@@ -247,7 +247,7 @@ def _policy(table: Table) -> Policy:
         ) from None
 
 
-def _sources(top: Table, base: Path) -> dict[str, SourceSpec]:
+def _sources(top: TomlTable, base: Path) -> dict[str, SourceSpec]:
     """[sources.TASKNAME]; a relative ``file`` is relative to the configuration."""
     tables: dict[str, Any] = top.take("sources", dict, {})
     return {name: _source(name, values, base) for name, values in tables.items()}
@@ -258,7 +258,7 @@ def _source(name: str, values: Any, base: Path) -> SourceSpec:
         raise ShoalError(
             Kind.CONFIG, f"sources.{name[:64]}: must be a table: write [sources.{name[:64]}]"
         )
-    table = Table(f"sources.{name[:64]}", values)
+    table = TomlTable(f"sources.{name[:64]}", values)
     file = table.take("file", str, "")
     fields = {
         "kind": table.take("kind", str),

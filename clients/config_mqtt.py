@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.clients.toml_tables import Table
+from shoal.clients.toml_tables import TomlTable
 from shoal.errors import Kind, ShoalError
 from shoal.task import split_address
 
@@ -51,7 +51,7 @@ class FeedsConfig:
             raise ShoalError(Kind.CONFIG, f"feeds.shuffler: at most {_MOST_SHUFFLERS}")
 
 
-def feeds_from(table: Table, base: Path) -> FeedsConfig:
+def feeds_from(table: TomlTable, base: Path) -> FeedsConfig:
     """[feeds] and its [[feeds.shuffler]]. Raises CONFIG."""
     entries: list[Any] = table.take("shuffler", list, [])
     feeds = FeedsConfig(
@@ -68,7 +68,7 @@ def _shuffler(number: int, values: Any, base: Path) -> ShufflerFeed:
         raise ShoalError(
             Kind.CONFIG, "feeds.shuffler: must be tables: write [[feeds.shuffler]] above each"
         )
-    table = Table(f"feeds.shuffler[{number}]", values)
+    table = TomlTable(f"feeds.shuffler[{number}]", values)
     address, ca = table.take("address", str), table.take("ca", str, "")
     table.end()
     try:
@@ -77,7 +77,7 @@ def _shuffler(number: int, values: Any, base: Path) -> ShufflerFeed:
         raise ShoalError(Kind.CONFIG, f"feeds.shuffler[{number}].{error}") from None
 
 
-def mqtt_from(table: Table, base: Path, insecure: bool) -> BrokerSettings | None:
+def mqtt_from(table: TomlTable, base: Path, insecure: bool) -> BrokerSettings | None:
     """[mqtt]: the broker, its certificate authority and the password read from their files; None
     without ``broker``.
 
@@ -111,7 +111,7 @@ def mqtt_from(table: Table, base: Path, insecure: bool) -> BrokerSettings | None
         raise ShoalError(error.kind, text if text.startswith("mqtt") else f"mqtt: {text}") from None
 
 
-def _broker(table: Table, insecure: bool) -> tuple[str, int]:
+def _broker(table: TomlTable, insecure: bool) -> tuple[str, int]:
     address = table.take("broker", str)
     found = split_address(address)
     if found is None or found[1] == 0:
@@ -121,7 +121,7 @@ def _broker(table: Table, insecure: bool) -> tuple[str, int]:
     return found[0].strip("[]"), found[1]
 
 
-def _read(table: Table, key: str, path: Path, most: int) -> bytes:
+def _read(table: TomlTable, key: str, path: Path, most: int) -> bytes:
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
@@ -132,7 +132,7 @@ def _read(table: Table, key: str, path: Path, most: int) -> bytes:
     return data
 
 
-def _password(table: Table, path: Path) -> str:
+def _password(table: TomlTable, path: Path) -> str:
     """The first line of a file that nobody else may read. Raises KEY_FILE, CONFIG."""
     from shoal.crypto.keyfiles import load_private_pem
 

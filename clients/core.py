@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @unique
-class State(Enum):
+class ReportState(Enum):
     """Where a report stands. QUEUED is the only one that changes."""
 
     QUEUED = "queued"  # on this device, will be sent
@@ -103,17 +103,17 @@ NOT_STORED: frozenset[Kind] = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AttemptVerdict:
     """What one failed attempt means. ``doubtful``: from now on some attempt may have been
     stored.
     """
 
     action: Action
-    state: State
+    state: ReportState
     doubtful: bool
 
 
-def judge(kind: Kind, doubtful: bool) -> Verdict:
+def judge(kind: Kind, doubtful: bool) -> AttemptVerdict:
     """The meaning of failure ``kind``, when earlier attempts were ``doubtful`` or not.
 
     A refusal after a doubtful attempt is UNKNOWN, not REFUSED: "window full" may well be said by a
@@ -122,8 +122,8 @@ def judge(kind: Kind, doubtful: bool) -> Verdict:
     action = ACTION_OF[kind]
     after = doubtful or kind not in NOT_STORED
     if action is Action.DROP:
-        return Verdict(action, State.UNKNOWN if after else State.REFUSED, after)
-    return Verdict(action, State.QUEUED, after)
+        return AttemptVerdict(action, ReportState.UNKNOWN if after else ReportState.REFUSED, after)
+    return AttemptVerdict(action, ReportState.QUEUED, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ def _utc(seconds: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class SealedReport:
     """A report, randomized once and sealed once: these bytes are what every attempt sends.
 
     ``expires_s``: Unix seconds after which no service can hold the window any more, by this
@@ -297,7 +297,7 @@ def prepare(
     value: Value,
     entropy: Entropy = SYSTEM,
     prover: Prover = OPEN,
-) -> Prepared:
+) -> SealedReport:
     """Encode, randomize once, seal for the analyzer, seal for the shuffler.
 
     Call it once per task and window, inside ``Outbox.claim``: a second call for the same window
@@ -346,7 +346,7 @@ def seal(
     report: Sequence[bytes],
     entropy: Entropy = SYSTEM,
     prover: Prover = OPEN,
-) -> Prepared:
+) -> SealedReport:
     """Seal one report, its messages of report_size bytes each, in both layers, with the
     ``prover``'s proof.
 
@@ -369,7 +369,7 @@ def seal(
     ack_key = entropy.bytes(ACK_KEY_SIZE)
     admission = prover.prove(task_id, window, sealed)
     content = HopContent(task_id, window, ack_key, config.key_id, admission, sealed)
-    return Prepared(
+    return SealedReport(
         task_id, window, seal_frame(keys.hop_keys[window], content), ack_key, expiry(task, window)
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from shoal.clients.core import Action, State, judge
+from shoal.clients.core import Action, ReportState, judge
 from shoal.clients.memory.outbox import Entry, Outbox, Record
 from shoal.clients.transports.transport import Transport, Undated
 from shoal.crypto.envelope import verify_receipt
@@ -52,7 +52,7 @@ async def deliver(
 
 def _acknowledged(outbox: Outbox, entry: Entry) -> Record | None:
     task_id, window = entry.record.task_id, entry.record.window
-    outbox.finish(task_id, window, State.ACKED)
+    outbox.finish(task_id, window, ReportState.ACKED)
     return outbox.find(task_id, window)
 
 
@@ -83,5 +83,5 @@ def give_up(outbox: Outbox, entry: Entry, kind: Kind) -> None:
     """End an entry that will not be tried again: UNKNOWN if an attempt may have been stored, else
     REFUSED.
     """
-    state = State.UNKNOWN if entry.record.doubtful else State.REFUSED
+    state = ReportState.UNKNOWN if entry.record.doubtful else ReportState.REFUSED
     outbox.finish(entry.record.task_id, entry.record.window, state, kind)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.clients.core import Assignment, State
+from shoal.clients.core import Assignment, ReportState
 from shoal.clients.memory.outbox import Record
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReportOutcome:
     """Where a report stands. ``fresh``: this call made it; False: the window already had one, and
     the value was ignored.
 
@@ -21,7 +21,7 @@ class Outcome:
     task: str
     task_id: TaskId
     window: int
-    state: State
+    state: ReportState
     fresh: bool
     attempts: int
     kind: Kind | None = None
@@ -40,13 +40,13 @@ class TaskStatus:
     window: int | None
 
 
-def outcome_of(name: str, record: Record, fresh: bool, failure: ShoalError | None) -> Outcome:
+def outcome_of(name: str, record: Record, fresh: bool, failure: ShoalError | None) -> ReportOutcome:
     """A report's standing, and the failure of its last attempt unless it has arrived or was
     withdrawn. ``name``: of its task.
     """
-    final = record.state in {State.ACKED, State.WITHDRAWN}
+    final = record.state in {ReportState.ACKED, ReportState.WITHDRAWN}
     kind = failure.kind if failure and not final else record.kind
     message = failure.message if failure and not final else ""
-    return Outcome(
+    return ReportOutcome(
         name, record.task_id, record.window, record.state, fresh, record.attempts, kind, message
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from shoal.clients.answering import AnswerRequest
 from shoal.clients.attempts import Attempted, Attempts, ReportKey
-from shoal.clients.core import State
+from shoal.clients.core import ReportState
 from shoal.clients.timetable import first_send
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -20,7 +20,7 @@ from shoal.log import get_log
 
 if TYPE_CHECKING:
     from shoal.clients.config import AgentConfig
-    from shoal.clients.feeds.known_tasks import TaskBook
+    from shoal.clients.feeds.known_tasks import KnownTasks
     from shoal.clients.memory.device_memory import Memory
     from shoal.clients.memory.outbox import Record
     from shoal.clocks.clock import DeviceClock
@@ -40,7 +40,7 @@ class Sender:
         self,
         config: AgentConfig,
         memory: Memory,
-        tasks: TaskBook,
+        tasks: KnownTasks,
         attempts: Attempts,
         clock: DeviceClock,
         entropy: Entropy,
@@ -65,7 +65,7 @@ class Sender:
             record = attempted.record
         finally:
             # also where the caller gave up: what was begun comes to its end all the same
-            if record is None or record.state is State.QUEUED:
+            if record is None or record.state is ReportState.QUEUED:
                 self.wake()
         return attempted
 
@@ -140,7 +140,7 @@ class Sender:
             ):
                 self._failing.add(record.task_id)
                 log.warning("reports are not delivered", task=record.task_id, error=failure)
-        elif record.task_id in self._failing and record.state is State.ACKED:
+        elif record.task_id in self._failing and record.state is ReportState.ACKED:
             self._failing.remove(record.task_id)
             log.info("reports are delivered again", task=record.task_id)
 

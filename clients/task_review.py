@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from shoal.clients.core import Assignment, prover_for, window_at
-from shoal.clients.feeds.known_tasks import TaskBook
+from shoal.clients.feeds.known_tasks import KnownTasks
 from shoal.clients.memory.device_memory import ACCEPTED, Memory
 from shoal.clients.outcomes import TaskStatus
 from shoal.clients.owner.consent import not_agreed
@@ -28,7 +28,7 @@ class TaskReview:
     def __init__(
         self,
         memory: Memory,
-        tasks: TaskBook,
+        tasks: KnownTasks,
         permit: Permit,
         identity: DeviceIdentity | None,
         clock: DeviceClock,

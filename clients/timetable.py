@@ -23,7 +23,7 @@ _READING_S = 1.0  # beyond the source's own time limit: to randomize and to writ
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class AnswerTime:
     """Measure for ``window`` at ``at_s`` (Unix seconds by this device's clock)."""
 
     window: int
@@ -64,7 +64,7 @@ def next_moment(
     margin_s: float,
     answered: Callable[[int], bool],
     entropy: Entropy,
-) -> Moment | None:
+) -> AnswerTime | None:
     """The next measurement: in this window if there is room for it, else in the next one that is
     not answered; None: the plan is over.
 
@@ -79,7 +79,7 @@ def next_moment(
         enter = max(now, float(plan.start_of(window)))
         room = plan.end_of(window) - margin_s - enter
         if room > 0.0 and not answered(window):
-            return Moment(window, enter + exponential_before(mean, room, entropy))
+            return AnswerTime(window, enter + exponential_before(mean, room, entropy))
     return None
 
 

@@ -19,7 +19,7 @@ _WORDS = {
 }
 
 
-class Table:
+class TomlTable:
     """A TOML table whose keys are taken one by one; what is left at the end is unknown. Everything
     raises CONFIG naming the key.
     """
@@ -83,9 +83,9 @@ class Table:
             raise ShoalError(Kind.CONFIG, f"{self._prefix}{key}: must be a list of texts in quotes")
         return tuple(values)
 
-    def table(self, key: str) -> Table:
+    def table(self, key: str) -> TomlTable:
         """A table within this one; an empty one if it is absent."""
-        return Table(f"{self._prefix}{key}", self.take(key, dict, {}))
+        return TomlTable(f"{self._prefix}{key}", self.take(key, dict, {}))
 
     def bad(self, key: str, why: str) -> ShoalError:
         return ShoalError(Kind.CONFIG, f"{self._prefix}{key}: {why}")

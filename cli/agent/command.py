@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.clients.agent import Agent
     from shoal.clients.config import AgentConfig
     from shoal.clients.core import Assignment
-    from shoal.clients.memory.commitments import Book
+    from shoal.clients.memory.commitments import Commitments
     from shoal.task import Task
 
 
@@ -58,7 +58,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 async def _report(arguments: argparse.Namespace, config: AgentConfig) -> int:
     from shoal.cli.agent.output import outcome_json, outcome_line, print_json, print_lines, tell
-    from shoal.clients.core import State
+    from shoal.clients.core import ReportState
     from shoal.errors import Kind, ShoalError
 
     value: str | None = arguments.value
@@ -79,12 +79,12 @@ async def _report(arguments: argparse.Namespace, config: AgentConfig) -> int:
         print_json(outcome_json(outcome))
     else:
         print_lines(outcome_line(outcome, reporting=True))
-    return 0 if outcome.state in {State.ACKED, State.QUEUED} else 1
+    return 0 if outcome.state in {ReportState.ACKED, ReportState.QUEUED} else 1
 
 
 async def _flush(arguments: argparse.Namespace, config: AgentConfig) -> int:
     from shoal.cli.agent.output import outcome_json, outcome_line, print_json, print_lines
-    from shoal.clients.core import State
+    from shoal.clients.core import ReportState
 
     async with _agent(config) as agent:
         outcomes = await agent.flush()
@@ -95,7 +95,7 @@ async def _flush(arguments: argparse.Namespace, config: AgentConfig) -> int:
             print_lines(outcome_line(outcome))
         if not outcomes:
             print_lines("nothing waits to be sent")
-    missed = sum(outcome.state is not State.ACKED for outcome in outcomes)
+    missed = sum(outcome.state is not ReportState.ACKED for outcome in outcomes)
     if missed:
         count = (
             f"{missed:,} of {len(outcomes):,} reports"
@@ -162,7 +162,7 @@ def _rules(config: AgentConfig, task: Task) -> list[str]:
     return [describe(rule) for rule in config.rules if rule.concerns(task)]
 
 
-def _paid(config: AgentConfig, book: Book | None, assignment: Assignment) -> bool:
+def _paid(config: AgentConfig, book: Commitments | None, assignment: Assignment) -> bool:
     from shoal.clients.owner.explain_cost import pays
 
     if book is None:

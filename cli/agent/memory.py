@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
 
     from shoal.clients.config import AgentConfig
-    from shoal.clients.memory.commitments import Book
+    from shoal.clients.memory.commitments import Commitments
     from shoal.clients.memory.database import AgentStore
     from shoal.clients.memory.ledger import Head, LedgerEntry, Stored
     from shoal.ids import TaskId
@@ -55,15 +55,15 @@ _WORDS = {
 
 
 @contextmanager
-def memory(config: AgentConfig) -> Iterator[Book | None]:
+def memory(config: AgentConfig) -> Iterator[Commitments | None]:
     """The device's book; None if it has none yet.
 
     Raises CONFIG, OVERLOADED; MISMATCH if the file is gone and the head of its ledger isn't.
     """
-    from shoal.clients.memory.commitments_sqlite import SqliteBook
+    from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 
     with _store(config) as store:
-        yield None if store is None else SqliteBook(store)
+        yield None if store is None else SqliteCommitments(store)
 
 
 @contextmanager
@@ -122,16 +122,16 @@ def budget_line(found: Mapping[str, Any]) -> str:
     )
 
 
-def found_damaged(book: Book | None) -> list[str]:
+def found_damaged(book: Commitments | None) -> list[str]:
     """A line for every row that the disk damaged."""
-    from shoal.clients.memory.commitments_sqlite import SqliteBook
+    from shoal.clients.memory.commitments_sqlite import SqliteCommitments
     from shoal.clients.memory.marks import COMMAND
 
-    found = book.damages() if isinstance(book, SqliteBook) else []
+    found = book.damages() if isinstance(book, SqliteCommitments) else []
     return [f"damaged: {damage}; {COMMAND}" for damage in found]
 
 
-def budget_json(config: AgentConfig, book: Book | None) -> dict[str, Any]:
+def budget_json(config: AgentConfig, book: Commitments | None) -> dict[str, Any]:
     """limit, spent and left (None: no limit) in epsilon, and per task what its answered windows
     were charged.
 
@@ -167,7 +167,7 @@ def budget_json(config: AgentConfig, book: Book | None) -> dict[str, Any]:
     }
 
 
-def _name(book: Book | None, task_id: TaskId) -> str:
+def _name(book: Commitments | None, task_id: TaskId) -> str:
     seen = book.seen(task_id) if book is not None else None
     return seen.name if seen is not None else task_id.short
 
@@ -180,12 +180,12 @@ def ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:
     same. Raises MISMATCH naming the first bad entry, or the first difference, INVALID for a bad
     HEAD.
     """
-    from shoal.clients.memory.commitments_sqlite import SqliteBook
+    from shoal.clients.memory.commitments_sqlite import SqliteCommitments
     from shoal.clients.memory.ledger import EMPTY, Head
 
     noted = Head.parse(arguments.verify) if arguments.verify is not None else EMPTY
     with _store(config) as store:
-        book = None if store is None else SqliteBook(store)
+        book = None if store is None else SqliteCommitments(store)
         head = EMPTY if store is None else verified(store)
         _lies_on(noted, head, book)
         # What a running agent entered since is not verified yet, and comes with the next look.
@@ -217,11 +217,11 @@ def ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 def verified(store: AgentStore) -> Head:
     """The head of a chain that holds, and that the tables beside it fit. Raises MISMATCH."""
-    from shoal.clients.memory.commitments_sqlite import SqliteBook
+    from shoal.clients.memory.commitments_sqlite import SqliteCommitments
     from shoal.clients.memory.outbox_sqlite import SqliteOutbox
     from shoal.clients.memory.reconcile import reconcile
 
-    book = SqliteBook(store)
+    book = SqliteCommitments(store)
     with (
         store.write()
     ):  # a running agent waits meanwhile: what it enters and what it charges are looked at together
@@ -230,7 +230,7 @@ def verified(store: AgentStore) -> Head:
     return head
 
 
-def _lies_on(noted: Head, head: Head, book: Book | None) -> None:
+def _lies_on(noted: Head, head: Head, book: Commitments | None) -> None:
     """That the chain whose last head is ``head`` once had the head ``noted``. Raises MISMATCH."""
     from shoal.clients.memory.ledger import check
     from shoal.errors import Kind, ShoalError

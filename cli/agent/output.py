@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.clients.agent import Outcome, TaskStatus
+    from shoal.clients.agent import ReportOutcome, TaskStatus
 
 
 def print_lines(text: str) -> None:
@@ -58,26 +58,27 @@ def down(epsilon: float) -> str:
 # --- reports --------------------------------------------------------------------------------------
 
 
-def outcome_line(outcome: Outcome, *, reporting: bool = False) -> str:
+def outcome_line(outcome: ReportOutcome, *, reporting: bool = False) -> str:
     """One report's standing, for people."""
-    from shoal.clients.core import State
+    from shoal.clients.core import ReportState
 
     reason = outcome.message or (
         outcome.kind.name.lower().replace("_", " ") if outcome.kind else ""
     )
     text = {
-        State.QUEUED: "queued" + (f", not sent yet ({reason})" if reason else ", will be sent"),
-        State.ACKED: outcome.message or "delivered, the shuffler has it on disk",
-        State.REFUSED: f"refused: {reason}",
-        State.UNKNOWN: f"its fate is unknown, it counts once or not at all: {reason}",
-        State.WITHDRAWN: "withdrawn: deleted, because its purpose is not agreed to any more"
+        ReportState.QUEUED: "queued"
+        + (f", not sent yet ({reason})" if reason else ", will be sent"),
+        ReportState.ACKED: outcome.message or "delivered, the shuffler has it on disk",
+        ReportState.REFUSED: f"refused: {reason}",
+        ReportState.UNKNOWN: f"its fate is unknown, it counts once or not at all: {reason}",
+        ReportState.WITHDRAWN: "withdrawn: deleted, because its purpose is not agreed to any more"
         + (f" (an attempt before that may have arrived: {reason})" if reason else ""),
     }[outcome.state]
     ignored = "" if outcome.fresh or not reporting else "answered before, this value was ignored; "
     return f"task {outcome.task}, window {outcome.window}: {ignored}{text}"
 
 
-def outcome_json(outcome: Outcome) -> dict[str, Any]:
+def outcome_json(outcome: ReportOutcome) -> dict[str, Any]:
     return {
         "task": outcome.task,
         "task_id": outcome.task_id.hex,

@@ -135,9 +135,9 @@ _DAMAGED = "shoal agent memory --confirm-damage"
 
 
 def _tasks(config: AgentConfig, held: Memory) -> Sequence[Assignment]:
-    from shoal.clients.feeds.known_tasks import TaskBook
+    from shoal.clients.feeds.known_tasks import KnownTasks
 
-    book = TaskBook(config.tasks, config.effective_policy, held.outbox, config.shelf)
+    book = KnownTasks(config.tasks, config.effective_policy, held.outbox, config.shelf)
     book.refresh()
     return book.all()
 

@@ -17,7 +17,7 @@ from shoal.ids import TaskId
 if TYPE_CHECKING:
     from shoal.clients.config import AgentConfig
 
-Offer = Callable[[bytes, str], None]
+BundleListener = Callable[[bytes, str], None]
 """(a serialized TaskBundle, nothing of it verified; where it came from: "mqtt" or "shuffler").
 Called on the event loop.
 
@@ -44,7 +44,7 @@ class Feed(Protocol):
 
     @property
     def origin(self) -> str:
-        """As ``Offer`` is told."""
+        """As ``BundleListener`` is told."""
         ...
 
     @property
@@ -66,7 +66,7 @@ class Feed(Protocol):
 
 
 def open_feeds(
-    config: AgentConfig, offer: Offer, entropy: Entropy = SYSTEM, pause: Pause = unheard
+    config: AgentConfig, offer: BundleListener, entropy: Entropy = SYSTEM, pause: Pause = unheard
 ) -> list[Feed]:
     """One feed per shuffler that is asked, and one for the broker. Loads only the libraries of
     those. Raises CONFIG, KEY_FILE.

@@ -8,7 +8,7 @@ import asyncio
 
 from shoal import codec
 from shoal.clients.core import pause
-from shoal.clients.feeds.feed import SHUFFLER, Offer, Pause, jittered, unheard, waited
+from shoal.clients.feeds.feed import SHUFFLER, BundleListener, Pause, jittered, unheard, waited
 from shoal.clients.feeds.task_store import FINAL
 from shoal.clients.transports.shuffler_channel import ShufflerChannel
 from shoal.digests import sha256
@@ -39,7 +39,7 @@ class GrpcFeed:
         self,
         address: str,
         ca: bytes,
-        offer: Offer,
+        offer: BundleListener,
         *,
         every_s: float,
         insecure: bool = False,

@@ -52,7 +52,7 @@ class _Read:
     found: Assignment | Unusable
 
 
-class TaskBook:
+class KnownTasks:
     """Tasks of the folders, as of the last ``refresh``. ``shelf`` need not exist."""
 
     def __init__(

@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 
 from shoal.clients.core import pause
-from shoal.clients.feeds.feed import MQTT, Offer, jittered, waited
+from shoal.clients.feeds.feed import MQTT, BundleListener, jittered, waited
 from shoal.clients.feeds.task_store import FINAL
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
@@ -38,7 +38,12 @@ class MqttFeed:
     origin = MQTT
 
     def __init__(
-        self, settings: BrokerSettings, offer: Offer, *, every_s: float, entropy: Entropy = SYSTEM
+        self,
+        settings: BrokerSettings,
+        offer: BundleListener,
+        *,
+        every_s: float,
+        entropy: Entropy = SYSTEM,
     ) -> None:
         self._settings, self._offer, self._every_s, self._entropy = (
             settings,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shoal.clients.config import AgentConfig
     from shoal.clients.core import Assignment
     from shoal.clients.feeds.grpc_feed import GrpcFeed
-    from shoal.clients.feeds.known_tasks import TaskBook
+    from shoal.clients.feeds.known_tasks import KnownTasks
     from shoal.clients.memory.device_memory import Memory
     from shoal.clients.permit import Permit
     from shoal.clocks.clock import DeviceClock
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 SUFFIX = ".pauses"
 FRESH_S = 300.0  # what a shuffler said counts so long: it asks its analyzer every minute or two
 _MOST_BYTES = 1 << 20
-Tell = Callable[[str, Mapping[TaskId, frozenset[int]], bytes], object]
+PauseListener = Callable[[str, Mapping[TaskId, frozenset[int]], bytes], object]
 """(a shuffler's address; windows of its tasks that it can't take now, none named: all; the CA that
 vouched for who said so).
 """
@@ -65,7 +65,7 @@ class Pauses:
         self,
         config: AgentConfig,
         memory: Memory,
-        tasks: TaskBook,
+        tasks: KnownTasks,
         permit: Permit,
         clock: DeviceClock,
         *,
@@ -99,7 +99,7 @@ class Pauses:
             partial(is_answered, task_id, window, assignment, memory.outbox, memory.book)
         )
 
-    async def look(self, deadline_s: float, tell: Tell, but: Collection[str] = ()) -> None:
+    async def look(self, deadline_s: float, tell: PauseListener, but: Collection[str] = ()) -> None:
         """At all shufflers that matter, each unless that was done lately; never raises. ``but``:
         those whose catalogue is read anyway.
         """
@@ -108,7 +108,7 @@ class Pauses:
                 await self._look(ones[0], deadline_s, tell)
 
     async def run(
-        self, stop: asyncio.Event, tell: Tell, but: Collection[str], entropy: Entropy
+        self, stop: asyncio.Event, tell: PauseListener, but: Collection[str], entropy: Entropy
     ) -> None:
         """As often as a feed would, until ``stop``, and soon again where anything is paused,
         whosever task it is: at moments that say nothing about when this device measures, what it
@@ -166,7 +166,7 @@ class Pauses:
         """Rounds ask before they charge."""
         return self._asks and assignment.task.pairwise is None
 
-    async def _look(self, assignment: Assignment, deadline_s: float, tell: Tell) -> None:
+    async def _look(self, assignment: Assignment, deadline_s: float, tell: PauseListener) -> None:
         """What can't be read changes nothing."""
         from shoal.clients.feeds.grpc_feed import GrpcFeed
 

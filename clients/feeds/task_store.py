@@ -44,7 +44,7 @@ _ENVELOPE = 1_024  # bytes around a task or a schedule: key, signature, lengths
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class ShelvedTask:
     """What a bundle turned out to be. ``fresh``: it was not on the shelf before, and is now."""
 
     task_id: TaskId
@@ -95,7 +95,7 @@ class Shelf:
                 "make it, for this user alone",
             ) from None
 
-    def offer(self, data: bytes) -> Offered:
+    def offer(self, data: bytes) -> ShelvedTask:
         """Take a serialized TaskBundle, durably. The same task with the same schedule again changes
         nothing, and is not ``fresh``.
 
@@ -132,7 +132,7 @@ class Shelf:
                 f"task {task.name}: a second key schedule was offered, made to tell devices apart: "
                 "answer it no more",
             )
-        return Offered(task_id, task.name, fresh)
+        return ShelvedTask(task_id, task.name, fresh)
 
     def _path(self, task_id: TaskId) -> Path:
         return self._folder / f"{task_id.hex}{TASK_SUFFIX}"

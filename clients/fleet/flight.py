@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, unique
 
-from shoal.clients.core import ACTION_OF, NOT_STORED, Action, State
+from shoal.clients.core import ACTION_OF, NOT_STORED, Action, ReportState
 from shoal.clients.delivery import give_up
 from shoal.clients.fleet.misbehaviour import Conduct, Way, expected
 from shoal.clients.fleet.share import (
@@ -124,7 +124,7 @@ class Tracker:
         if held is not None:
             give_up(flight.outbox, held, answer.kind)
         ended = flight.outbox.find(record.task_id, record.window)
-        if ended is not None and ended.state is State.UNKNOWN:
+        if ended is not None and ended.state is ReportState.UNKNOWN:
             self._own(flight.task, flight.device, UNKNOWN)
         else:
             self._own(flight.task, flight.device, answer.kind.value)

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
 from shoal.arrays import NDArray, np
-from shoal.clients.core import Assignment, Prepared, expiry, randomize
+from shoal.clients.core import Assignment, SealedReport, expiry, randomize
 from shoal.crypto.envelope import (
     ACK_KEY_SIZE,
     HEADER_SIZE,
@@ -210,7 +210,7 @@ def encapsulate_raw(config: bytes, info: bytes, count: int) -> bytes:
 class Frames:
     """Sealed reports of one task and window, in the order of their values. ``data``: ``len(self)``
     frames of ``size`` bytes each; ``ack_keys``: as many keys of 32 bytes, secrets that don't print.
-    ``expires_s`` as in ``Prepared``.
+    ``expires_s`` as in ``SealedReport``.
     """
 
     task_id: TaskId
@@ -229,9 +229,9 @@ class Frames:
     def ack_key(self, index: int) -> bytes:
         return self.ack_keys[index * ACK_KEY_SIZE : (index + 1) * ACK_KEY_SIZE]
 
-    def prepared(self, index: int) -> Prepared:
+    def prepared(self, index: int) -> SealedReport:
         """One of them as ``shoal.clients.core.seal`` would have returned it: for an outbox."""
-        return Prepared(
+        return SealedReport(
             self.task_id, self.window, self.frame(index), self.ack_key(index), self.expires_s
         )
 

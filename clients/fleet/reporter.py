@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from shoal import codec
 from shoal.clients.core import (
     Assignment,
-    Prepared,
+    SealedReport,
     assign,
     messages_of,
     prover_for,
@@ -51,7 +51,7 @@ class Reporter:
         # devices under way, and who each is to each authority
         self._enrolled: dict[int, dict[bytes, Prover]] = {}
         # by task: encapsulations, and sealed reports not yet taken
-        self._pools: dict[int, tuple[Pool, dict[int, Prepared]]] = {}
+        self._pools: dict[int, tuple[Pool, dict[int, SealedReport]]] = {}
         self._own = array(
             "I",
             (device for device in range(share.devices) if share.conduct_of(device) in REPORTING),
@@ -76,7 +76,7 @@ class Reporter:
             pool = prepare_pool(assignment, self.window(task), len(self._own), progress=tell)
             self._pools[task] = (pool, {})
 
-    def report(self, assignment: Assignment, window: int, task: int, device: int) -> Prepared:
+    def report(self, assignment: Assignment, window: int, task: int, device: int) -> SealedReport:
         """Randomize and seal: the device's one report for this task. ``assignment``: verified by
         this device.
         """
@@ -171,7 +171,7 @@ class Reporter:
             waiting.update(zip(range(first, first + len(values)), reports, strict=True))
         return waiting.pop(device)
 
-    def _sealed_ahead(self, task: int, device: int) -> Prepared:
+    def _sealed_ahead(self, task: int, device: int) -> SealedReport:
         """As ``report``, from the pool: this device's and those of the next ones that report, in
         one call.
         """

@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from shoal.clients.core import State, pause
+from shoal.clients.core import ReportState, pause
 from shoal.clients.delivery import attempt, settle
 from shoal.clients.fleet.flight import Flight, Role, Tracker
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Way, mute
@@ -283,7 +283,7 @@ class Simulation:
         if flight.outbox is not None and flight.entry is not None:
             record = flight.entry.record
             if answer is None:
-                flight.outbox.finish(record.task_id, record.window, State.ACKED)
+                flight.outbox.finish(record.task_id, record.window, ReportState.ACKED)
             else:
                 settle(flight.outbox, flight.entry, answer.kind, record.doubtful)
         return True

@@ -29,7 +29,7 @@ from shoal.ids import Digest, TaskId
 
 K = TypeVar("K")
 V = TypeVar("V")
-Answer = Literal["allowed", "denied"]
+ConsentAnswer = Literal["allowed", "denied"]
 NANO = 10**9
 MOST_NANO = 1 << 62  # of all charges together: what a 64-bit integer holds, with room
 SECRET_SIZE = 32
@@ -65,7 +65,7 @@ def _decimal(epsilon: float) -> Fraction:
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class WindowCharge:
     """What one answered window cost, in nano-epsilon. ``permanent``: a memoized task's; 0 if an
     earlier report was sent again.
     """
@@ -77,7 +77,7 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class TaskCharges:
     """All charges of one task: how many ``windows`` were answered, and what they cost together, in
     nano-epsilon.
     """
@@ -121,7 +121,7 @@ class SeenTask:
             )
 
 
-class Book(Protocol):
+class Commitments(Protocol):
     """Every method is durable when it returns (where the implementation is durable at all), or when
     the surrounding transaction ends.
 
@@ -156,11 +156,11 @@ class Book(Protocol):
         """The window's charge in nano-epsilon; None if it has none."""
         ...
 
-    def charges(self) -> list[Charge]:
+    def charges(self) -> list[WindowCharge]:
         """All of them, in the order in which they were made."""
         ...
 
-    def tally(self, task_id: TaskId) -> Tally: ...
+    def tally(self, task_id: TaskId) -> TaskCharges: ...
 
     def lose(self, before_s: float, nano: int) -> None:
         """What a memory that was set back does not know: windows that had begun by ``before_s`` may
@@ -233,7 +233,7 @@ class Book(Protocol):
         """The answers that the owner gave by command or call, by purpose: "allowed" or "denied"."""
         ...
 
-    def set_consent(self, purpose: str, answer: Answer | None) -> None:
+    def set_consent(self, purpose: str, answer: ConsentAnswer | None) -> None:
         """None: as if never asked. Raises INVALID for another answer."""
         ...
 

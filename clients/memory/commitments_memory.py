@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from shoal.clients.memory.commitments import (
     SECRET_SIZE,
-    Answer,
-    Charge,
+    ConsentAnswer,
     Loss,
     SeenTask,
-    Tally,
+    TaskCharges,
+    WindowCharge,
     another_choice,
     another_report,
     check_accepted,
@@ -32,15 +32,15 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class MemoryBook:
+class MemoryCommitments:
     """A book that forgets with its process: for tests. The same rules, transactions included."""
 
     def __init__(self, entropy: Entropy = SYSTEM) -> None:
         self.unentered = 0
         self._entropy, self._lock = entropy, threading.RLock()
         self._undo: list[Callable[[], object]] | None = None
-        self._charges: dict[tuple[bytes, int], Charge] = {}
-        self._tallies: dict[bytes, Tally] = {}
+        self._charges: dict[tuple[bytes, int], WindowCharge] = {}
+        self._tallies: dict[bytes, TaskCharges] = {}
         self._spent: dict[str, int] = {"": 0}
         self._losses: dict[str, Loss] = {}
         self._secrets: dict[bytes, bytes] = {}
@@ -93,20 +93,20 @@ class MemoryBook:
             check_charge(self.spent(), nano, limit)
             tally = self.tally(task_id)
             self._put(
-                self._charges, (task_id.raw, window), Charge(task_id, window, nano, permanent)
+                self._charges, (task_id.raw, window), WindowCharge(task_id, window, nano, permanent)
             )
-            self._put(self._tallies, task_id.raw, Tally(tally.windows + 1, tally.nano + nano))
+            self._put(self._tallies, task_id.raw, TaskCharges(tally.windows + 1, tally.nano + nano))
             self._put(self._spent, "", self.spent() + nano)
 
     def charged(self, task_id: TaskId, window: int) -> int | None:
         charge = self._charges.get((task_id.raw, window))
         return None if charge is None else charge.nano
 
-    def charges(self) -> list[Charge]:
+    def charges(self) -> list[WindowCharge]:
         return list(self._charges.values())
 
-    def tally(self, task_id: TaskId) -> Tally:
-        return self._tallies.get(task_id.raw, Tally(0, 0))
+    def tally(self, task_id: TaskId) -> TaskCharges:
+        return self._tallies.get(task_id.raw, TaskCharges(0, 0))
 
     def lose(self, before_s: float, nano: int) -> None:
         check_loss(before_s, nano)
@@ -177,7 +177,7 @@ class MemoryBook:
         with self._lock:
             return dict(self._consents)
 
-    def set_consent(self, purpose: str, answer: Answer | None) -> None:
+    def set_consent(self, purpose: str, answer: ConsentAnswer | None) -> None:
         check_answer(answer)
         with self._lock:
             self._put(self._consents, purpose, answer)

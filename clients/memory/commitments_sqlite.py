@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 from shoal.clients.memory.commitments import (
     SECRET_SIZE,
-    Answer,
-    Charge,
+    ConsentAnswer,
     Loss,
     SeenTask,
-    Tally,
+    TaskCharges,
+    WindowCharge,
     another_choice,
     another_report,
     check_accepted,
@@ -41,9 +41,9 @@ from shoal.limits import LIMITS
 _PAGE = 500  # entries of the ledger that are read at a time
 
 
-class SqliteBook:
-    """``shoal.clients.memory.commitments.Book`` on a store, which stays its owner's to close.
-    ``entropy``: keys of memoized tasks.
+class SqliteCommitments:
+    """``Commitments`` (shoal.clients.memory.commitments) on a store, which stays its owner's to
+    close. ``entropy``: keys of memoized tasks.
     """
 
     def __init__(self, store: AgentStore, entropy: Entropy = SYSTEM) -> None:
@@ -84,20 +84,20 @@ class SqliteBook:
             self._marked.absent("charge", task_id)
         return rows[0][3] if rows else None
 
-    def charges(self) -> list[Charge]:
+    def charges(self) -> list[WindowCharge]:
         rows = self._marked.read("charge", "ORDER BY number")
         return [
-            Charge(TaskId(task), window, nano, bool(permanent))
+            WindowCharge(TaskId(task), window, nano, bool(permanent))
             for _, task, window, nano, permanent in rows
         ]
 
-    def tally(self, task_id: TaskId) -> Tally:
+    def tally(self, task_id: TaskId) -> TaskCharges:
         rows = self._marked.read("tally", "WHERE task_id = ?", (task_id.raw,))
         if not rows:
             self._marked.absent("tally", task_id)
             if self._store.read("SELECT 1 FROM charge WHERE task_id = ? LIMIT 1", (task_id.raw,)):
                 raise damaged(Damage(self._store.path.name, "tally", task_id))
-        return Tally(*rows[0][1:]) if rows else Tally(0, 0)
+        return TaskCharges(*rows[0][1:]) if rows else TaskCharges(0, 0)
 
     def lose(self, before_s: float, nano: int) -> None:
         check_loss(before_s, nano)
@@ -209,7 +209,7 @@ class SqliteBook:
         whole, bad = self._marked.sift("consent", "ORDER BY purpose")
         return Answers(whole, damaged=bool(bad))
 
-    def set_consent(self, purpose: str, answer: Answer | None) -> None:
+    def set_consent(self, purpose: str, answer: ConsentAnswer | None) -> None:
         check_answer(answer)
         with self._store.write() as db:
             if answer is None:

@@ -39,8 +39,8 @@ HEAD_PAUSE_S = 1.0  # between two notes of a head
 
 
 class AgentStore(SqliteFile):
-    """An agent's file: ``SqliteOutbox`` and ``SqliteBook`` stand on it, and their writes join one
-    transaction.
+    """An agent's file: ``SqliteOutbox`` and ``SqliteCommitments`` stand on it, and their writes
+    join one transaction.
 
     ``thread``: where an event loop has its steps run.
     """

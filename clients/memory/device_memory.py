@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import Assignment, Prepared, State
+from shoal.clients.core import Assignment, ReportState, SealedReport
 from shoal.clients.feeds.known_tasks import Unusable
-from shoal.clients.memory.commitments import Answer, Book, SeenTask, nano_up
-from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.commitments import Commitments, ConsentAnswer, SeenTask, nano_up
+from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
-from shoal.clients.memory.ledger import INFINITE, Detail, Event, LedgerEntry, Noted
+from shoal.clients.memory.ledger import INFINITE, Detail, LedgerEntry, LedgerEvent, Noted
 from shoal.clients.memory.outbox import Entry, Outbox, Record
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.clocks.clock import Clock
@@ -51,15 +51,17 @@ class EnteredOutbox:
     bytes.
     """
 
-    def __init__(self, box: Outbox, book: Book, clock: Clock) -> None:
+    def __init__(self, box: Outbox, book: Commitments, clock: Clock) -> None:
         self._box, self._book, self._clock = box, book, clock
         self.thread = box.thread
 
-    def finish(self, task_id: TaskId, window: int, state: State, kind: Kind | None = None) -> None:
+    def finish(
+        self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
+    ) -> None:
         with self._book.transaction():
             record = self._box.find(task_id, window)
             self._box.finish(task_id, window, state, kind)
-            if record is None or record.state is not State.QUEUED:
+            if record is None or record.state is not ReportState.QUEUED:
                 return  # only the first final answer counts
             seen = self._book.seen(task_id)
             details: dict[str, Detail] = {
@@ -69,7 +71,7 @@ class EnteredOutbox:
             }
             self._book.append(
                 LedgerEntry(
-                    Event.OUTCOME,
+                    LedgerEvent.OUTCOME,
                     self._clock.now(),
                     task_id,
                     seen.name if seen else "",
@@ -88,7 +90,7 @@ class EnteredOutbox:
             self._end_damaged(task_id, window, error)
         return self._box.claim(task_id, window)
 
-    def add(self, prepared: Prepared) -> Record:
+    def add(self, prepared: SealedReport) -> Record:
         return self._box.add(prepared)
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
@@ -124,13 +126,13 @@ class EnteredOutbox:
                 return False
             seen = self._book.seen(task_id)
             details: dict[str, Detail] = {
-                "state": State.UNKNOWN.value,
+                "state": ReportState.UNKNOWN.value,
                 "kind": Kind.MISMATCH.name,
                 "attempts": None,
             }
             self._book.append(
                 LedgerEntry(
-                    Event.OUTCOME,
+                    LedgerEvent.OUTCOME,
                     self._clock.now(),
                     task_id,
                     seen.name if seen else "",
@@ -173,7 +175,7 @@ class Memory:
     def __init__(self, config: AgentConfig, clock: Clock, entropy: Entropy) -> None:
         """Raises CONFIG, OVERLOADED as ``AgentStore`` does."""
         self._store, self._clock = AgentStore(config.outbox), clock
-        self.book: Book = SqliteBook(self._store, entropy)
+        self.book: Commitments = SqliteCommitments(self._store, entropy)
         self.outbox: Outbox = EnteredOutbox(
             SqliteOutbox(self._store, config.outbox_rows), self.book, clock
         )
@@ -230,7 +232,7 @@ class Memory:
 
     def enter(
         self,
-        event: Event,
+        event: LedgerEvent,
         task_id: TaskId | None = None,
         task: str = "",
         window: int | None = None,
@@ -259,9 +261,13 @@ class Memory:
             nano = known.epsilon0_nano
         with self.book.transaction():
             if known is None:
-                self.enter(Event.SEEN, task_id, task.name, details=_seen(trusted, epsilon0))
+                self.enter(LedgerEvent.SEEN, task_id, task.name, details=_seen(trusted, epsilon0))
             event = (
-                Event.ACCEPTED if verdict == ACCEPTED else Event.STRUCK if struck else Event.REFUSED
+                LedgerEvent.ACCEPTED
+                if verdict == ACCEPTED
+                else LedgerEvent.STRUCK
+                if struck
+                else LedgerEvent.REFUSED
             )
             details: dict[str, Detail] = {} if verdict == ACCEPTED else {"reason": verdict}
             if struck:
@@ -289,7 +295,7 @@ class Memory:
     def refused(self, assignment: Assignment, window: int | None, error: ShoalError) -> None:
         """One answer was refused, not the task: the budget did not pay."""
         self.enter(
-            Event.REFUSED,
+            LedgerEvent.REFUSED,
             assignment.task_id,
             assignment.task.name,
             window,
@@ -310,20 +316,22 @@ class Memory:
             details["file"] = one.file
         return (
             self.book.problem(
-                digest, LedgerEntry(Event.PROBLEM, self._clock.now(), details=details)
+                digest, LedgerEntry(LedgerEvent.PROBLEM, self._clock.now(), details=details)
             )
             is not None
         )
 
     # --- consent ----------------------------------------------------------------------------------
 
-    def answer(self, purpose: str, given: Answer | None, allowed: bool) -> list[Record]:
+    def answer(self, purpose: str, given: ConsentAnswer | None, allowed: bool) -> list[Record]:
         """Keep the owner's answer for a purpose; unless it is ``allowed`` now, delete what waits of
         it. Returns what was deleted.
         """
         with self.book.transaction():
             self.book.set_consent(purpose, given)
-            self.enter(Event.CONSENT, details={"purpose": purpose, "answer": given or "not asked"})
+            self.enter(
+                LedgerEvent.CONSENT, details={"purpose": purpose, "answer": given or "not asked"}
+            )
             return [] if allowed else self.retract(purpose)
 
     def retract(self, purpose: str, also: Iterable[TaskId] = ()) -> list[Record]:
@@ -343,11 +351,11 @@ class Memory:
                         "attempts": record.attempts,
                         "doubtful": record.doubtful,
                     }
-                    self.enter(Event.WITHDRAWN, task_id, name, record.window, details)
+                    self.enter(LedgerEvent.WITHDRAWN, task_id, name, record.window, details)
                     withdrawn.append(record)
                 forgotten = self.book.forget(task_id)
                 if forgotten:
-                    self.enter(Event.FORGOTTEN, task_id, name, details={"reports": forgotten})
+                    self.enter(LedgerEvent.FORGOTTEN, task_id, name, details={"reports": forgotten})
         return withdrawn
 
     def accept(self, assignment: Assignment, epsilon0: float | None) -> None:
@@ -358,7 +366,7 @@ class Memory:
             self.book.accept(assignment.task_id, epsilon0)
             shown = None if epsilon0 is None else epsilon0 if math.isfinite(epsilon0) else INFINITE
             self.enter(
-                Event.CONSENT,
+                LedgerEvent.CONSENT,
                 assignment.task_id,
                 assignment.task.name,
                 details={"accepted_epsilon0": shown},

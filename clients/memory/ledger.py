@@ -36,7 +36,7 @@ _MOST_BODY = 2 * 1024 * 1024  # bytes: the largest report, in hexadecimal, has a
 
 
 @unique
-class Event(Enum):
+class LedgerEvent(Enum):
     """What an entry tells."""
 
     SEEN = "seen"  # a task was met for the first time
@@ -66,7 +66,7 @@ class LedgerEntry:
     canonical form.
     """
 
-    event: Event
+    event: LedgerEvent
     at_s: float
     task_id: TaskId | None = None
     task: str = ""
@@ -115,7 +115,7 @@ class LedgerEntry:
             parts: dict[str, Any] = json.loads(body)
             task_id = None if parts["task_id"] is None else TaskId.parse(parts["task_id"])
             entry = cls(
-                Event(parts["event"]),
+                LedgerEvent(parts["event"]),
                 parts["at_s"],
                 task_id,
                 parts["task"],

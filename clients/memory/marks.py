@@ -36,7 +36,7 @@ COMMAND = "`shoal agent memory` says what there is, and what can be done"
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MarkedTable:
     """``columns``: all but the mark, in the schema's order. ``what``: one of its rows, in words."""
 
     what: str
@@ -51,11 +51,11 @@ class Table:
         return self.columns.index("window") if "window" in self.columns else None
 
 
-def _table(what: str, columns: str) -> Table:
-    return Table(what, tuple(columns.split()))
+def _table(what: str, columns: str) -> MarkedTable:
+    return MarkedTable(what, tuple(columns.split()))
 
 
-OUTBOX: Mapping[str, Table] = {
+OUTBOX: Mapping[str, MarkedTable] = {
     "report": _table(
         "a report", "task_id window state kind attempts doubtful expires_s frame ack_key"
     ),
@@ -74,7 +74,7 @@ OUTBOX: Mapping[str, Table] = {
     "choice": _table("what was chosen once", "task_id chosen"),
     "lost": _table("what was confirmed as lost", "number before_s nano"),
 }
-ROUNDS: Mapping[str, Table] = {
+ROUNDS: Mapping[str, MarkedTable] = {
     "answer": _table("an answer in a round", "task_id window round_id sealed released outcome kind")
 }
 
@@ -140,12 +140,12 @@ class _Look:
     tasks: frozenset[bytes] | None
 
 
-class Marked:
+class MarkedTables:
     """The marked tables of one file. Every method blocks for the disk, and is safe in any thread as
     the file's own are.
     """
 
-    def __init__(self, file: SqliteFile, tables: Mapping[str, Table]) -> None:
+    def __init__(self, file: SqliteFile, tables: Mapping[str, MarkedTable]) -> None:
         self._file, self._tables = file, tables
         self._looks: dict[str, _Look] = {}
         # by table, a row with its mark that fits: the same again fits too

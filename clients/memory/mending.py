@@ -24,10 +24,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.clients.core import State
+from shoal.clients.core import ReportState
 from shoal.clients.memory.commitments import NANO
-from shoal.clients.memory.ledger import Event
-from shoal.clients.memory.marks import OUTBOX, Damage, Marked, task_of
+from shoal.clients.memory.ledger import LedgerEvent
+from shoal.clients.memory.marks import OUTBOX, Damage, MarkedTables, task_of
 from shoal.clients.memory.reconcile import Told, read_chain
 from shoal.clients.owner.consent import ALLOWED, DENIED
 from shoal.errors import Kind, ShoalError
@@ -179,7 +179,7 @@ class _Mending:
 
     def __init__(self, memory: Memory, db: sqlite.Connection, found: Found, now: float) -> None:
         self._memory, self._db, self._found, self._now = memory, db, found, now
-        self._marked: Marked = memory.store.marked
+        self._marked: MarkedTables = memory.store.marked
         whole = [row[0] for table in ("seen", "tally") for row in self._marked.sift(table)[0]]
         self._known = {TaskId(raw) for raw in whole}
         self._bad: dict[str, list[tuple[Any, ...]]] = {}
@@ -205,7 +205,7 @@ class _Mending:
             for table in sorted(tables)
         }
         self._memory.enter(
-            Event.MENDED,
+            LedgerEvent.MENDED,
             details={**rows, **lost, "epsilon_spent_after": self._memory.book.spent() / NANO},
         )
         if "schedule" in tables:
@@ -264,7 +264,7 @@ class _Mending:
             row = (
                 task,
                 window,
-                state or State.UNKNOWN.value,
+                state or ReportState.UNKNOWN.value,
                 Kind.MISMATCH.value,
                 0,
                 1,
@@ -275,12 +275,16 @@ class _Mending:
             self._marked.put(self._db, "report", *row)
             if not state:
                 details = {
-                    "state": State.UNKNOWN.value,
+                    "state": ReportState.UNKNOWN.value,
                     "kind": Kind.MISMATCH.name,
                     "attempts": None,
                 }
                 self._memory.enter(
-                    Event.OUTCOME, TaskId(task), self._name(TaskId(task)), window, dict(details)
+                    LedgerEvent.OUTCOME,
+                    TaskId(task),
+                    self._name(TaskId(task)),
+                    window,
+                    dict(details),
                 )
 
     def _kept(self, tables: set[str]) -> None:
@@ -294,7 +298,7 @@ class _Mending:
         for task_id in sorted(tasks):
             forgotten = self._memory.book.forget(task_id)
             self._memory.enter(
-                Event.FORGOTTEN, task_id, self._name(task_id), details={"reports": forgotten}
+                LedgerEvent.FORGOTTEN, task_id, self._name(task_id), details={"reports": forgotten}
             )
 
     def _schedules(self) -> None:
@@ -320,7 +324,7 @@ class _Mending:
     def _strike(self, task_id: TaskId) -> None:
         self._memory.outbox.strike(task_id)
         self._memory.enter(
-            Event.STRUCK,
+            LedgerEvent.STRUCK,
             task_id,
             self._name(task_id),
             details={"reason": "its key schedule is damaged on this disk"},
@@ -348,7 +352,7 @@ class _Mending:
                 book.set_consent(purpose, DENIED)
             if told is None or not denied:
                 self._memory.enter(
-                    Event.CONSENT,
+                    LedgerEvent.CONSENT,
                     details={"purpose": purpose, "answer": DENIED if denied else "not asked"},
                 )
 
@@ -357,7 +361,7 @@ class _Mending:
         for row in self._memory.book.entries():
             with contextlib.suppress(ShoalError):
                 entry = row.entry
-                if entry.event is Event.CONSENT and isinstance(
+                if entry.event is LedgerEvent.CONSENT and isinstance(
                     purpose := entry.details.get("purpose"), str
                 ):
                     yield purpose
@@ -373,7 +377,10 @@ class _Mending:
             }
         for task_id in sorted(gone):
             self._memory.enter(
-                Event.CONSENT, task_id, self._name(task_id), details={"accepted_epsilon0": None}
+                LedgerEvent.CONSENT,
+                task_id,
+                self._name(task_id),
+                details={"accepted_epsilon0": None},
             )
 
     def _name(self, task_id: TaskId) -> str:

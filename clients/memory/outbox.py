@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from shoal.clients.core import Prepared, State
+from shoal.clients.core import ReportState, SealedReport
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
@@ -30,7 +30,7 @@ class Record:
 
     task_id: TaskId
     window: int
-    state: State
+    state: ReportState
     kind: Kind | None
     attempts: int
     doubtful: bool
@@ -69,7 +69,7 @@ class Outbox(Protocol):
         """
         ...
 
-    def add(self, prepared: Prepared) -> Record:
+    def add(self, prepared: SealedReport) -> Record:
         """Queue the report of a window that was claimed in this transaction. Raises CONFLICT if the
         window has one.
         """
@@ -95,7 +95,9 @@ class Outbox(Protocol):
         """The attempt ended without a final answer."""
         ...
 
-    def finish(self, task_id: TaskId, window: int, state: State, kind: Kind | None = None) -> None:
+    def finish(
+        self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
+    ) -> None:
         """A final answer: the bytes go, the outcome stays. Only the first one counts."""
         ...
 
@@ -154,7 +156,7 @@ def has_report(window: int) -> ShoalError:
 
 
 def _changed(
-    record: Record, state: State, kind: Kind | None, attempts: int, doubtful: bool
+    record: Record, state: ReportState, kind: Kind | None, attempts: int, doubtful: bool
 ) -> Record:
     """Like dataclasses.replace, at a fifth of its cost: simulated devices do this several times per
     report.
@@ -186,12 +188,12 @@ class MemoryOutbox:
             raise outbox_full(self._most)
         return known
 
-    def add(self, prepared: Prepared) -> Record:
+    def add(self, prepared: SealedReport) -> Record:
         task_id, window = prepared.task_id, prepared.window
         key = (task_id.raw, window)
         if key in self._records:
             raise has_report(window)
-        record = Record(task_id, window, State.QUEUED, None, 0, False, prepared.expires_s)
+        record = Record(task_id, window, ReportState.QUEUED, None, 0, False, prepared.expires_s)
         self._bytes[key] = (prepared.frame, prepared.ack_key)
         self._records[key] = record
         return record
@@ -207,7 +209,7 @@ class MemoryOutbox:
         chosen = [
             record
             for record in self._records.values()
-            if not queued or record.state is State.QUEUED
+            if not queued or record.state is ReportState.QUEUED
         ]
         return sorted(chosen, key=lambda r: (r.expires_s, r.task_id.raw, r.window))
 
@@ -225,7 +227,9 @@ class MemoryOutbox:
                 record, record.state, kind, record.attempts, doubtful
             )
 
-    def finish(self, task_id: TaskId, window: int, state: State, kind: Kind | None = None) -> None:
+    def finish(
+        self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
+    ) -> None:
         record = self._queued(task_id, window)
         if record is not None:
             self._records[task_id.raw, window] = _changed(
@@ -245,7 +249,7 @@ class MemoryOutbox:
     def withdraw(self, task_id: TaskId) -> list[Record]:
         waiting = self._waiting(task_id)
         for record in waiting:
-            self.finish(task_id, record.window, State.WITHDRAWN, record.kind)
+            self.finish(task_id, record.window, ReportState.WITHDRAWN, record.kind)
         return [self._records[task_id.raw, record.window] for record in waiting]
 
     def strike(self, task_id: TaskId) -> None:
@@ -254,7 +258,7 @@ class MemoryOutbox:
             self.finish(
                 task_id,
                 record.window,
-                State.UNKNOWN if record.doubtful else State.REFUSED,
+                ReportState.UNKNOWN if record.doubtful else ReportState.REFUSED,
                 Kind.CONFLICT,
             )
 
@@ -265,7 +269,7 @@ class MemoryOutbox:
         chosen = [
             record
             for record in self._records.values()
-            if record.task_id == task_id and record.state is State.QUEUED
+            if record.task_id == task_id and record.state is ReportState.QUEUED
         ]
         return sorted(chosen, key=lambda record: record.window)
 
@@ -274,4 +278,4 @@ class MemoryOutbox:
 
     def _queued(self, task_id: TaskId, window: int) -> Record | None:
         record = self._records.get((task_id.raw, window))
-        return record if record is not None and record.state is State.QUEUED else None
+        return record if record is not None and record.state is ReportState.QUEUED else None

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from shoal.clients.core import Prepared, State
+from shoal.clients.core import ReportState, SealedReport
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.database_thread import StoreThread
 from shoal.clients.memory.marks import Damage, damaged
@@ -56,7 +56,7 @@ class SqliteOutbox:
             raise outbox_full(self._most)
         return None
 
-    def add(self, prepared: Prepared) -> Record:
+    def add(self, prepared: SealedReport) -> Record:
         task_id, window = prepared.task_id, prepared.window
         with self._store.write() as db:
             try:
@@ -65,7 +65,7 @@ class SqliteOutbox:
                     "report",
                     task_id.raw,
                     window,
-                    State.QUEUED.value,
+                    ReportState.QUEUED.value,
                     None,
                     0,
                     0,
@@ -75,7 +75,7 @@ class SqliteOutbox:
                 )
             except sqlite.IntegrityError:
                 raise has_report(window) from None
-        return Record(task_id, window, State.QUEUED, None, 0, False, prepared.expires_s)
+        return Record(task_id, window, ReportState.QUEUED, None, 0, False, prepared.expires_s)
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
         rows = self._marked.read("report", _ONE, (task_id.raw, window))
@@ -93,7 +93,9 @@ class SqliteOutbox:
             "report", f"{_QUEUED if queued else ''} ORDER BY expires_s, task_id, window"
         )
         waiting = [
-            one for one in map(_readable, bad) if one is not None and one.state is State.QUEUED
+            one
+            for one in map(_readable, bad)
+            if one is not None and one.state is ReportState.QUEUED
         ]
         return [*map(_record, whole), *waiting]
 
@@ -109,7 +111,9 @@ class SqliteOutbox:
                     db, "report", _KEY, row, kind=kind.value, doubtful=int(doubtful)
                 )
 
-    def finish(self, task_id: TaskId, window: int, state: State, kind: Kind | None = None) -> None:
+    def finish(
+        self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
+    ) -> None:
         with self._store.write() as db:
             whole, bad = self._marked.sift("report", _WAITS, (task_id.raw, window))
             for row in (*whole, *map(_tombstone, bad)):
@@ -119,10 +123,10 @@ class SqliteOutbox:
         with self._store.write() as db:
             _, bad = self._marked.sift("report", _WAITS, (task_id.raw, window))
             for row in bad:
-                self._end(db, _tombstone(row), State.UNKNOWN, Kind.MISMATCH)
+                self._end(db, _tombstone(row), ReportState.UNKNOWN, Kind.MISMATCH)
         return bool(bad)
 
-    def _end(self, db: sqlite.Connection, row: _ROW, state: State, kind: Kind | None) -> None:
+    def _end(self, db: sqlite.Connection, row: _ROW, state: ReportState, kind: Kind | None) -> None:
         # a tombstone's are not those on disk
         change: dict[str, Any] = dict(zip(_LATER, row[3:6], strict=True))
         change |= {
@@ -139,11 +143,17 @@ class SqliteOutbox:
             waiting = self._all_waiting(task_id)
             for row in waiting:
                 kind = _record(row).kind
-                self._end(db, row, State.WITHDRAWN, kind)
+                self._end(db, row, ReportState.WITHDRAWN, kind)
         ended = [_record(row) for row in waiting]
         return [
             Record(
-                r.task_id, r.window, State.WITHDRAWN, r.kind, r.attempts, r.doubtful, r.expires_s
+                r.task_id,
+                r.window,
+                ReportState.WITHDRAWN,
+                r.kind,
+                r.attempts,
+                r.doubtful,
+                r.expires_s,
             )
             for r in ended
         ]
@@ -158,7 +168,9 @@ class SqliteOutbox:
         with self._store.write() as db:
             self._marked.put(db, "struck", task_id.raw)
             for row in self._all_waiting(task_id):
-                self._end(db, row, State.UNKNOWN if row[5] else State.REFUSED, Kind.CONFLICT)
+                self._end(
+                    db, row, ReportState.UNKNOWN if row[5] else ReportState.REFUSED, Kind.CONFLICT
+                )
 
     def struck(self, task_id: TaskId) -> bool:
         if self._marked.read("struck", "WHERE task_id = ?", (task_id.raw,)):
@@ -192,7 +204,7 @@ def _record(row: _ROW) -> Record:
         return Record(
             TaskId(task_id),
             window,
-            State(state),
+            ReportState(state),
             None if kind is None else Kind(kind),
             attempts,
             bool(doubtful),

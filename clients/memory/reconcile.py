@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shoal.clients.core import State
+from shoal.clients.core import ReportState
 from shoal.clients.memory.commitments import NANO
-from shoal.clients.memory.ledger import INFINITE, Event
+from shoal.clients.memory.ledger import INFINITE, LedgerEvent
 from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
-    from shoal.clients.memory.commitments import Book
+    from shoal.clients.memory.commitments import Commitments
     from shoal.clients.memory.ledger import Detail, LedgerEntry, Stored
     from shoal.clients.memory.outbox import Outbox
     from shoal.ids import TaskId
@@ -47,7 +47,7 @@ class Told:
     lost_at: int = 0
 
 
-def reconcile(rows: Iterable[Stored], book: Book, outbox: Outbox) -> None:
+def reconcile(rows: Iterable[Stored], book: Commitments, outbox: Outbox) -> None:
     """``rows``: the whole chain, verified. In one transaction, or while nobody writes. Raises
     MISMATCH naming the first difference.
     """
@@ -76,25 +76,25 @@ def read_chain(rows: Iterable[Stored]) -> Told:
     for row in rows:
         entry = row.entry
         match entry.event:
-            case Event.REPORTED:
+            case LedgerEvent.REPORTED:
                 spent += _reported(told, row.number, entry, spent)
-            case Event.SET_BACK | Event.MENDED if "epsilon_lost" in entry.details:
+            case LedgerEvent.SET_BACK | LedgerEvent.MENDED if "epsilon_lost" in entry.details:
                 nano = _nano(entry.details, "epsilon_lost") or 0
                 told.lost, told.lost_at, spent = told.lost + nano, row.number, spent + nano
                 told.losses.append((_seconds(entry.details.get("answered_before_s")), nano))
-            case Event.STRUCK if entry.task_id is not None:
+            case LedgerEvent.STRUCK if entry.task_id is not None:
                 told.struck.add(entry.task_id)
-            case Event.OUTCOME | Event.WITHDRAWN if (
+            case LedgerEvent.OUTCOME | LedgerEvent.WITHDRAWN if (
                 entry.task_id is not None and entry.window is not None
             ):
-                state = str(entry.details.get("state", State.WITHDRAWN.value))
+                state = str(entry.details.get("state", ReportState.WITHDRAWN.value))
                 told.ends[entry.task_id, entry.window] = state, row.number
-            case Event.CONSENT if entry.task_id is None:
+            case LedgerEvent.CONSENT if entry.task_id is None:
                 told.consents[str(entry.details.get("purpose"))] = (
                     str(entry.details.get("answer")),
                     row.number,
                 )
-            case Event.CONSENT if entry.task_id is not None:
+            case LedgerEvent.CONSENT if entry.task_id is not None:
                 said = entry.details.get("accepted_epsilon0")
                 told.accepted[entry.task_id] = (
                     math.inf if said == INFINITE else said if isinstance(said, float) else None,
@@ -147,7 +147,7 @@ def _nano(details: Mapping[str, Detail], name: str) -> int | None:
     )
 
 
-def _budget(told: Told, charges: dict[tuple[TaskId, int], int], book: Book) -> None:
+def _budget(told: Told, charges: dict[tuple[TaskId, int], int], book: Commitments) -> None:
     for key, (nano, number) in told.charges.items():
         charged = charges.pop(key, None)
         if charged != nano:

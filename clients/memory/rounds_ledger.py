@@ -24,7 +24,7 @@ _KEY = ("task_id", "window")
 
 
 @unique
-class Standing(Enum):
+class RoundStanding(Enum):
     """Where the answer of a window stands. MASKED is the only one that changes."""
 
     MASKED = "masked"  # the vector was made; the round goes on, or this device lost sight of it
@@ -42,7 +42,7 @@ class Answered:
     task_id: TaskId
     window: int
     round_id: Digest
-    standing: Standing
+    standing: RoundStanding
     released: bool
     kind: Kind | None = None
 
@@ -85,7 +85,7 @@ class SqliteLedger:
                 round_id.raw,
                 sealed.raw,
                 None,
-                Standing.MASKED.value,
+                RoundStanding.MASKED.value,
                 None,
             )
 
@@ -104,12 +104,12 @@ class SqliteLedger:
     # --- standing ---------------------------------------------------------------------------------
 
     def settle(
-        self, task_id: TaskId, window: int, standing: Standing, kind: Kind | None = None
+        self, task_id: TaskId, window: int, standing: RoundStanding, kind: Kind | None = None
     ) -> None:
         """What became of a MASKED answer; anything else stays as it is."""
         with self._file.write() as db:
             row = self._row(task_id, window)
-            if row is not None and row[5] == Standing.MASKED.value:
+            if row is not None and row[5] == RoundStanding.MASKED.value:
                 kind_value = None if kind is None else kind.value
                 self._marked.change(
                     db, "answer", _KEY, row, outcome=standing.value, kind=kind_value
@@ -161,7 +161,7 @@ def _told(row: tuple[Any, ...]) -> Answered:
         TaskId(task),
         window,
         Digest(one),
-        Standing(outcome),
+        RoundStanding(outcome),
         released is not None,
         None if kind is None else Kind(kind),
     )
@@ -172,13 +172,13 @@ class MemoryLedger:
 
     def __init__(self) -> None:
         self._answers: dict[
-            tuple[bytes, int], tuple[Digest, Digest, Digest | None, Standing, Kind | None]
+            tuple[bytes, int], tuple[Digest, Digest, Digest | None, RoundStanding, Kind | None]
         ] = {}
 
     def masked(self, task_id: TaskId, window: int, round_id: Digest, sealed: Digest) -> None:
         if (task_id.raw, window) in self._answers:
             raise _answered()
-        self._answers[task_id.raw, window] = (round_id, sealed, None, Standing.MASKED, None)
+        self._answers[task_id.raw, window] = (round_id, sealed, None, RoundStanding.MASKED, None)
 
     def released(self, task_id: TaskId, window: int, round_id: Digest, commit: Digest) -> None:
         known = self._answers.get((task_id.raw, window))
@@ -189,10 +189,10 @@ class MemoryLedger:
         self._answers[task_id.raw, window] = (*known[:2], commit, *known[3:])
 
     def settle(
-        self, task_id: TaskId, window: int, standing: Standing, kind: Kind | None = None
+        self, task_id: TaskId, window: int, standing: RoundStanding, kind: Kind | None = None
     ) -> None:
         known = self._answers.get((task_id.raw, window))
-        if known is not None and known[3] is Standing.MASKED:
+        if known is not None and known[3] is RoundStanding.MASKED:
             self._answers[task_id.raw, window] = (*known[:3], standing, kind)
 
     def find(self, task_id: TaskId, window: int) -> Answered | None:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.clients.memory.commitments import NANO, nano_up
-from shoal.clients.memory.ledger import Event, Noted
+from shoal.clients.memory.ledger import LedgerEvent, Noted
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def examine(
 
 
 def _reported(body: bytes) -> bool:
-    return f'"event":"{Event.REPORTED.value}"'.encode() in body
+    return f'"event":"{LedgerEvent.REPORTED.value}"'.encode() in body
 
 
 def _since(memory: Memory, tasks: Iterable[Assignment], last_s: float | None, now: float) -> int:
@@ -152,7 +152,7 @@ def confirm(memory: Memory, found: SetBack, now: float) -> None:
         memory.book.lose(now, found.nano)
         head = found.noted.head if found.noted is not None else None
         memory.enter(
-            Event.SET_BACK,
+            LedgerEvent.SET_BACK,
             details={
                 "entries_here": found.entries,
                 "entries_noted": None if head is None else head.count,

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal.clients.memory.marks import Marked, Table, row_mark
+from shoal.clients.memory.marks import MarkedTable, MarkedTables, row_mark
 from shoal.errors import Kind, ShoalError
 from shoal.storage import sqlite
 from shoal.storage.disks import disk_error, told_apart
@@ -53,10 +53,10 @@ class SqliteFile:
         migrations: str,
         unusable: str,
         point: Callable[[], None],
-        tables: Mapping[str, Table],
+        tables: Mapping[str, MarkedTable],
     ) -> None:
         self.path, self._what, self._unusable, self._point = path, what, unusable, point
-        self.marked = Marked(self, tables)
+        self.marked = MarkedTables(self, tables)
         # held through a transaction: other threads of this object wait, and see all of it or
         # nothing
         self._lock = threading.RLock()

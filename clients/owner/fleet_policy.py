@@ -16,7 +16,7 @@ from typing import Any
 from shoal.clients.owner.consent import ALLOWED, DENIED
 from shoal.clients.owner.policy import Ceiling, Policy
 from shoal.clients.owner.rules import Rule, rules_from
-from shoal.clients.toml_tables import Table
+from shoal.clients.toml_tables import TomlTable
 from shoal.errors import Kind, ShoalError
 from shoal.toml import read_toml
 
@@ -63,12 +63,12 @@ class FleetPolicy:
         """
         values = read_toml(path)
         try:
-            return cls._from(Table("", values))
+            return cls._from(TomlTable("", values))
         except ShoalError as error:
             raise ShoalError(Kind.CONFIG, f"{path.name}: {error}") from None
 
     @classmethod
-    def _from(cls, table: Table) -> FleetPolicy:
+    def _from(cls, table: TomlTable) -> FleetPolicy:
         authorities = (
             authorities_from(table.take("authorities", list)) if "authorities" in table else None
         )

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from shoal.answers import number_of, yes_or_no
-from shoal.clients.toml_tables import Table
+from shoal.clients.toml_tables import TomlTable
 from shoal.domain import NO_ANSWER, Categories, Domain, Numeric, Value, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.task import Task
@@ -279,7 +279,7 @@ def rules_from(tables: Sequence[Any], *, fleet: bool = False) -> tuple[Rule, ...
 def _rule(number: int, values: Any, fleet: bool) -> Rule:
     if not isinstance(values, dict):
         raise ShoalError(Kind.CONFIG, "rules: must be tables: write [[rules]] above each")
-    table = Table(f"rules[{number}]", values)
+    table = TomlTable(f"rules[{number}]", values)
     fields: dict[str, Any] = {key: table.take(key, str, "") for key in ("task", "purpose")}
     fields |= {key: table.exact_number(key) for key in _NUMBERS}
     fields |= {

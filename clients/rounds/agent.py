@@ -17,9 +17,9 @@ from typing import TypeAlias
 from shoal.arrays import NDArray, np
 from shoal.backoff import Backoff
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import Assignment, State, window_at
+from shoal.clients.core import Assignment, ReportState, window_at
 from shoal.clients.device_clock import Unhurried
-from shoal.clients.memory.rounds_ledger import Answered, SqliteLedger, Standing
+from shoal.clients.memory.rounds_ledger import Answered, RoundStanding, SqliteLedger
 from shoal.clients.rounds.exchange import Line, Sleep
 from shoal.clients.rounds.participation import Ledger, RoundOutcome, RoundState, take_part
 from shoal.clients.rounds.single import send_single
@@ -51,20 +51,20 @@ NO_ROUND = Digest(bytes(32))  # of a window that was charged, in a round that no
 _NEXT_ROUND = Backoff(1.0, LIMITS.round_retry_most_s, least=0.75)
 TAKEN = "taken for the sum of its window"
 _STATES = {
-    Standing.MASKED: State.UNKNOWN,
-    Standing.COUNTED: State.ACKED,
-    Standing.ABORTED: State.REFUSED,
-    Standing.LOST: State.UNKNOWN,
+    RoundStanding.MASKED: ReportState.UNKNOWN,
+    RoundStanding.COUNTED: ReportState.ACKED,
+    RoundStanding.ABORTED: ReportState.REFUSED,
+    RoundStanding.LOST: ReportState.UNKNOWN,
 }
 _WORDS = {
-    Standing.MASKED: (
+    RoundStanding.MASKED: (
         "the round is under way in another program, or this device lost it in a restart"
     ),
-    Standing.COUNTED: TAKEN,
-    Standing.ABORTED: (
+    RoundStanding.COUNTED: TAKEN,
+    RoundStanding.ABORTED: (
         "the round ended without a sum: nothing of it is counted, and the window is answered"
     ),
-    Standing.LOST: "this device lost sight of the round: its vector is in the sum, or not",
+    RoundStanding.LOST: "this device lost sight of the round: its vector is in the sum, or not",
 }
 
 
@@ -108,7 +108,7 @@ class _Charged:
         self._ledger.released(task_id, window, round_id, commit)
 
     def settle(
-        self, task_id: TaskId, window: int, standing: Standing, kind: Kind | None = None
+        self, task_id: TaskId, window: int, standing: RoundStanding, kind: Kind | None = None
     ) -> None:
         self._ledger.settle(task_id, window, standing, kind)
 
@@ -189,7 +189,7 @@ class RoundsAgent:
         if not charged(window):
             return None
         self._ledger.masked(task_id, window, NO_ROUND, NO_ROUND)
-        self._ledger.settle(task_id, window, Standing.LOST)
+        self._ledger.settle(task_id, window, RoundStanding.LOST)
         return self._ledger.find(task_id, window)
 
     async def _answer(
@@ -285,13 +285,13 @@ def _stage(device: DeviceRound, tell: Tell) -> None:
         tell(text)
 
 
-def standing_of(one: Answered | RoundOutcome) -> tuple[State, Kind | None, str]:
+def standing_of(one: Answered | RoundOutcome) -> tuple[ReportState, Kind | None, str]:
     """How the agent shows it: state, kind and one line."""
     if isinstance(one, Answered):
         return _STATES[one.standing], one.kind, _WORDS[one.standing]
     if one.state is RoundState.COUNTED:
-        return State.ACKED, None, TAKEN
-    state = State.UNKNOWN if one.state is RoundState.LOST else State.REFUSED
+        return ReportState.ACKED, None, TAKEN
+    state = ReportState.UNKNOWN if one.state is RoundState.LOST else ReportState.REFUSED
     return state, one.kind, one.message
 
 

@@ -15,7 +15,7 @@ from enum import Enum, unique
 from typing import Protocol
 
 from shoal.arrays import NDArray, np
-from shoal.clients.memory.rounds_ledger import Answered, Standing
+from shoal.clients.memory.rounds_ledger import Answered, RoundStanding
 from shoal.clients.rounds.exchange import Line, kind_of
 from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.device import DeviceRound, DeviceState, RoundLedger
@@ -63,7 +63,7 @@ class Ledger(RoundLedger, Protocol):
     """A device's durable memory, with what became of its answers: ``rounds_ledger``."""
 
     def settle(
-        self, task_id: TaskId, window: int, standing: Standing, kind: Kind | None = None
+        self, task_id: TaskId, window: int, standing: RoundStanding, kind: Kind | None = None
     ) -> None: ...
 
     def find(self, task_id: TaskId, window: int) -> Answered | None: ...
@@ -128,10 +128,10 @@ async def take_part(
 
 
 _STANDING = {
-    RoundState.COUNTED: Standing.COUNTED,
-    RoundState.ABORTED: Standing.ABORTED,
-    RoundState.LOST: Standing.LOST,
-    RoundState.NONE: Standing.LOST,
+    RoundState.COUNTED: RoundStanding.COUNTED,
+    RoundState.ABORTED: RoundStanding.ABORTED,
+    RoundState.LOST: RoundStanding.LOST,
+    RoundState.NONE: RoundStanding.LOST,
 }
 
 

@@ -13,7 +13,7 @@ import contextlib
 from functools import partial
 
 from shoal.arrays import NDArray, np
-from shoal.clients.memory.rounds_ledger import Standing
+from shoal.clients.memory.rounds_ledger import RoundStanding
 from shoal.clients.rounds.exchange import Line, kind_of
 from shoal.clients.rounds.participation import Ledger, RoundOutcome, RoundState
 from shoal.crypto.admission.enrolment import DeviceIdentity
@@ -84,9 +84,9 @@ async def send_single(
 
 _PASSES = 3
 _STANDING = {
-    RoundState.COUNTED: Standing.COUNTED,
-    RoundState.ABORTED: Standing.ABORTED,
-    RoundState.LOST: Standing.LOST,
+    RoundState.COUNTED: RoundStanding.COUNTED,
+    RoundState.ABORTED: RoundStanding.ABORTED,
+    RoundState.LOST: RoundStanding.LOST,
 }
 
 

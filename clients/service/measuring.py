@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from shoal.clients.agent import Agent, TaskStatus
-from shoal.clients.core import Assignment, State
+from shoal.clients.core import Assignment, ReportState
 from shoal.clients.sources.read import read_source
 from shoal.clients.sources.spec import SourceSpec
 from shoal.clients.timetable import margin, next_moment
@@ -23,9 +23,9 @@ from shoal.ids import TaskId
 from shoal.log import get_log
 
 log = get_log("agent")
-Sleep = Callable[[float], Awaitable[None]]
+SleepUntilWoken = Callable[[float], Awaitable[None]]
 # where, what, what is wrong: logged when it changes
-Tell = Callable[[str, str, ShoalError | None], None]
+TroubleListener = Callable[[str, str, ShoalError | None], None]
 _NAP_S = 60.0  # longest sleep: a clock that was set, or a machine that slept, is noticed then
 _AGAIN_S = 30.0  # before a full disk is tried again
 _LEAST_READING_S = 0.05
@@ -74,7 +74,9 @@ def unmatched(agent: Agent) -> dict[str, str]:
 class Measuring:
     """One loop per task. For one event loop."""
 
-    def __init__(self, agent: Agent, entropy: Entropy, sleep: Sleep, tell: Tell) -> None:
+    def __init__(
+        self, agent: Agent, entropy: Entropy, sleep: SleepUntilWoken, tell: TroubleListener
+    ) -> None:
         self._agent, self._clock, self._entropy, self._sleep, self._tell = (
             agent,
             agent.clock,
@@ -222,7 +224,7 @@ class Measuring:
             outcome = await self._agent.report(name, None, tell=told, source=source)
         # the call returned when there was nothing more to do in this window
         self._passed.add((assignment.task_id, window))
-        if outcome.state is not State.ACKED and outcome.message:
+        if outcome.state is not ReportState.ACKED and outcome.message:
             self._tell(
                 where,
                 "window without a sum",

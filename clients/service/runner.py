@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.clients.agent import Agent, Outcome
+from shoal.clients.agent import Agent, ReportOutcome
 from shoal.clients.config import AgentConfig
 from shoal.clients.feeds.feed import Feed, open_feeds
 from shoal.clients.service.instance_lock import Hold
-from shoal.clients.service.measuring import Measuring, Sleep, source_of, unmatched
+from shoal.clients.service.measuring import Measuring, SleepUntilWoken, source_of, unmatched
 from shoal.clients.service.task_arrivals import News
 from shoal.clocks.clock import DeviceClock
 from shoal.entropy import SYSTEM, Entropy
@@ -37,7 +37,9 @@ LOOK_S = 60.0  # between two looks at the folders of tasks, and at what feeds sa
 _AGAIN_S = 30.0  # before a full disk is tried again
 
 
-async def run(path: Path, stop: asyncio.Event | None = None, once: bool = False) -> list[Outcome]:
+async def run(
+    path: Path, stop: asyncio.Event | None = None, once: bool = False
+) -> list[ReportOutcome]:
     """Run the agent of a configuration file until ``stop``, or, without one, SIGTERM or SIGINT;
     ``once``: a single pass.
 
@@ -107,7 +109,7 @@ class Runner:
         *,
         clock: DeviceClock | None = None,
         entropy: Entropy = SYSTEM,
-        sleep: Sleep = asyncio.sleep,
+        sleep: SleepUntilWoken = asyncio.sleep,
         agents: AgentFactory | None = None,
     ) -> None:
         self._path, self._stop, self._reload = path, stop, reload
@@ -327,13 +329,13 @@ class Runner:
 
     # --- a single pass ----------------------------------------------------------------------------
 
-    async def once(self, config: AgentConfig) -> list[Outcome]:
+    async def once(self, config: AgentConfig) -> list[ReportOutcome]:
         """Learn, answer, send: each once; what is wrong with one of them is logged and stops
         nothing. Returns where the reports stand.
 
         Raises, at the end, what the device's own memory or disk failed with first.
         """
-        outcomes: list[Outcome] = []
+        outcomes: list[ReportOutcome] = []
         try:
             opened = await self._opened(config, once=True)
             if opened is not None:
@@ -342,7 +344,7 @@ class Runner:
             self._release()
         return outcomes
 
-    async def _pass(self, opened: _Open, outcomes: list[Outcome]) -> None:
+    async def _pass(self, opened: _Open, outcomes: list[ReportOutcome]) -> None:
         agent = opened.agent
         try:
             await asyncio.gather(*(self._fed(feed) for feed in opened.feeds))

@@ -48,7 +48,7 @@ class News:
         """What a shuffler says that it can't take now, by task: until it says something else, these
         windows get no answer.
 
-        ``ca``: as ``TaskBook.pause``.
+        ``ca``: as ``KnownTasks.pause``.
         """
         if self._agent.tasks.pause(address, paused, ca):
             self.fresh.set()

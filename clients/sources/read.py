@@ -20,7 +20,7 @@ _hanging: set[SourceSpec] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SourceReading:
     """What a source gave. ``value``: None for no answer. ``reason``: why there is none, or "";
     never anything that the source said.
     """
@@ -29,7 +29,7 @@ class Reading:
     reason: str = ""
 
 
-async def read_source(spec: SourceSpec, most_s: float = math.inf) -> Reading:
+async def read_source(spec: SourceSpec, most_s: float = math.inf) -> SourceReading:
     """The source's value now, within ``spec.timeout_s`` seconds, or ``most_s`` if that is less.
     Raises nothing but CancelledError.
 
@@ -38,11 +38,11 @@ async def read_source(spec: SourceSpec, most_s: float = math.inf) -> Reading:
     """
     # no answer, whatever it was; its text may quote the value
     try:
-        return Reading(await _read(spec, min(spec.timeout_s, most_s)))
+        return SourceReading(await _read(spec, min(spec.timeout_s, most_s)))
     except SourceError as error:
-        return Reading(None, str(error))
+        return SourceReading(None, str(error))
     except Exception as error:  # noqa: BLE001
-        return Reading(None, f"failed ({type(error).__name__})")
+        return SourceReading(None, f"failed ({type(error).__name__})")
 
 
 async def _read(spec: SourceSpec, timeout_s: float) -> Value:

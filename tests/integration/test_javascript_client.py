@@ -15,7 +15,7 @@ from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients import Agent, AgentConfig
-from shoal.clients.core import State
+from shoal.clients.core import ReportState
 from shoal.clients.owner.policy import Policy
 from shoal.domain import Categories, Domain, YesNo
 from shoal.task import MechanismSpec, Task, WindowPlan
@@ -173,7 +173,7 @@ async def test_a_client_in_javascript_is_counted_by_the_real_services(tmp_path: 
             AgentConfig(site.folder / "tasks", tmp_path / "outbox.db", policy)
         ) as agent:
             for name, answer in (("binary-rr", "Yes"), ("krr", "4")):
-                assert (await agent.report(name, answer)).state is State.ACKED
+                assert (await agent.report(name, answer)).state is ReportState.ACKED
         found = await released(site, len(tasks))
     expected = {"binary-rr": {"no": 1, "yes": 3}, "krr": {"3-4": 3, "10+": 1}}
     for name, counts in expected.items():

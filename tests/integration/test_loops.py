@@ -25,7 +25,7 @@ from shoal.analyzer.rounds import collection as analyzer_rounds
 from shoal.backoff import Backoff
 from shoal.cli.task import publish as task_publish
 from shoal.clients import core, sending
-from shoal.clients.core import State
+from shoal.clients.core import ReportState
 from shoal.clients.feeds import grpc_feed, mqtt_feed
 from shoal.clients.feeds.feed import Feed
 from shoal.clocks.clock import FakeClock
@@ -416,7 +416,7 @@ async def test_a_device_tries_less_and_less_often_and_a_new_report_does_not_wait
         device.clock.advance(WEEK)
         await agent.report("visits", 3, send=False)
         await until(lambda: len(device.far.frames) == 1)
-        assert [one.state for one in await agent.outcomes()].count(State.QUEUED) == 1
+        assert [one.state for one in await agent.outcomes()].count(ReportState.QUEUED) == 1
     assert [round(one) for one in waits] == [
         1,
         2,

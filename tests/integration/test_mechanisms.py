@@ -29,7 +29,7 @@ from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import State, assign, seal
+from shoal.clients.core import ReportState, assign, seal
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.share import SimulatedTask
@@ -169,7 +169,7 @@ async def answer(site: Site, asked: list[Asked], folder: Path) -> None:
             assert f"({one.task.mechanism.name})" in told
             assert "this device would answer it" in told
             outcome = await agent.report(one.task.name, AGENTS)
-            assert outcome.state is State.ACKED, outcome
+            assert outcome.state is ReportState.ACKED, outcome
 
 
 async def releases(data: Path, count: int) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shoal.backoff import Backoff
-from shoal.clients.memory.rounds_ledger import MemoryLedger, Standing
+from shoal.clients.memory.rounds_ledger import MemoryLedger, RoundStanding
 from shoal.clients.rounds.participation import RoundOutcome, RoundState
 from shoal.crypto.secagg.exchange import open_reply, open_request
 from shoal.errors import Kind, ShoalError
@@ -61,7 +61,7 @@ async def test_the_sum_of_a_round_is_exact(tmp_path: Path, mode: Mode) -> None:
         assert {outcome.round_id for outcome in outcomes} == {stored.round_id}
         assert all(outcome.charged and outcome.kind is None for outcome in outcomes)
     standings = {answer.standing for device in devices for answer in device.ledger.answers()}
-    assert standings == {Standing.COUNTED}
+    assert standings == {RoundStanding.COUNTED}
 
 
 async def test_devices_may_be_lost_at_every_stage(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_devices_may_be_lost_at_every_stage(tmp_path: Path) -> None:
     lost_standings = [
         [answer.standing for answer in device.ledger.answers()] for device in devices[:5]
     ]
-    assert lost_standings == [[], [], [], [Standing.LOST], [Standing.LOST]]
+    assert lost_standings == [[], [], [], [RoundStanding.LOST], [RoundStanding.LOST]]
 
 
 async def test_a_device_that_lost_its_seat_learns_it_and_may_join_the_next_round(

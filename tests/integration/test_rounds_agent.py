@@ -15,8 +15,8 @@ import pytest
 
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig, EnrolmentFiles
-from shoal.clients.core import State
-from shoal.clients.memory.ledger import Event
+from shoal.clients.core import ReportState
+from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.rounds_ledger import SqliteLedger
 from shoal.clients.owner.policy import Policy
 from shoal.clients.rounds.agent import TAKEN, RoundsAgent
@@ -96,13 +96,13 @@ async def test_a_fleet_of_agents_makes_a_sum(one: Running, tmp_path: Path) -> No
         *(agent.report(NAME, value) for agent, value in zip(agents, values, strict=True))
     )
     assert {(outcome.state, outcome.fresh, outcome.message) for outcome in outcomes} == {
-        (State.ACKED, True, TAKEN)
+        (ReportState.ACKED, True, TAKEN)
     }
     (stored,) = one.sums()
     variance = 4096 / (6 * 0.9 // 1) * 8 + 8 / 4
     assert np.all(np.abs(stored.vector - values.sum(axis=0) * 16) <= 10 * np.sqrt(variance))
     again = await agents[0].report(NAME, [0.0] * one.world.terms.dimension)
-    assert (again.state, again.fresh) == (State.ACKED, False)
+    assert (again.state, again.fresh) == (ReportState.ACKED, False)
     assert len(one.sums()) == 1
     for agent in agents:
         await agent.__aexit__(None, None, None)
@@ -110,9 +110,9 @@ async def test_a_fleet_of_agents_makes_a_sum(one: Running, tmp_path: Path) -> No
         (charge,) = restarted.memory.book.charges()
         entered = [stored.entry.event for stored in await restarted.ledger()]
         assert (charge.window, charge.nano > 0) == (0, True)
-        assert entered == [Event.SEEN, Event.ACCEPTED, Event.REPORTED]
+        assert entered == [LedgerEvent.SEEN, LedgerEvent.ACCEPTED, LedgerEvent.REPORTED]
         (shown,) = await restarted.outcomes()
-        assert (shown.task, shown.window, shown.state) == (NAME, 0, State.ACKED)
+        assert (shown.task, shown.window, shown.state) == (NAME, 0, ReportState.ACKED)
         assert not (await restarted.report(NAME, None)).fresh
 
 
@@ -129,7 +129,7 @@ async def test_a_round_that_is_aborted_is_followed_by_the_next(
     await one.until(lambda: one.rounds.ended["too few devices joined"] == 1)
     rest = [asyncio.create_task(agent.report(NAME, None)) for agent in agents[3:]]
     outcomes = await asyncio.gather(*first, *rest)
-    assert {outcome.state for outcome in outcomes} == {State.ACKED}
+    assert {outcome.state for outcome in outcomes} == {ReportState.ACKED}
     for agent in agents:
         await agent.__aexit__(None, None, None)
 
@@ -169,7 +169,7 @@ async def test_a_clock_that_jumps_does_not_end_a_round_under_way(
     outcomes = await asyncio.gather(
         first, *(asyncio.create_task(agent.report(NAME, None)) for agent in agents[1:])
     )
-    assert {outcome.state for outcome in outcomes} == {State.ACKED}
+    assert {outcome.state for outcome in outcomes} == {ReportState.ACKED}
     for agent in agents:
         await agent.__aexit__(None, None, None)
 
@@ -225,9 +225,9 @@ async def test_a_device_that_died_in_a_round_does_not_answer_the_window_again(
     ledger.close()
     async with agent_of(one, made) as agent:
         outcome = await agent.report(NAME, None)
-        assert (outcome.state, outcome.fresh) == (State.UNKNOWN, False)
+        assert (outcome.state, outcome.fresh) == (ReportState.UNKNOWN, False)
         assert "lost it in a restart" in outcome.message
-        assert [shown.state for shown in await agent.outcomes()] == [State.UNKNOWN]
+        assert [shown.state for shown in await agent.outcomes()] == [ReportState.UNKNOWN]
     assert one.phase() == ""
 
 
@@ -246,7 +246,7 @@ async def test_an_agent_that_stops_in_a_round_writes_down_that_it_is_lost(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         (shown,) = await agent.outcomes()
-        assert (shown.state, shown.kind) == (State.UNKNOWN, None)
+        assert (shown.state, shown.kind) == (ReportState.UNKNOWN, None)
         assert "lost sight" in shown.message
     await one.until(lambda: one.counts().get("uploaded") == 7)
     await one.advance(121)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.core import State
+from shoal.clients.core import ReportState
 from shoal.clients.transports.rounds_transport import RoundTransport
 from shoal.errors import Kind, ShoalError
 from tests.integration.test_rounds_agent import NAME, agent_of, config
@@ -63,7 +63,7 @@ async def test_every_stage_is_told_once(one: Running, tmp_path: Path) -> None:
     outcomes = await asyncio.gather(*first, *rest)
     for agent in agents:
         await agent.__aexit__(None, None, None)
-    assert {outcome.state for outcome in outcomes} == {State.ACKED}
+    assert {outcome.state for outcome in outcomes} == {ReportState.ACKED}
     stages = (
         "waiting for a round",
         "no answer",
@@ -92,7 +92,7 @@ async def test_a_window_that_never_had_enough_devices_says_so(one: Running, tmp_
         await one.until(lambda: one.counts().get("joined") == 1)
         await one.advance(windows.deadline_of(0) - one.clock.now() - 200)
         outcome = await report
-        assert outcome.state is State.REFUSED
+        assert outcome.state is ReportState.REFUSED
         assert "no more rounds" in outcome.message
         assert outcome.message.count("too few devices joined") == 1
         assert await agent.outcomes() == []

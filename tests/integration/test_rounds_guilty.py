@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.memory.rounds_ledger import Standing
+from shoal.clients.memory.rounds_ledger import RoundStanding
 from shoal.clients.rounds.agent import _Charged
 from shoal.clients.rounds.participation import RoundState
 from shoal.crypto.admission.enrolment import DeviceIdentity
@@ -133,5 +133,5 @@ async def test_a_round_that_bad_dealers_ended_is_followed_by_another(
         once = await asyncio.gather(*one.begin(honest[:1]), return_exceptions=True)
         assert [getattr(error, "kind", None) for error in once] == [Kind.CONFLICT]
     assert {device.ledger.find(world.terms.task_id, 0).standing for device in honest} == {  # type: ignore[union-attr]
-        Standing.COUNTED
+        RoundStanding.COUNTED
     }

@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 
 from shoal.clients import answering
 from shoal.clients.answering import AnswerRequest, Terms, answer, charge_sum
-from shoal.clients.core import Assignment, Prepared, State, assign
+from shoal.clients.core import Assignment, ReportState, SealedReport, assign
 from shoal.clients.memory.commitments import NANO, nano_up
-from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
-from shoal.clients.memory.ledger import Event, LedgerEntry
+from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
@@ -77,9 +77,9 @@ def tasks() -> tuple[Assignment, ...]:
 
 def unsealed(
     assignment: Assignment, window: int, report: Sequence[bytes], entropy: Entropy, identity: object
-) -> Prepared:
+) -> SealedReport:
     """In the place of ``seal``, which takes no part in this and most of the time."""
-    return Prepared(
+    return SealedReport(
         assignment.task_id, window, b"".join(report) + entropy.bytes(8), entropy.bytes(32), 1
     )
 
@@ -134,7 +134,10 @@ class Agent:
 
     def open(self) -> None:
         self.store = AgentStore(self.path)
-        self.outbox, self.book = SqliteOutbox(self.store), SqliteBook(self.store, self.entropy)
+        self.outbox, self.book = (
+            SqliteOutbox(self.store),
+            SqliteCommitments(self.store, self.entropy),
+        )
 
     def vanish(self) -> None:
         """Without a goodbye: no head is noted."""
@@ -183,7 +186,7 @@ class Life:
             case 2:
                 self.choose_limit()
             case 3:
-                agent.outbox.finish(assignment.task_id, self.pick(WINDOWS), State.ACKED)
+                agent.outbox.finish(assignment.task_id, self.pick(WINDOWS), ReportState.ACKED)
             case _:
                 self.answer(agent, assignment, self.pick(WINDOWS), VALUES[self.pick(len(VALUES))])
 
@@ -191,7 +194,7 @@ class Life:
         with agent.book.transaction():
             agent.outbox.withdraw(assignment.task_id)
             agent.book.forget(assignment.task_id)
-            agent.book.append(LedgerEntry(Event.WITHDRAWN, 1.0, assignment.task_id))
+            agent.book.append(LedgerEntry(LedgerEvent.WITHDRAWN, 1.0, assignment.task_id))
         self.withdrawn += 1
         self.model.cells.pop(assignment.task_id, None)
         self.reports = {
@@ -253,7 +256,7 @@ class Life:
         window: int,
         value: float | str | None,
         fault: str,
-    ) -> Prepared:
+    ) -> SealedReport:
         if fault == "before":
             raise ShoalError(Kind.OVERLOADED, "before")
         request = AnswerRequest(assignment, window, value, OPEN, Terms(self.limit), 1.0)
@@ -287,7 +290,7 @@ class Life:
         agent = self.agents[0]
         agent.open()
         charges, entries = agent.book.charges(), [row.entry for row in agent.book.entries()]
-        reported = [entry for entry in entries if entry.event is Event.REPORTED]
+        reported = [entry for entry in entries if entry.event is LedgerEvent.REPORTED]
         assert {
             (charge.task_id, charge.window): charge.nano for charge in charges
         } == self.model.costs
@@ -302,7 +305,7 @@ class Life:
             == agent.book.spent()
             == self.model.spent
         )
-        assert sum(1 for entry in entries if entry.event is Event.WITHDRAWN) == self.withdrawn
+        assert sum(1 for entry in entries if entry.event is LedgerEvent.WITHDRAWN) == self.withdrawn
         kept = {(record.task_id, record.window) for record in agent.outbox.records()}
         assert kept == {key for key in self.model.costs if key[0] not in self.summed}
         head = agent.book.verify()

@@ -25,7 +25,7 @@ from shoal.accounting.audit.audit import AuditResult, audit
 from shoal.clients import answering
 from shoal.clients.answering import AnswerRequest, Terms, answer
 from shoal.clients.core import Assignment, assign
-from shoal.clients.memory.commitments_memory import MemoryBook
+from shoal.clients.memory.commitments_memory import MemoryCommitments
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import YesNo
@@ -84,7 +84,7 @@ def agent(assignment: Assignment, seed: str, windows: int = WINDOWS) -> Sent:
     entropy, terms = SeededEntropy(seed), Terms(None)
 
     def sent(cell: int) -> NDArray[np.uint8]:
-        book = MemoryBook(entropy)
+        book = MemoryCommitments(entropy)
         frames = [
             answer(
                 AnswerRequest(assignment, window, bool(cell), OPEN, terms, START), book, entropy

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from shoal.accounting.audit.audit import AuditResult, audit
 from shoal.clients import answering
 from shoal.clients.answering import AnswerRequest, Terms, answer
-from shoal.clients.core import Assignment, Prepared, assign
-from shoal.clients.memory.commitments import Book, nano_up
-from shoal.clients.memory.commitments_memory import MemoryBook
-from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.core import Assignment, SealedReport, assign
+from shoal.clients.memory.commitments import Commitments, nano_up
+from shoal.clients.memory.commitments_memory import MemoryCommitments
+from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.crypto.admission.open import OPEN
@@ -49,9 +49,9 @@ LIFETIME = 0.7
 
 def unsealed(
     assignment: Assignment, window: int, report: Sequence[bytes], entropy: Entropy, identity: object
-) -> Prepared:
+) -> SealedReport:
     """In the place of ``seal``: the report as the attacker has it after opening."""
-    return Prepared(assignment.task_id, window, b"".join(report), bytes(32), 1)
+    return SealedReport(assignment.task_id, window, b"".join(report), bytes(32), 1)
 
 
 # In a campaign each attack is two million answers.
@@ -73,7 +73,9 @@ def task(memoized: bool, domain: Domain, mechanism: str) -> Assignment:
     return assign(trusted, trust_schedule(world.signed_schedule, trusted))
 
 
-def sent(assignment: Assignment, value: Value, book: Book, entropy: Entropy) -> NDArray[np.uint8]:
+def sent(
+    assignment: Assignment, value: Value, book: Commitments, entropy: Entropy
+) -> NDArray[np.uint8]:
     """uint8[windows]: what one device sends, the value being the same in every window."""
     terms = Terms(None)
     frames = [
@@ -91,7 +93,8 @@ def attacked(assignment: Assignment, values: tuple[Value, Value], seed: str) -> 
 
     def views(which: int, trials: int) -> Mapping[str, NDArray[np.float64]]:
         rows = [
-            sent(assignment, values[which], MemoryBook(entropy), entropy) for _ in range(trials)
+            sent(assignment, values[which], MemoryCommitments(entropy), entropy)
+            for _ in range(trials)
         ]
         return {
             "share of the first cell": np.array([np.mean(row == 0) for row in rows]),
@@ -134,7 +137,7 @@ def test_the_report_outlives_restarts() -> None:
         reports = set()
         for first in range(0, WINDOWS, 20):
             store = AgentStore(Path(folder) / "outbox.db")
-            outbox, book = SqliteOutbox(store), SqliteBook(store)
+            outbox, book = SqliteOutbox(store), SqliteCommitments(store)
             for window in range(first, min(first + 20, WINDOWS)):
                 make = partial(
                     answer,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.core import State
+from shoal.clients.core import ReportState
 from shoal.clients.rounds.participation import RoundState
 from tests.vectors.frozen_corpus import (
     FROZEN,
@@ -148,7 +148,11 @@ async def test_what_is_made_anew_has_the_same_form(tmp_path: Path) -> None:
             await agent.accept("moments")
             for name, value in (("badges", True), ("moments", [1.0, 0.5, 0.0, 0.0, -1.0])):
                 outcome = await agent.report(name, value)
-                assert (outcome.state, outcome.fresh, outcome.window) == (State.ACKED, True, 2)
+                assert (outcome.state, outcome.fresh, outcome.window) == (
+                    ReportState.ACKED,
+                    True,
+                    2,
+                )
         devices = [folders.device() for _ in range(6)]
         parts = (services.take_part(device, window=2) for device in devices)
         outcomes = await asyncio.gather(*parts)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from shoal.clients.answering import AnswerRequest, Terms, answer
-from shoal.clients.core import Assignment, Prepared, assign
-from shoal.clients.memory.commitments import Book
+from shoal.clients.core import Assignment, SealedReport, assign
+from shoal.clients.memory.commitments import Commitments
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Numeric, Value
@@ -39,15 +39,15 @@ def given(
     assignment: Assignment,
     window: int,
     value: Value,
-    book: Book,
+    book: Commitments,
     terms: Terms = FREE,
     entropy: Entropy = SYSTEM,
     now: float = START,
-) -> Prepared:
+) -> SealedReport:
     return answer(AnswerRequest(assignment, window, value, OPEN, terms, now), book, entropy)
 
 
-def told(book: Book) -> dict[str, object]:
+def told(book: Commitments) -> dict[str, object]:
     """Details of the last entry."""
     return dict(book.entries()[-1].entry.details)
 
@@ -60,5 +60,5 @@ def refusal(step: Callable[[], object], kind: Kind = Kind.REFUSED) -> str:
     return caught.value.message
 
 
-def nothing(book: Book) -> bool:
+def nothing(book: Commitments) -> bool:
     return (book.spent(), book.charges(), book.entries()) == (0, [], [])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shoal.clients.core import Prepared
+from shoal.clients.core import SealedReport
 from shoal.clients.memory.outbox import Outbox, Record
 from shoal.ids import TaskId
 
 
 def claim(
-    outbox: Outbox, task_id: TaskId, window: int, make: Callable[[], Prepared]
+    outbox: Outbox, task_id: TaskId, window: int, make: Callable[[], SealedReport]
 ) -> tuple[Record, bool]:
     """The report of a window: the existing one and False, or ``make()``, queued, and True."""
     with outbox.transaction():

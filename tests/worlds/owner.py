@@ -14,9 +14,9 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.clients.memory.commitments import NANO
-from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
-from shoal.clients.memory.ledger import Detail, Event, LedgerEntry
+from shoal.clients.memory.ledger import Detail, LedgerEntry, LedgerEvent
 from shoal.ids import TaskId
 from tests.worlds.clients import World, make_world
 
@@ -61,7 +61,7 @@ class Owner:
     def remember(self) -> None:
         """Two charged tasks, and a ledger of it."""
         store = AgentStore(self.outbox)
-        book = SqliteBook(store)
+        book = SqliteCommitments(store)
         with book.transaction():
             for number, nano in enumerate((3_000_000_000, 500_000_001, 3_000_000_000)):
                 task_id = OTHER if number % 2 else self.world.task_id
@@ -73,7 +73,12 @@ class Owner:
                 }
                 book.append(
                     LedgerEntry(
-                        Event.REPORTED, 1_800_000_000 + number, task_id, "visits", number, details
+                        LedgerEvent.REPORTED,
+                        1_800_000_000 + number,
+                        task_id,
+                        "visits",
+                        number,
+                        details,
                     )
                 )
         store.close()

@@ -20,7 +20,7 @@ from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig
 from shoal.clients.memory.database_thread import StoreThread
 from shoal.clients.memory.device_memory import Memory
-from shoal.clients.memory.ledger import Event, LedgerEntry
+from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
 from shoal.clients.service.runner import Runner
 from shoal.clients.sources import read
 from shoal.clients.sources.spec import SourceSpec
@@ -186,7 +186,7 @@ class Place:
         """Of the reports that the far end has."""
         return sorted(content.window for content in self.far.contents.values())
 
-    def entries(self, *events: Event) -> list[LedgerEntry]:
+    def entries(self, *events: LedgerEvent) -> list[LedgerEntry]:
         memory = Memory(self.config, self.clock, SYSTEM)
         try:
             memory.book.verify()

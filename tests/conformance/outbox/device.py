@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.core import Prepared
-from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.core import SealedReport
+from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
-from shoal.clients.memory.ledger import Event, LedgerEntry
+from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -20,7 +20,7 @@ TASK = TaskId(b"t" * 32)
 
 
 def entry(window: int = 0) -> LedgerEntry:
-    return LedgerEntry(Event.REPORTED, 1.0, TASK, "visits", window)
+    return LedgerEntry(LedgerEvent.REPORTED, 1.0, TASK, "visits", window)
 
 
 class Device:
@@ -30,16 +30,16 @@ class Device:
 
     def __init__(self, path: Path, head_pause_s: float = 0.0) -> None:
         self.store = AgentStore(path, head_pause_s)
-        self.outbox, self.book = SqliteOutbox(self.store), SqliteBook(self.store)
+        self.outbox, self.book = SqliteOutbox(self.store), SqliteCommitments(self.store)
         self.limit = 100
 
-    def make(self, window: int, size: int = 512, task: TaskId = TASK) -> Prepared:
+    def make(self, window: int, size: int = 512, task: TaskId = TASK) -> SealedReport:
         """As ``answering.answer`` does: charge, remember, enter, within the claim."""
         with self.book.transaction():
             self.book.charge(task, window, 1, self.limit)
             self.book.remember(task, window, b"report %d" % window)
             self.book.append(entry(window))
-        return Prepared(task, window, b"f" * size, b"k" * 32, 1)
+        return SealedReport(task, window, b"f" * size, b"k" * 32, 1)
 
     def claim(self, window: int, size: int = 512) -> bool:
         return claim(self.outbox, TASK, window, lambda: self.make(window, size))[1]

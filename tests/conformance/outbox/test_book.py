@@ -13,11 +13,18 @@ import pytest
 
 from shoal.clients.memory import commitments_memory as book_module
 from shoal.clients.memory import commitments_sqlite as book_sqlite
-from shoal.clients.memory.commitments import MOST_NANO, Book, Charge, Loss, SeenTask, Tally
-from shoal.clients.memory.commitments_memory import MemoryBook
-from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.commitments import (
+    MOST_NANO,
+    Commitments,
+    Loss,
+    SeenTask,
+    TaskCharges,
+    WindowCharge,
+)
+from shoal.clients.memory.commitments_memory import MemoryCommitments
+from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
-from shoal.clients.memory.ledger import EMPTY, Event, LedgerEntry
+from shoal.clients.memory.ledger import EMPTY, LedgerEntry, LedgerEvent
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
@@ -27,17 +34,17 @@ SEEN = SeenTask(TASK, "visits", "to plan clinics", b"a" * 32, 3_000_000_000, "ac
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
+def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Commitments]:
     if request.param == "memory":
-        yield MemoryBook()
+        yield MemoryCommitments()
         return
     store = AgentStore(tmp_path / "outbox.db")
-    yield SqliteBook(store)
+    yield SqliteCommitments(store)
     store.close()
 
 
 def entry(number: int = 0) -> LedgerEntry:
-    return LedgerEntry(Event.SEEN, 1_800_000_000.5, TASK, "visits", None, {"number": number})
+    return LedgerEntry(LedgerEvent.SEEN, 1_800_000_000.5, TASK, "visits", None, {"number": number})
 
 
 def refused(kind: Kind, step: object, *arguments: object) -> str:
@@ -48,7 +55,7 @@ def refused(kind: Kind, step: object, *arguments: object) -> str:
     return caught.value.message
 
 
-def everything(book: Book) -> object:
+def everything(book: Commitments) -> object:
     """All that a book knows, to see that nothing changed."""
     memo = [
         (book.permanent(task, cell), book.latest(task), book.choice(task))
@@ -62,24 +69,28 @@ def everything(book: Book) -> object:
 # --- budget ---------------------------------------------------------------------------------------
 
 
-def test_a_window_is_charged_once(book: Book) -> None:
+def test_a_window_is_charged_once(book: Commitments) -> None:
     """Whatever the second charge says. Planted: add at every call -> 12 are spent."""
-    assert (book.spent(), book.charged(TASK, 0), book.tally(TASK)) == (0, None, Tally(0, 0))
+    assert (book.spent(), book.charged(TASK, 0), book.tally(TASK)) == (0, None, TaskCharges(0, 0))
     book.charge(TASK, 0, 5, 10)
     book.charge(TASK, 0, 7, 10)
     book.charge(TASK, 0, 7, 1)  # not even refused
-    assert (book.spent(), book.charged(TASK, 0), book.tally(TASK)) == (5, 5, Tally(1, 5))
+    assert (book.spent(), book.charged(TASK, 0), book.tally(TASK)) == (5, 5, TaskCharges(1, 5))
     book.charge(OTHER, 0, 2, None, permanent=True)
     book.charge(TASK, 1, 0, 10, permanent=True)
     assert book.charges() == [
-        Charge(TASK, 0, 5, False),
-        Charge(OTHER, 0, 2, True),
-        Charge(TASK, 1, 0, True),
+        WindowCharge(TASK, 0, 5, False),
+        WindowCharge(OTHER, 0, 2, True),
+        WindowCharge(TASK, 1, 0, True),
     ]
-    assert (book.spent(), book.tally(TASK), book.tally(OTHER)) == (7, Tally(2, 5), Tally(1, 2))
+    assert (book.spent(), book.tally(TASK), book.tally(OTHER)) == (
+        7,
+        TaskCharges(2, 5),
+        TaskCharges(1, 2),
+    )
 
 
-def test_the_budget_is_never_exceeded(book: Book) -> None:
+def test_the_budget_is_never_exceeded(book: Commitments) -> None:
     """To the last nano-epsilon. Planted: >= for > -> what just fits is refused; > limit + 1 -> one
     too many is taken.
     """
@@ -98,7 +109,7 @@ def test_the_budget_is_never_exceeded(book: Book) -> None:
     refused(Kind.INVALID, book.charge, OTHER, 1, -1, None)
 
 
-def test_what_was_lost_is_spent(book: Book) -> None:
+def test_what_was_lost_is_spent(book: Commitments) -> None:
     """All of it together, and nothing of it is given back. Planted: the last loss alone counts ->
     fails.
     """
@@ -106,7 +117,7 @@ def test_what_was_lost_is_spent(book: Book) -> None:
     book.charge(TASK, 0, 5, None)
     book.lose(20.0, 3)
     book.lose(10.0, 4)
-    assert (book.spent(), book.lost(), book.tally(TASK)) == (12, Loss(20.0, 7), Tally(1, 5))
+    assert (book.spent(), book.lost(), book.tally(TASK)) == (12, Loss(20.0, 7), TaskCharges(1, 5))
     refused(Kind.REFUSED, book.charge, TASK, 1, 5, 16)
     for before_s, nano in ((math.nan, 1), (math.inf, 1), (1.0, -1)):
         refused(Kind.INVALID, book.lose, before_s, nano)
@@ -120,7 +131,7 @@ def test_what_was_lost_is_spent(book: Book) -> None:
     assert (book.spent(), book.lost()) == (12, Loss(20.0, 7))
 
 
-def test_forgetting_gives_nothing_back(book: Book) -> None:
+def test_forgetting_gives_nothing_back(book: Commitments) -> None:
     """Planted: ``forget`` deletes the charges -> the budget refills."""
     book.charge(TASK, 0, 5, 10, permanent=True)
     book.remember(TASK, 1, b"report")
@@ -131,7 +142,7 @@ def test_forgetting_gives_nothing_back(book: Book) -> None:
 # --- memo -----------------------------------------------------------------------------------------
 
 
-def test_a_permanent_report_stays(book: Book) -> None:
+def test_a_permanent_report_stays(book: Commitments) -> None:
     """Planted: INSERT OR REPLACE -> the second draw replaces the first; ``latest`` by insertion ->
     b"two" at the end.
     """
@@ -154,7 +165,7 @@ def test_a_permanent_report_stays(book: Book) -> None:
     assert book.permanent(TASK, 1) == b"one"
 
 
-def test_what_is_forgotten_is_drawn_anew(book: Book) -> None:
+def test_what_is_forgotten_is_drawn_anew(book: Commitments) -> None:
     point = book.rounding(TASK)
     assert (len(point), book.rounding(TASK)) == (8, point)
     assert book.rounding(OTHER) != point
@@ -174,7 +185,7 @@ def test_what_is_forgotten_is_drawn_anew(book: Book) -> None:
     assert book.permanent(TASK, 1) == b"another"
 
 
-def test_a_choice_is_made_once_and_goes_with_what_is_forgotten(book: Book) -> None:
+def test_a_choice_is_made_once_and_goes_with_what_is_forgotten(book: Commitments) -> None:
     """Planted: a choice that may be changed; ``forget`` that leaves it -> the device is known again
     by it after a withdrawal; fails.
     """
@@ -197,7 +208,7 @@ def test_a_choice_is_made_once_and_goes_with_what_is_forgotten(book: Book) -> No
 # --- tasks and consent ----------------------------------------------------------------------------
 
 
-def test_tasks_are_remembered(book: Book) -> None:
+def test_tasks_are_remembered(book: Commitments) -> None:
     assert (book.seen(TASK), book.tasks_of(SEEN.purpose)) == (None, [])
     book.see(SEEN)
     infinite = dataclasses.replace(
@@ -214,7 +225,7 @@ def test_tasks_are_remembered(book: Book) -> None:
         dataclasses.replace(SEEN, epsilon0_nano=-1)
 
 
-def test_answers_of_the_owner_are_kept(book: Book) -> None:
+def test_answers_of_the_owner_are_kept(book: Commitments) -> None:
     book.set_consent("one", "allowed")
     book.set_consent("two", "denied")
     book.set_consent("one", "denied")
@@ -235,7 +246,7 @@ def test_answers_of_the_owner_are_kept(book: Book) -> None:
 # --- ledger ---------------------------------------------------------------------------------------
 
 
-def test_the_ledger_grows_at_its_end(book: Book) -> None:
+def test_the_ledger_grows_at_its_end(book: Commitments) -> None:
     assert (book.entries(), book.verify()) == ([], EMPTY)
     assert [book.append(entry(number)) for number in range(5)] == [1, 2, 3, 4, 5]
     rows = book.entries()
@@ -249,7 +260,9 @@ def test_the_ledger_grows_at_its_end(book: Book) -> None:
     assert rows[0].entry == entry(0)
 
 
-def test_strangers_can_not_fill_the_ledger(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_can_not_fill_the_ledger(
+    book: Commitments, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Planted: no look at the digest -> entered twice; no limit -> a fourth entry."""
     few = dataclasses.replace(LIMITS, refusals=3)
     monkeypatch.setattr(book_module, "LIMITS", few)
@@ -274,7 +287,7 @@ def test_strangers_can_not_fill_the_ledger(book: Book, monkeypatch: pytest.Monke
 # --- transactions ---------------------------------------------------------------------------------
 
 
-def change(book: Book, window: int = 7) -> None:
+def change(book: Commitments, window: int = 7) -> None:
     """Everything that a book can do."""
     book.charge(TASK, window, 5, None)
     book.rounding(OTHER)
@@ -288,7 +301,7 @@ def change(book: Book, window: int = 7) -> None:
     book.problem(Digest.of(bytes([window])), entry(window))
 
 
-def failing(book: Book, failure: BaseException, inner: bool = False) -> None:
+def failing(book: Commitments, failure: BaseException, inner: bool = False) -> None:
     before = everything(book)
     with book.transaction():
         if inner:
@@ -303,7 +316,7 @@ def failing(book: Book, failure: BaseException, inner: bool = False) -> None:
 @pytest.mark.parametrize(
     "failure", [ShoalError(Kind.REFUSED, "no"), RuntimeError(), KeyboardInterrupt()]
 )
-def test_a_transaction_is_all_or_nothing(book: Book, failure: BaseException) -> None:
+def test_a_transaction_is_all_or_nothing(book: Commitments, failure: BaseException) -> None:
     """Planted: no undo of one of them -> it stays."""
     book.see(SEEN)
     book.remember(TASK, 0, b"old")
@@ -319,7 +332,7 @@ def test_a_transaction_is_all_or_nothing(book: Book, failure: BaseException) -> 
     assert book.verify().count == 3
 
 
-def test_an_inner_transaction_is_undone_alone(book: Book) -> None:
+def test_an_inner_transaction_is_undone_alone(book: Commitments) -> None:
     """And what the outer one does goes on. Planted: the inner commits -> it stays although the
     outer fails.
     """
@@ -341,7 +354,7 @@ def test_an_inner_transaction_is_undone_alone(book: Book) -> None:
     assert book.verify().count == 1
 
 
-def test_a_refused_charge_inside_a_transaction_leaves_the_rest(book: Book) -> None:
+def test_a_refused_charge_inside_a_transaction_leaves_the_rest(book: Commitments) -> None:
     with book.transaction():
         book.charge(TASK, 0, 3, 5)
         refused(Kind.REFUSED, book.charge, TASK, 1, 3, 5)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal import failpoints
-from shoal.clients.memory.rounds_ledger import MemoryLedger, SqliteLedger, Standing
+from shoal.clients.memory.rounds_ledger import MemoryLedger, RoundStanding, SqliteLedger
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 
@@ -47,7 +47,7 @@ def test_a_window_is_answered_once(ledger: Ledger) -> None:
     assert found is not None
     assert (found.round_id, found.standing, found.released, found.kind) == (
         ROUND,
-        Standing.MASKED,
+        RoundStanding.MASKED,
         False,
         None,
     )
@@ -70,13 +70,13 @@ def test_shares_are_given_for_one_commit_of_the_answered_round(ledger: Ledger) -
 
 
 def test_only_an_open_answer_is_settled(ledger: Ledger) -> None:
-    ledger.settle(TASK, 0, Standing.LOST)
+    ledger.settle(TASK, 0, RoundStanding.LOST)
     assert ledger.answers() == []
     ledger.masked(TASK, 0, ROUND, SEALED)
-    ledger.settle(TASK, 0, Standing.ABORTED, Kind.ABORTED)
-    ledger.settle(TASK, 0, Standing.COUNTED)
+    ledger.settle(TASK, 0, RoundStanding.ABORTED, Kind.ABORTED)
+    ledger.settle(TASK, 0, RoundStanding.COUNTED)
     (found,) = ledger.answers()
-    assert (found.standing, found.kind) == (Standing.ABORTED, Kind.ABORTED)
+    assert (found.standing, found.kind) == (RoundStanding.ABORTED, Kind.ABORTED)
     conflict(ledger.masked, TASK, 0, OTHER_ROUND, OTHER)
 
 

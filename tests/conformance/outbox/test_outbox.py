@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.core import Prepared, State
+from shoal.clients.core import ReportState, SealedReport
 from shoal.clients.memory.outbox import MemoryOutbox, Outbox
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.errors import Kind, ShoalError
@@ -24,11 +24,11 @@ TASK, OTHER = TaskId(b"t" * 32), TaskId(b"o" * 32)
 MOST = 5
 
 
-def prepared(window: int = 0, mark: int = 1, task: TaskId = TASK) -> Prepared:
-    return Prepared(task, window, bytes([mark]) * 512, bytes([mark + 100]) * 32, 1_000 - window)
+def prepared(window: int = 0, mark: int = 1, task: TaskId = TASK) -> SealedReport:
+    return SealedReport(task, window, bytes([mark]) * 512, bytes([mark + 100]) * 32, 1_000 - window)
 
 
-def never() -> Prepared:
+def never() -> SealedReport:
     raise AssertionError("a second report of a window must not be prepared")
 
 
@@ -47,7 +47,7 @@ def test_a_claimed_report_is_kept_as_it_is(outbox: Outbox) -> None:
     record, fresh = claim(outbox, TASK, 0, prepared)
     assert fresh
     assert (record.state, record.attempts, record.doubtful, record.kind, record.expires_s) == (
-        State.QUEUED,
+        ReportState.QUEUED,
         0,
         False,
         None,
@@ -78,13 +78,13 @@ def test_a_window_has_one_report(outbox: Outbox) -> None:
     assert entry.frame == prepared().frame
 
 
-@pytest.mark.parametrize("state", list(State))
-def test_a_window_is_claimed_once_whatever_became_of_it(outbox: Outbox, state: State) -> None:
+@pytest.mark.parametrize("state", list(ReportState))
+def test_a_window_is_claimed_once_whatever_became_of_it(outbox: Outbox, state: ReportState) -> None:
     """The value is randomized once per window. Planted: forget finished rows -> ``never`` is
     called.
     """
     claim(outbox, TASK, 0, prepared)
-    if state is not State.QUEUED:
+    if state is not ReportState.QUEUED:
         outbox.finish(TASK, 0, state, Kind.WINDOW_FULL)
     record, fresh = claim(outbox, TASK, 0, never)
     assert not fresh
@@ -94,7 +94,7 @@ def test_a_window_is_claimed_once_whatever_became_of_it(outbox: Outbox, state: S
 
 
 def test_a_failed_preparation_leaves_nothing(outbox: Outbox) -> None:
-    def fails() -> Prepared:
+    def fails() -> SealedReport:
         raise ShoalError(Kind.INVALID, "no")
 
     with pytest.raises(ShoalError):
@@ -118,18 +118,18 @@ def test_an_attempt_is_doubtful_until_it_is_known_to_have_failed(outbox: Outbox)
         2,
         True,
         Kind.DEADLINE,
-        State.QUEUED,
+        ReportState.QUEUED,
     )
 
 
-@pytest.mark.parametrize("state", [State.ACKED, State.REFUSED, State.UNKNOWN])
-def test_the_first_final_answer_counts_and_the_bytes_go(outbox: Outbox, state: State) -> None:
+@pytest.mark.parametrize("state", [ReportState.ACKED, ReportState.REFUSED, ReportState.UNKNOWN])
+def test_the_first_final_answer_counts_and_the_bytes_go(outbox: Outbox, state: ReportState) -> None:
     """Planted: let a second ``finish`` overwrite -> an acknowledged report would turn into a
     refused one.
     """
     claim(outbox, TASK, 0, prepared)
     outbox.finish(TASK, 0, state, None)
-    outbox.finish(TASK, 0, State.REFUSED, Kind.INVALID)
+    outbox.finish(TASK, 0, ReportState.REFUSED, Kind.INVALID)
     outbox.failed(TASK, 0, Kind.DEADLINE, True)
     outbox.sending(TASK, 0)
     found = outbox.find(TASK, 0)
@@ -144,7 +144,7 @@ def test_records_come_by_expiry(outbox: Outbox) -> None:
     for window in (1, 0, 3, 2):
         # mypy knows no default there
         claim(outbox, TASK, window, lambda w=window: prepared(w))  # type: ignore[misc]
-    outbox.finish(TASK, 3, State.ACKED)
+    outbox.finish(TASK, 3, ReportState.ACKED)
     assert [record.window for record in outbox.records()] == [3, 2, 1, 0]
     assert [record.window for record in outbox.records(queued=True)] == [2, 1, 0]
 
@@ -159,7 +159,7 @@ def test_a_full_outbox_says_so_before_anything_is_prepared(outbox: Outbox) -> No
     assert caught.value.kind is Kind.OVERLOADED
     assert "outbox full" in caught.value.message
     assert len(outbox.records()) == MOST
-    outbox.finish(TASK, 2, State.ACKED)
+    outbox.finish(TASK, 2, ReportState.ACKED)
     assert claim(outbox, TASK, MOST, lambda: prepared(MOST))[1]
 
 
@@ -190,7 +190,7 @@ def test_a_task_has_one_schedule(outbox: Outbox) -> None:
         assert caught.value.kind is Kind.CONFLICT
         assert outbox.load(TASK, window) is None
     ended = [(record.state, record.kind) for record in outbox.records() if record.task_id == TASK]
-    assert ended == [(State.UNKNOWN, Kind.CONFLICT), (State.REFUSED, Kind.CONFLICT)]
+    assert ended == [(ReportState.UNKNOWN, Kind.CONFLICT), (ReportState.REFUSED, Kind.CONFLICT)]
     assert outbox.load(OTHER, 0) is not None
     outbox.pin(OTHER, second)
 
@@ -203,23 +203,23 @@ def test_withdrawn_reports_are_never_sent_again(outbox: Outbox) -> None:
         # mypy knows no default there
         claim(outbox, TASK, window, lambda w=window: prepared(w))  # type: ignore[misc]
     claim(outbox, OTHER, 0, lambda: prepared(0, 1, OTHER))
-    outbox.finish(TASK, 0, State.ACKED)
+    outbox.finish(TASK, 0, ReportState.ACKED)
     outbox.sending(TASK, 2)
     outbox.failed(TASK, 2, Kind.DEADLINE, True)
     gone = outbox.withdraw(TASK)
     assert [(r.window, r.state, r.kind, r.attempts, r.doubtful) for r in gone] == [
-        (1, State.WITHDRAWN, None, 0, False),
-        (2, State.WITHDRAWN, Kind.DEADLINE, 1, True),
+        (1, ReportState.WITHDRAWN, None, 0, False),
+        (2, ReportState.WITHDRAWN, Kind.DEADLINE, 1, True),
     ]
     assert [outbox.find(TASK, record.window) for record in gone] == gone
     assert [outbox.load(TASK, window) for window in range(3)] == [None] * 3
-    outbox.finish(TASK, 2, State.ACKED)  # a receipt that came too late to matter
+    outbox.finish(TASK, 2, ReportState.ACKED)  # a receipt that came too late to matter
     assert outbox.withdraw(TASK) == []
     assert [record.state for record in outbox.records()] == [
-        State.WITHDRAWN,
-        State.WITHDRAWN,
-        State.QUEUED,
-        State.ACKED,
+        ReportState.WITHDRAWN,
+        ReportState.WITHDRAWN,
+        ReportState.QUEUED,
+        ReportState.ACKED,
     ]
     assert not claim(outbox, TASK, 1, never)[1]
     assert [record.task_id for record in outbox.records(queued=True)] == [OTHER]
@@ -233,7 +233,7 @@ def test_of_many_threads_one_claims(outbox: Outbox) -> None:
     fresh: list[bool] = []
 
     def work(mark: int) -> None:
-        def make() -> Prepared:
+        def make() -> SealedReport:
             made.append(mark)
             return prepared(0, mark)
 
@@ -266,7 +266,7 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
         claim(box, TASK, 0, prepared)
         box.sending(TASK, 0)
         claim(box, TASK, 1, lambda: prepared(1))
-        box.finish(TASK, 1, State.UNKNOWN, Kind.WINDOW_FULL)
+        box.finish(TASK, 1, ReportState.UNKNOWN, Kind.WINDOW_FULL)
         box.pin(TASK, Digest(b"1" * 32))
 
     def second(box: SqliteOutbox) -> None:
@@ -304,15 +304,15 @@ def test_two_processes_claim_a_window_once(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from shoal.clients.core import Prepared\n"
+        "from shoal.clients.core import SealedReport\n"
         "from shoal.clients.memory.outbox_sqlite import SqliteOutbox\n"
         "from shoal.ids import TaskId\n"
         "from tests.worlds.outbox import claim\n"
         "box, task = SqliteOutbox(Path(sys.argv[1]), 1000), TaskId(b't' * 32)\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
-        "print([claim(box, task, w, lambda: Prepared(task, w, b'f' * 512, b'k' * 32, 1))[1] for w "
-        "in range(300)].count(True))\n"
+        "print([claim(box, task, w, lambda: SealedReport(task, w, b'f' * 512, b'k' * 32, 1))[1]"
+        " for w in range(300)].count(True))\n"
         "box.close()\n"
     )
     workers = [
@@ -365,7 +365,7 @@ def test_finished_bytes_are_gone_from_the_disk(tmp_path: Path, end: str) -> None
     path = tmp_path / "outbox.db"
     frame, key = os.urandom(512), os.urandom(32)
     box = SqliteOutbox(path)
-    claim(box, TASK, 0, lambda: Prepared(TASK, 0, frame, key, 1))
+    claim(box, TASK, 0, lambda: SealedReport(TASK, 0, frame, key, 1))
     pieces = [
         secret[start : start + 16] for secret in (frame, key) for start in range(0, len(secret), 16)
     ]
@@ -376,7 +376,7 @@ def test_finished_bytes_are_gone_from_the_disk(tmp_path: Path, end: str) -> None
     elif end == "withdraw":
         box.withdraw(TASK)
     else:
-        box.finish(TASK, 0, State.ACKED)
+        box.finish(TASK, 0, ReportState.ACKED)
     box.close()  # the last connection: SQLite empties its log
     held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert not [piece for piece in pieces if piece in held]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.core import Prepared, State
+from shoal.clients.core import ReportState, SealedReport
 from shoal.clients.memory import database as store_sqlite
 from shoal.clients.memory.commitments import tag
 from shoal.clients.memory.database import AgentStore
@@ -56,7 +56,7 @@ def test_a_claim_and_all_that_it_writes_commit_together(device: Device) -> None:
     arm("")
     assert device.standing() == (1, 1, 1, 1)
 
-    def fails_late() -> Prepared:
+    def fails_late() -> SealedReport:
         device.make(1)
         raise ShoalError(Kind.INVALID, "no")
 
@@ -334,12 +334,12 @@ def test_an_older_file_is_taken_over(path: Path) -> None:
     first, second = device.outbox.records()
     assert (second.window, second.state, second.kind, second.attempts, second.doubtful) == (
         0,
-        State.QUEUED,
+        ReportState.QUEUED,
         Kind.OVERLOADED,
         3,
         True,
     )
-    assert (first.window, first.state) == (1, State.ACKED)
+    assert (first.window, first.state) == (1, ReportState.ACKED)
     held = device.outbox.load(TASK, 0)
     assert held is not None
     assert (held.frame, held.ack_key) == (b"f" * 512, b"k" * 32)
@@ -351,7 +351,7 @@ def test_an_older_file_is_taken_over(path: Path) -> None:
     assert "queued" in str(
         device.store.read("EXPLAIN QUERY PLAN SELECT count(*) FROM report WHERE state = 'queued'")
     )
-    assert [record.state for record in device.outbox.withdraw(TASK)] == [State.WITHDRAWN]
+    assert [record.state for record in device.outbox.withdraw(TASK)] == [ReportState.WITHDRAWN]
     assert (device.book.verify(), device.store.noted_head()) == (EMPTY, EMPTY)
     device.store.close()
 

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 import grpc
 import pytest
 
-from shoal.clients.core import Action, State, Verdict, judge, prepare
+from shoal.clients.core import Action, AttemptVerdict, ReportState, judge, prepare
 from shoal.clients.transports.grpc_transport import GrpcTransport
 from shoal.clients.transports.mqtt_transport import MqttTransport
 from shoal.clients.transports.transport import BatchTransport, Undated
@@ -245,7 +245,9 @@ async def test_somebody_in_between_cannot_end_a_report(
     try:
         with pytest.raises(ShoalError) as caught:
             await transport.submit(bytes(512), bytes(32), 5.0)
-        assert judge(caught.value.kind, False) == Verdict(Action.RETRY, State.QUEUED, True)
+        assert judge(caught.value.kind, False) == AttemptVerdict(
+            Action.RETRY, ReportState.QUEUED, True
+        )
         assert "proxy" not in caught.value.message
     finally:
         await transport.close()

@@ -4,9 +4,7 @@ clock set by hand.
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,10 @@ from typing import Any
 import pytest
 
 from shoal.clients import core
-from shoal.clients.agent import Agent, Outcome
+from shoal.clients.agent import Agent, ReportOutcome
 from shoal.clients.answering import AnswerRequest, answer
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import State
-from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+from shoal.clients.core import ReportState
 from shoal.clients.owner.policy import Policy
 from shoal.clocks.clock import DeviceClock, FakeClock
 from shoal.crypto.hpke import generate
@@ -77,14 +74,14 @@ def device(tmp_path: Path) -> Device:
     return Device(tmp_path, make_world())
 
 
-def standing(outcome: Outcome) -> tuple[State, bool, Kind | None]:
+def standing(outcome: ReportOutcome) -> tuple[ReportState, bool, Kind | None]:
     return outcome.state, outcome.fresh, outcome.kind
 
 
 async def test_a_report_is_acknowledged(device: Device) -> None:
     async with device.agent() as agent:
         outcome = await agent.report("visits", 3)
-        assert standing(outcome) == (State.ACKED, True, None)
+        assert standing(outcome) == (ReportState.ACKED, True, None)
         assert (outcome.task, outcome.task_id, outcome.window, outcome.attempts) == (
             "visits",
             device.world.task_id,
@@ -104,21 +101,29 @@ async def test_a_window_is_answered_once_even_over_restarts(
     """
     calls: list[int] = []
 
-    def counting(request: AnswerRequest, *rest: Any) -> core.Prepared:
+    def counting(request: AnswerRequest, *rest: Any) -> core.SealedReport:
         calls.append(request.window)
         return answer(request, *rest)
 
     monkeypatch.setattr("shoal.clients.answering.answer", counting)
     device.transport.down = True
     async with device.agent() as agent:
-        assert standing(await agent.report("visits", 3)) == (State.QUEUED, True, Kind.UNAVAILABLE)
-        assert standing(await agent.report("visits", 9)) == (State.QUEUED, False, Kind.UNAVAILABLE)
+        assert standing(await agent.report("visits", 3)) == (
+            ReportState.QUEUED,
+            True,
+            Kind.UNAVAILABLE,
+        )
+        assert standing(await agent.report("visits", 9)) == (
+            ReportState.QUEUED,
+            False,
+            Kind.UNAVAILABLE,
+        )
     device.transport.down = False
     async with device.agent() as agent:
-        assert standing(await agent.report("visits", 9)) == (State.ACKED, False, None)
-        assert standing(await agent.report("visits", 9)) == (State.ACKED, False, None)
+        assert standing(await agent.report("visits", 9)) == (ReportState.ACKED, False, None)
+        assert standing(await agent.report("visits", 9)) == (ReportState.ACKED, False, None)
         device.clock.advance(WEEK)
-        assert standing(await agent.report("visits", 9)) == (State.ACKED, True, None)
+        assert standing(await agent.report("visits", 9)) == (ReportState.ACKED, True, None)
     assert calls == [0, 1]
 
 
@@ -135,7 +140,7 @@ async def test_every_attempt_sends_the_same_bytes_also_after_a_restart(device: D
         await agent.flush()
     async with device.agent() as agent:
         (outcome,) = await agent.flush()
-        assert (outcome.state, outcome.attempts) == (State.ACKED, 5)
+        assert (outcome.state, outcome.attempts) == (ReportState.ACKED, 5)
     assert len(device.far.frames) == 5
     assert len(set(device.far.frames)) == 1
 
@@ -145,13 +150,13 @@ async def test_offline_then_online(device: Device) -> None:
     device.transport.down = True
     async with device.agent() as agent:
         for _ in range(3):
-            assert (await agent.report("visits", 3)).state is State.QUEUED
+            assert (await agent.report("visits", 3)).state is ReportState.QUEUED
             device.clock.advance(WEEK)
-        assert {outcome.state for outcome in await agent.flush()} == {State.QUEUED}
+        assert {outcome.state for outcome in await agent.flush()} == {ReportState.QUEUED}
     device.transport.down = False
     async with device.agent() as agent:
         assert [standing(outcome) for outcome in await agent.flush()] == [
-            (State.ACKED, False, None)
+            (ReportState.ACKED, False, None)
         ] * 3
     assert sorted(content.window for content in device.far.contents.values()) == [0, 1, 2]
     assert len(device.far.frames) == 3
@@ -159,7 +164,11 @@ async def test_offline_then_online(device: Device) -> None:
 
 async def test_queue_only_sends_nothing(device: Device) -> None:
     async with device.agent() as agent:
-        assert standing(await agent.report("visits", 3, send=False)) == (State.QUEUED, True, None)
+        assert standing(await agent.report("visits", 3, send=False)) == (
+            ReportState.QUEUED,
+            True,
+            None,
+        )
         assert device.far.frames == []
 
 
@@ -168,11 +177,15 @@ async def test_a_forged_receipt_is_not_believed(device: Device, reply: bytes) ->
     """Planted: skip ``verify_receipt`` -> ACKED, and the report would be lost."""
     device.far.script = lambda number, _: reply if number < 2 else None
     async with device.agent() as agent:
-        assert standing(await agent.report("visits", 3)) == (State.QUEUED, True, Kind.BAD_SIGNATURE)
+        assert standing(await agent.report("visits", 3)) == (
+            ReportState.QUEUED,
+            True,
+            Kind.BAD_SIGNATURE,
+        )
         (outcome,) = await agent.flush()
-        assert outcome.state is State.QUEUED
+        assert outcome.state is ReportState.QUEUED
         (outcome,) = await agent.flush()
-        assert outcome.state is State.ACKED
+        assert outcome.state is ReportState.ACKED
     assert len(set(device.far.frames)) == 1
 
 
@@ -186,22 +199,26 @@ async def test_a_receipt_of_another_frame_is_not_believed(device: Device) -> Non
         old = receipt_mac(content.ack_key, 0, device.far.frames[0])
         device.far.script = lambda _n, _f: old
         device.clock.advance(WEEK)
-        assert standing(await agent.report("visits", 3)) == (State.QUEUED, True, Kind.BAD_SIGNATURE)
+        assert standing(await agent.report("visits", 3)) == (
+            ReportState.QUEUED,
+            True,
+            Kind.BAD_SIGNATURE,
+        )
 
 
 @pytest.mark.parametrize(
     ("script", "state"),
     [
-        ([Kind.WINDOW_FULL], State.REFUSED),
-        ([Kind.INVALID], State.REFUSED),
-        ([Kind.OVERLOADED, Kind.WINDOW_CLOSED], State.REFUSED),
-        ([Kind.UNAVAILABLE, Kind.WINDOW_FULL], State.UNKNOWN),
-        ([Kind.DEADLINE, Kind.OVERLOADED, Kind.WINDOW_CLOSED], State.UNKNOWN),
-        ([Kind.INTERNAL, Kind.INVALID], State.UNKNOWN),
+        ([Kind.WINDOW_FULL], ReportState.REFUSED),
+        ([Kind.INVALID], ReportState.REFUSED),
+        ([Kind.OVERLOADED, Kind.WINDOW_CLOSED], ReportState.REFUSED),
+        ([Kind.UNAVAILABLE, Kind.WINDOW_FULL], ReportState.UNKNOWN),
+        ([Kind.DEADLINE, Kind.OVERLOADED, Kind.WINDOW_CLOSED], ReportState.UNKNOWN),
+        ([Kind.INTERNAL, Kind.INVALID], ReportState.UNKNOWN),
     ],
 )
 async def test_final_refusals_end_a_report_and_say_what_is_known(
-    device: Device, script: list[Kind], state: State
+    device: Device, script: list[Kind], state: ReportState
 ) -> None:
     """Across restarts too. Planted: keep ``doubtful`` in memory alone -> UNKNOWN becomes
     REFUSED.
@@ -229,10 +246,14 @@ async def test_an_unknown_task_makes_the_agent_read_its_tasks_again(device: Devi
     async with device.agent() as agent:
         other = make_world(name="other", authority=device.world.authority)
         other.write(device.folder / "tasks")
-        assert standing(await agent.report("visits", 3)) == (State.QUEUED, True, Kind.UNKNOWN_TASK)
+        assert standing(await agent.report("visits", 3)) == (
+            ReportState.QUEUED,
+            True,
+            Kind.UNKNOWN_TASK,
+        )
         assert [one.task.name for one in agent.tasks.all()] == ["other", "visits"]
         (outcome,) = await agent.flush()
-        assert outcome.state is State.ACKED
+        assert outcome.state is ReportState.ACKED
 
 
 async def test_a_second_schedule_is_refused_and_nothing_is_sent(device: Device) -> None:
@@ -278,7 +299,7 @@ async def test_consent_withdrawn_ends_a_report_that_waits(device: Device) -> Non
     async with device.agent() as agent:
         assert await agent.flush() == []
         (outcome,) = await agent.outcomes()
-        assert outcome.state is State.WITHDRAWN
+        assert outcome.state is ReportState.WITHDRAWN
     assert device.far.frames == []
 
 
@@ -289,12 +310,12 @@ async def test_a_task_that_left_the_folder_keeps_its_report(device: Device) -> N
         path.unlink()
     async with device.agent() as agent:
         (outcome,) = await agent.flush()
-        assert (outcome.state, outcome.kind) == (State.QUEUED, Kind.UNKNOWN_TASK)
+        assert (outcome.state, outcome.kind) == (ReportState.QUEUED, Kind.UNKNOWN_TASK)
         assert outcome.message.endswith("put it back")
     device.world.write(device.folder / "tasks")
     async with device.agent() as agent:
         (outcome,) = await agent.flush()
-        assert outcome.state is State.ACKED
+        assert outcome.state is ReportState.ACKED
 
 
 async def test_a_full_outbox_refuses_the_next_report(device: Device) -> None:
@@ -310,7 +331,7 @@ async def test_a_full_outbox_refuses_the_next_report(device: Device) -> None:
         assert len(await agent.outcomes()) == 2
         device.transport.down = False
         await agent.flush()
-        assert (await agent.report("visits", 3)).state is State.ACKED
+        assert (await agent.report("visits", 3)).state is ReportState.ACKED
 
 
 async def test_outside_the_plan_nothing_is_randomized(device: Device) -> None:
@@ -332,9 +353,9 @@ async def test_an_expired_report_gets_one_more_attempt_and_then_ends(device: Dev
         await agent.report("visits", 3, send=False)
         device.clock.time = START + 100 * WEEK
         (outcome,) = await agent.flush()
-        assert (outcome.state, outcome.kind) == (State.UNKNOWN, Kind.UNAVAILABLE)
+        assert (outcome.state, outcome.kind) == (ReportState.UNKNOWN, Kind.UNAVAILABLE)
         (outcome,) = await agent.outcomes()
-        assert (outcome.state, outcome.kind) == (State.UNKNOWN, Kind.WINDOW_CLOSED)
+        assert (outcome.state, outcome.kind) == (ReportState.UNKNOWN, Kind.WINDOW_CLOSED)
         assert await agent.flush() == []
 
 
@@ -343,7 +364,7 @@ async def test_a_clock_that_jumped_loses_nothing_while_the_shuffler_answers(devi
         await agent.report("visits", 3, send=False)
         device.clock.time = START + 100 * WEEK
         (outcome,) = await agent.flush()
-        assert outcome.state is State.ACKED
+        assert outcome.state is ReportState.ACKED
 
 
 def files(folder: Path) -> bytes:
@@ -383,102 +404,6 @@ async def test_the_true_value_is_never_on_disk_nor_in_any_representation(tmp_pat
     (tmp_path / "control").write_bytes(os.urandom(100) + forms[0] + os.urandom(100))
     held = files(tmp_path)
     assert forms[0] in held  # the search can find
-
-
-# --- the background sender ------------------------------------------------------------------------
-
-
-async def until(agent: Agent, wanted: Callable[[list[Outcome]], bool]) -> list[Outcome]:
-    """Wait for the outcomes to be as wanted (the test's own time limit is the bound)."""
-    while True:
-        outcomes = await agent.outcomes()  # a thread's round trip: the loop goes on meanwhile
-        if wanted(outcomes):
-            return outcomes
-
-
-def acked(outcomes: list[Outcome]) -> bool:
-    return bool(outcomes) and all(outcome.state is State.ACKED for outcome in outcomes)
-
-
-async def test_the_background_sender_delivers_what_waits(device: Device) -> None:
-    device.transport.down = True
-    async with device.agent() as agent:
-        await agent.report("visits", 3)
-    device.transport.down = False
-    async with device.agent(background=True) as agent:
-        await until(agent, acked)
-        device.clock.advance(WEEK)
-        await agent.report("visits", 3, send=False)
-        await until(agent, lambda outcomes: len(outcomes) == 2 and acked(outcomes))
-    assert len(device.far.frames) == 2
-
-
-async def test_the_background_sender_goes_on_after_failures_with_the_same_bytes(
-    device: Device, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And says so once, and once that it is over. Planted: no second attempt -> this hangs until
-    the time limit; a line per try -> 4.
-    """
-    caplog.set_level("INFO")
-    kinds = [Kind.UNAVAILABLE, Kind.OVERLOADED, Kind.INTERNAL, Kind.UNKNOWN_TASK]
-    device.far.script = lambda number, _: (
-        ShoalError(kinds[number], "no") if number < len(kinds) else None
-    )
-    async with device.agent(background=True) as agent:
-        await agent.report("visits", 3)
-        (outcome,) = await until(agent, acked)
-        assert outcome.attempts == len(kinds) + 1
-        await until(agent, lambda _: "delivered again" in caplog.text)
-    assert len(set(device.far.frames)) == 1
-    assert (
-        caplog.text.count("reports are not delivered"),
-        caplog.text.count("reports are delivered again"),
-    ) == (1, 1)
-
-
-async def test_a_failing_outbox_does_not_end_the_background_sender(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, failed = SqliteOutbox.records, asyncio.Event()
-    failures: list[int] = []
-    loop = asyncio.get_running_loop()
-
-    def failing(box: SqliteOutbox, *, queued: bool = False) -> list[object]:
-        if len(failures) < 3:
-            failures.append(1)
-            if len(failures) == 3:
-                loop.call_soon_threadsafe(failed.set)
-            raise ShoalError(Kind.OVERLOADED, "disk full")
-        return real(box, queued=queued)  # type: ignore[return-value] # a list of records
-
-    monkeypatch.setattr(SqliteOutbox, "records", failing)
-    async with device.agent(background=True) as agent:
-        await failed.wait()
-        await agent.report("visits", 3, send=False)
-        await until(agent, acked)
-
-
-async def test_leaving_while_an_attempt_is_under_way_keeps_the_report_doubtful(
-    device: Device,
-) -> None:
-    """Planted: mark the attempt only when it ends -> the later refusal would read as REFUSED."""
-    arrived, never = asyncio.Event(), asyncio.Event()
-
-    class Hanging(DirectTransport):
-        async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
-            arrived.set()
-            await never.wait()
-            return b""
-
-    device.transport = Hanging(device.far)
-    async with device.agent(background=True) as agent:
-        await agent.report("visits", 3, send=False)
-        await arrived.wait()
-    device.transport = DirectTransport(device.far)
-    device.far.script = lambda _n, _f: ShoalError(Kind.WINDOW_FULL, "full")
-    async with device.agent() as agent:
-        (outcome,) = await agent.flush()
-        assert outcome.state is State.UNKNOWN
 
 
 async def test_used_without_entering_it_says_how(device: Device) -> None:

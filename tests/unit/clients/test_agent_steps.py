@@ -18,10 +18,10 @@ import pytest
 
 from shoal.clients.agent import Agent
 from shoal.clients.attempts import Attempts
-from shoal.clients.core import State
+from shoal.clients.core import ReportState
 from shoal.clients.memory.database_thread import StoreThread
 from shoal.clients.memory.device_memory import Memory
-from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.clients.owner.gate import Gates
 from shoal.entropy import SYSTEM
@@ -56,7 +56,7 @@ class Looking(DirectTransport):
         bodies = [str(body) for (body,) in disk.execute("SELECT body FROM ledger")]
         entries = [
             sum(f'"{event.value}"' in body for body in bodies)
-            for event in (Event.REPORTED, Event.OUTCOME)
+            for event in (LedgerEvent.REPORTED, LedgerEvent.OUTCOME)
         ]
         self.found = [*disk.execute(newest, (frame,)).fetchone(), charges, *entries]
         disk.close()
@@ -102,7 +102,7 @@ async def test_a_report_takes_two_commits_and_all_of_it_is_on_disk_before_a_byte
         device.clock.advance(WEEK)
         commits, turns = counted(agent, monkeypatch)
         outcome = await agent.report("visits", 3)
-        assert (outcome.state, outcome.attempts, outcome.fresh) == (State.ACKED, 1, True)
+        assert (outcome.state, outcome.attempts, outcome.fresh) == (ReportState.ACKED, 1, True)
         assert (commits, len(turns)) == (["COMMIT"] * 2, 2)
     assert looking.found == [1, "queued", 1, 1, 1, 2, 2, 1]
 
@@ -114,10 +114,10 @@ async def test_what_waits_is_sent_in_two_commits_and_queued_in_one(
         await agent.report("visits", 3)
         device.clock.advance(WEEK)
         commits, turns = counted(agent, monkeypatch)
-        assert (await agent.report("visits", 3, send=False)).state is State.QUEUED
+        assert (await agent.report("visits", 3, send=False)).state is ReportState.QUEUED
         assert (commits, len(turns)) == (["COMMIT"], 1)
         (outcome,) = await agent.flush()
-        assert (outcome.state, outcome.attempts) == (State.ACKED, 1)
+        assert (outcome.state, outcome.attempts) == (ReportState.ACKED, 1)
         assert (commits, len(turns)) == (["COMMIT"] * 3, 4)
 
 
@@ -136,12 +136,12 @@ async def test_an_acknowledgement_that_could_not_be_kept_is_not_told(
             patch.setattr(SqliteOutbox, "finish", full)
             outcome = await agent.report("visits", 3)
             assert (outcome.state, outcome.attempts, outcome.kind) == (
-                State.QUEUED,
+                ReportState.QUEUED,
                 1,
                 Kind.OVERLOADED,
             )
         (again,) = await agent.flush()
-        assert (again.state, again.attempts) == (State.ACKED, 2)
+        assert (again.state, again.attempts) == (ReportState.ACKED, 2)
     assert len(device.far.frames) == 2
     assert len(set(device.far.frames)) == 1
 
@@ -155,7 +155,7 @@ async def test_a_report_waits_as_long_as_a_shuffler_without_room_asks(device: De
     )
     async with device.agent() as agent:
         outcome = await agent.report("visits", 3)
-        assert (outcome.state, outcome.kind) == (State.QUEUED, Kind.OVERLOADED)
+        assert (outcome.state, outcome.kind) == (ReportState.QUEUED, Kind.OVERLOADED)
         ((_, due),) = agent._parts.attempts.retry_at.items()
         assert 25.0 <= due - asyncio.get_running_loop().time() <= 37.5
 
@@ -169,19 +169,19 @@ async def test_a_report_that_can_not_be_sent_is_kept(device: Device) -> None:
         gates.rmdir()
         outcome = await agent.report("visits", 3)
         assert (outcome.state, outcome.fresh, outcome.attempts, outcome.kind) == (
-            State.QUEUED,
+            ReportState.QUEUED,
             True,
             0,
             Kind.CONFIG,
         )
         again = await agent.report("visits", 3)
-        assert (again.state, again.fresh, again.attempts) == (State.QUEUED, False, 0)
+        assert (again.state, again.fresh, again.attempts) == (ReportState.QUEUED, False, 0)
         gates.mkdir(0o700)
         (sent,) = await agent.flush()
-        assert (sent.state, sent.attempts) == (State.ACKED, 1)
+        assert (sent.state, sent.attempts) == (ReportState.ACKED, 1)
         gates.rename(device.folder / "away")
         done = await agent.report("visits", 3)
-        assert (done.state, done.kind, done.message) == (State.ACKED, None, "")
+        assert (done.state, done.kind, done.message) == (ReportState.ACKED, None, "")
     assert len(device.far.frames) == 1
 
 
@@ -200,13 +200,13 @@ async def test_a_disk_without_locks_keeps_a_report_too(
             patch.setattr("shoal.clients.owner.gate.fcntl.flock", none)
             outcome = await agent.report("visits", 3)
             assert (outcome.state, outcome.fresh, outcome.attempts, outcome.kind) == (
-                State.QUEUED,
+                ReportState.QUEUED,
                 True,
                 0,
                 Kind.OVERLOADED,
             )
         (sent,) = await agent.flush()
-        assert (sent.state, sent.attempts) == (State.ACKED, 1)
+        assert (sent.state, sent.attempts) == (ReportState.ACKED, 1)
 
 
 async def test_an_attempt_that_has_ended_holds_no_gate_in_a_copy(
@@ -257,8 +257,8 @@ async def test_of_one_report_there_is_one_attempt_at_a_time(
         )
         outcomes = [await one for one in asking]  # the last one joins on the way
         assert [(one.state, one.fresh) for one in outcomes] == [
-            (State.QUEUED, True),
-            *[(State.QUEUED, False)] * 3,
+            (ReportState.QUEUED, True),
+            *[(ReportState.QUEUED, False)] * 3,
         ]
         assert agent._parts.attempts._turns == {}
     assert most == 1
@@ -281,7 +281,7 @@ async def test_a_consent_taken_back_in_another_program_ends_it_though_the_certif
                 await agent.report("visits", 3, send=send)
             assert caught.value.kind is Kind.REFUSED
         assert len(await agent.outcomes()) == 1
-    assert (len(device.far.frames), len(device.entries(Event.REPORTED))) == (1, 1)
+    assert (len(device.far.frames), len(device.entries(LedgerEvent.REPORTED))) == (1, 1)
 
 
 async def test_a_caller_that_gave_up_leaves_its_report_to_the_background(device: Device) -> None:
@@ -295,7 +295,7 @@ async def test_a_caller_that_gave_up_leaves_its_report_to_the_background(device:
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         hanging.go.set()
-        while [one.state for one in await agent.outcomes()] != [State.ACKED]:
+        while [one.state for one in await agent.outcomes()] != [ReportState.ACKED]:
             pass  # each look is a turn of the store's thread: no busy loop
     assert len(device.far.frames) == 1
 
@@ -337,7 +337,7 @@ async def test_what_a_caller_queued_and_gave_up_is_sent_in_the_background(
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         go.set()
-        while [one.state for one in await agent.outcomes()] != [State.ACKED]:
+        while [one.state for one in await agent.outcomes()] != [ReportState.ACKED]:
             pass  # each look is a turn of the store's thread: no busy loop
 
 
@@ -360,7 +360,7 @@ async def test_a_consent_taken_back_under_another_name_of_the_outbox_ends_attemp
         await other.withdraw(PURPOSE)
         assert hanging.ended == ["cancelled"]
         await asyncio.gather(asking, return_exceptions=True)
-        assert [one.state for one in await other.outcomes()] == [State.WITHDRAWN]
+        assert [one.state for one in await other.outcomes()] == [ReportState.WITHDRAWN]
     assert device.far.frames == []
     assert list(link.parent.iterdir()) == [link]
 

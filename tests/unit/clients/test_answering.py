@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.answering import Terms
-from shoal.clients.memory.commitments import NANO, Tally, nano_down
-from shoal.clients.memory.commitments_memory import MemoryBook
-from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.commitments import NANO, TaskCharges, nano_down
+from shoal.clients.memory.commitments_memory import MemoryCommitments
+from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
-from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.domain import Categories, Numeric, Value
 from shoal.entropy import SYSTEM
@@ -29,8 +29,8 @@ from tests.worlds.outbox import claim
 
 
 @pytest.fixture
-def book() -> MemoryBook:
-    return MemoryBook()
+def book() -> MemoryCommitments:
+    return MemoryCommitments()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Iterator[AgentStore]:
 # --- fresh tasks ----------------------------------------------------------------------------------
 
 
-def test_every_window_of_a_fresh_task_is_charged_and_entered(book: MemoryBook) -> None:
+def test_every_window_of_a_fresh_task_is_charged_and_entered(book: MemoryCommitments) -> None:
     """Planted: no charge; the charge of the first window alone; the entry before the charge ->
     figures differ.
     """
@@ -59,7 +59,7 @@ def test_every_window_of_a_fresh_task_is_charged_and_entered(book: MemoryBook) -
         )
         stored = book.entries()[-1].entry
         assert (stored.event, stored.at_s, stored.task_id, stored.task, stored.window) == (
-            Event.REPORTED,
+            LedgerEvent.REPORTED,
             START + window,
             assignment.task_id,
             "visits",
@@ -83,11 +83,11 @@ def test_every_window_of_a_fresh_task_is_charged_and_entered(book: MemoryBook) -
     assert (book.spent(), len(book.entries()), book.tally(assignment.task_id)) == (
         3 * NANO,
         2,
-        Tally(2, 3 * NANO),
+        TaskCharges(2, 3 * NANO),
     )
 
 
-def test_a_fresh_task_draws_anew(book: MemoryBook) -> None:
+def test_a_fresh_task_draws_anew(book: MemoryCommitments) -> None:
     """40 windows of one value, 7 cells, epsilon0 0.1: all the same with probability below 1e-30."""
     world, assignment = made(mechanism="krr", count=40, epsilon0=0.1)
     for window in range(40):
@@ -97,7 +97,7 @@ def test_a_fresh_task_draws_anew(book: MemoryBook) -> None:
     assert world.task.memoized is False
 
 
-def test_a_window_is_never_drawn_twice(book: MemoryBook) -> None:
+def test_a_window_is_never_drawn_twice(book: MemoryCommitments) -> None:
     """Its charge would be a no-op. Planted: no look at the charge -> a second draw for nothing."""
     for memoized in (False, True):
         _, assignment = made(memoized)
@@ -107,7 +107,7 @@ def test_a_window_is_never_drawn_twice(book: MemoryBook) -> None:
         assert (book.spent(), len(book.entries())) == before
 
 
-def test_what_can_not_be_sealed_costs_nothing(book: MemoryBook) -> None:
+def test_what_can_not_be_sealed_costs_nothing(book: MemoryCommitments) -> None:
     """Planted: the charge outside of the transaction -> it stays."""
     for memoized in (False, True):
         _, assignment = made(memoized)
@@ -119,7 +119,7 @@ def test_what_can_not_be_sealed_costs_nothing(book: MemoryBook) -> None:
     assert nothing(book)
 
 
-def test_central_guarantees_that_can_not_be_computed_are_null(book: MemoryBook) -> None:
+def test_central_guarantees_that_can_not_be_computed_are_null(book: MemoryCommitments) -> None:
     def fails() -> float:
         raise ShoalError(Kind.INVALID, "too few")
 
@@ -132,7 +132,7 @@ def test_central_guarantees_that_can_not_be_computed_are_null(book: MemoryBook) 
 # --- above the cap --------------------------------------------------------------------------------
 
 
-def test_an_epsilon_above_the_cap_wants_the_owners_yes(book: MemoryBook) -> None:
+def test_an_epsilon_above_the_cap_wants_the_owners_yes(book: MemoryCommitments) -> None:
     """And is charged what the certificate guarantees. Planted: no look at the acceptance;
     ``accepted`` below epsilon0 enough.
     """
@@ -159,7 +159,9 @@ def test_an_epsilon_above_the_cap_wants_the_owners_yes(book: MemoryBook) -> None
     assert (told(book)["basis"], told(book)["epsilon_charged"]) == ("local", 12.0)
 
 
-def test_an_infinite_epsilon_is_charged_what_is_guaranteed_or_refused(book: MemoryBook) -> None:
+def test_an_infinite_epsilon_is_charged_what_is_guaranteed_or_refused(
+    book: MemoryCommitments,
+) -> None:
     _, assignment = made(stated=math.inf)
     refusal(lambda: given(assignment, 0, 3, book, Terms(None, central=lambda: 0.5)))
     book.accept(assignment.task_id, math.inf)
@@ -179,7 +181,7 @@ def test_an_infinite_epsilon_is_charged_what_is_guaranteed_or_refused(book: Memo
     )
 
 
-def test_memoized_windows_get_no_central_discount(book: MemoryBook) -> None:
+def test_memoized_windows_get_no_central_discount(book: MemoryCommitments) -> None:
     """They are no independent draws: what holds over windows is epsilon0. Planted: central charged
     -> 0.5 per distinct value.
     """
@@ -200,7 +202,11 @@ NUMBER = 8_675_309.123456789
 
 def answered(store: AgentStore, memoized: bool, keep: bool) -> None:
     """Six windows of two tasks."""
-    outbox, book, terms = SqliteOutbox(store), SqliteBook(store), Terms(None, keep_values=keep)
+    outbox, book, terms = (
+        SqliteOutbox(store),
+        SqliteCommitments(store),
+        Terms(None, keep_values=keep),
+    )
     domain = Categories((CANARY, *(f"other {number}" for number in range(40))))
     _, words = made(memoized, domain=domain, mechanism="krr", count=6)
     _, numbers = made(memoized, domain=Numeric(0, 1e7, 101), mechanism="krr", name="steps", count=6)
@@ -243,7 +249,7 @@ def test_the_store_does_not_name_cells(store: AgentStore) -> None:
     A device that wanted to know could still try all cells, as this test does: the file must be as
     private as the value.
     """
-    book = SqliteBook(store)
+    book = SqliteCommitments(store)
     _, assignment = made(memoized=True)
     given(assignment, 0, 3, book)
     ((task_id, tagged, report, used, _),) = store.read("SELECT * FROM memo")
@@ -252,7 +258,7 @@ def test_the_store_does_not_name_cells(store: AgentStore) -> None:
     assert [trial for trial in range(7) if book.permanent(assignment.task_id, trial)] == [cell]
 
 
-def test_values_are_kept_if_the_owner_asks(book: MemoryBook) -> None:
+def test_values_are_kept_if_the_owner_asks(book: MemoryCommitments) -> None:
     _, assignment = made(count=8)
     values: list[Value] = [3, 2.5, "text", None, True, math.inf, 1 << 70, "x" * 10_000]
     for window, value in enumerate(values):
@@ -268,13 +274,13 @@ def test_values_are_kept_if_the_owner_asks(book: MemoryBook) -> None:
 def test_an_answer_survives_as_a_whole(store: AgentStore, tmp_path: Path) -> None:
     """Claimed once; after a restart the same report goes on."""
     world, assignment = made(memoized=True, stated=2.0)
-    outbox, book = SqliteOutbox(store), SqliteBook(store)
+    outbox, book = SqliteOutbox(store), SqliteCommitments(store)
     assert claim(outbox, assignment.task_id, 0, lambda: given(assignment, 0, 3, book))[1]
     assert not claim(outbox, assignment.task_id, 0, lambda: given(assignment, 0, 5, book))[1]
     first = outbox.load(assignment.task_id, 0)
     store.close()
     again = AgentStore(tmp_path / "outbox.db")
-    outbox, book = SqliteOutbox(again), SqliteBook(again)
+    outbox, book = SqliteOutbox(again), SqliteCommitments(again)
     assert claim(outbox, assignment.task_id, 1, lambda: given(assignment, 1, 3, book))[1]
     second = outbox.load(assignment.task_id, 1)
     assert first is not None

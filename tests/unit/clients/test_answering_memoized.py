@@ -15,9 +15,9 @@ import pytest
 from shoal.clients.answering import SamePoint, Terms, charge_sum
 from shoal.clients.core import Assignment, draw
 from shoal.clients.memory.commitments import NANO, nano_down
-from shoal.clients.memory.commitments_memory import MemoryBook
+from shoal.clients.memory.commitments_memory import MemoryCommitments
 from shoal.clients.memory.database import AgentStore
-from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner.policy import Policy, check
 from shoal.domain import Categories, Numeric, Value, YesNo
 from shoal.entropy import SeededEntropy
@@ -28,8 +28,8 @@ from tests.worlds.clients import START, VISITS
 
 
 @pytest.fixture
-def book() -> MemoryBook:
-    return MemoryBook()
+def book() -> MemoryCommitments:
+    return MemoryCommitments()
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[AgentStore]:
 # --- memoized tasks -------------------------------------------------------------------------------
 
 
-def test_an_unchanged_value_costs_epsilon0_once(book: MemoryBook) -> None:
+def test_an_unchanged_value_costs_epsilon0_once(book: MemoryCommitments) -> None:
     """The same report in every window, in another frame each time. Planted: a fresh draw; the same
     nonce; a charge per window.
     """
@@ -62,7 +62,9 @@ def test_an_unchanged_value_costs_epsilon0_once(book: MemoryBook) -> None:
 
 
 @pytest.mark.parametrize("kept", [b"", b"\0\1"])
-def test_a_remembered_report_of_another_length_is_not_sent(book: MemoryBook, kept: bytes) -> None:
+def test_a_remembered_report_of_another_length_is_not_sent(
+    book: MemoryCommitments, kept: bytes
+) -> None:
     """Nothing is charged or entered then. Planted: no check -> a report without messages, or with
     two.
     """
@@ -73,7 +75,7 @@ def test_a_remembered_report_of_another_length_is_not_sent(book: MemoryBook, kep
     assert nothing(book)
 
 
-def test_each_further_distinct_value_costs_epsilon0_again(book: MemoryBook) -> None:
+def test_each_further_distinct_value_costs_epsilon0_again(book: MemoryCommitments) -> None:
     world, assignment = made(memoized=True, count=9, stated=2.0)
     values: list[Value] = [
         0,
@@ -113,7 +115,7 @@ def test_each_further_distinct_value_costs_epsilon0_again(book: MemoryBook) -> N
     assert told(book)["lifetime"] == 8.0
 
 
-def test_a_device_without_budget_takes_part_all_the_same(book: MemoryBook) -> None:
+def test_a_device_without_budget_takes_part_all_the_same(book: MemoryCommitments) -> None:
     """With the report that it sent last, so that nobody sees it stay away. Planted: raise ->
     windows without a report tell of a change.
 
@@ -149,7 +151,7 @@ def test_a_device_without_budget_takes_part_all_the_same(book: MemoryBook) -> No
     assert told(book)["epsilon_charged"] == 0.0
 
 
-def test_a_device_that_never_had_the_budget_sends_nothing(book: MemoryBook) -> None:
+def test_a_device_that_never_had_the_budget_sends_nothing(book: MemoryCommitments) -> None:
     """Whatever its value: refused before its first report."""
     _, assignment = made(memoized=True, stated=2.0)
     for value in (0, 1, None):
@@ -158,7 +160,7 @@ def test_a_device_that_never_had_the_budget_sends_nothing(book: MemoryBook) -> N
 
 
 def test_another_failure_than_the_budget_is_no_reason_to_send_an_old_report(
-    book: MemoryBook, monkeypatch: pytest.MonkeyPatch
+    book: MemoryCommitments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: any error is taken for a lack of budget -> the last report goes out, unentered
     troubles and all.
@@ -175,7 +177,7 @@ def test_another_failure_than_the_budget_is_no_reason_to_send_an_old_report(
     assert len(book.entries()) == 1
 
 
-def test_a_value_between_two_cells_stays_in_one(book: MemoryBook) -> None:
+def test_a_value_between_two_cells_stays_in_one(book: MemoryCommitments) -> None:
     """60 windows of 3.5, which a fresh task rounds up and down. Planted: rounding by ``entropy`` ->
     two cells, 2 epsilon0.
     """
@@ -195,7 +197,7 @@ def test_over_a_fleet_rounding_keeps_the_mean() -> None:
     domain, entropy = assignment.task.domain, SeededEntropy("rounding")
     cells = []
     for _ in range(4_000):
-        book = MemoryBook(entropy)
+        book = MemoryCommitments(entropy)
         point = SamePoint(book.rounding(assignment.task_id))
         cells.append(domain.encode(3.3, point))
         assert cells[-1] in (3, 4)
@@ -214,7 +216,7 @@ def test_every_device_rounds_at_a_point_of_its_own() -> None:
     world, assignment = made(memoized=True, domain=LEVELS, mechanism="krr", epsilon0=30.0)
     above = 0
     for device in range(120):
-        book = MemoryBook(SeededEntropy(f"point of {device}"))
+        book = MemoryCommitments(SeededEntropy(f"point of {device}"))
         entropy = SeededEntropy(f"draws of {device}")
         (report,) = {
             world.reports(given(assignment, w, 3.3, book, entropy=entropy).frame)[0]
@@ -232,7 +234,7 @@ def test_every_value_is_memoized(domain: YesNo | Categories | Numeric, value: Va
     """Whatever a source gives: the same cell each time, and the value's canonical form in the
     ledger if the owner wants it.
     """
-    book = MemoryBook()
+    book = MemoryCommitments()
     mechanism = "binary_rr" if isinstance(domain, YesNo) else "krr"
     world, assignment = made(memoized=True, domain=domain, mechanism=mechanism)
     reports = {
@@ -263,7 +265,12 @@ def summed(together: float, apart: float) -> Assignment:
     ],
 )
 def test_sums_are_charged_what_the_owner_relies_on(
-    book: MemoryBook, together: float, apart: float, if_apart: bool, charged: float, basis: str
+    book: MemoryCommitments,
+    together: float,
+    apart: float,
+    if_apart: bool,
+    charged: float,
+    basis: str,
 ) -> None:
     """Once per window, before anything leaves. Planted: the smaller one always -> who trusts nobody
     is charged too little.
@@ -275,7 +282,7 @@ def test_sums_are_charged_what_the_owner_relies_on(
     assert (book.spent(), len(book.entries())) == (charged * NANO, 1)
     stored = book.entries()[0].entry
     assert (stored.event, stored.window, stored.details["basis"], stored.details["source"]) == (
-        Event.REPORTED,
+        LedgerEvent.REPORTED,
         0,
         basis,
         "call",
@@ -285,7 +292,7 @@ def test_sums_are_charged_what_the_owner_relies_on(
     assert told(book)["first_report"] is False
 
 
-def test_sums_beyond_budget_or_guarantee_are_refused(book: MemoryBook) -> None:
+def test_sums_beyond_budget_or_guarantee_are_refused(book: MemoryCommitments) -> None:
     assert "budget" in refusal(lambda: charge_sum(summed(2.0, 0.5), 0, book, Terms(NANO), START))
     refusal(lambda: charge_sum(summed(math.inf, 0.5), 0, book, FREE, START))
     endless = summed(math.inf, math.inf)
@@ -299,7 +306,7 @@ def test_sums_beyond_budget_or_guarantee_are_refused(book: MemoryBook) -> None:
 
 
 def test_sums_are_answered_under_whatever_the_policy_lets_the_owner_accept(
-    book: MemoryBook,
+    book: MemoryCommitments,
 ) -> None:
     """Planted: the acceptance held against what holds together -> a sum that the policy allows is
     refused when it is charged.
@@ -327,7 +334,7 @@ def test_sums_are_answered_under_whatever_the_policy_lets_the_owner_accept(
             )
 
 
-def test_one_budget_couples_tasks_as_the_documentation_says(book: MemoryBook) -> None:
+def test_one_budget_couples_tasks_as_the_documentation_says(book: MemoryCommitments) -> None:
     """What is NOT promised: whether a fresh task is still answered tells here that the memoized
     task's value changed.
     """
@@ -336,7 +343,7 @@ def test_one_budget_couples_tasks_as_the_documentation_says(book: MemoryBook) ->
     terms = Terms(nano_down(4.5 * fresh.epsilon0))
 
     def answered(values: tuple[int, ...]) -> list[bool]:
-        book, paid = MemoryBook(), []
+        book, paid = MemoryCommitments(), []
         for window, value in enumerate(values):
             given(memoized, window, value, book, terms)  # takes part whatever the budget says
             with suppress(ShoalError):

@@ -15,7 +15,7 @@ from shoal.clients.core import (
     NOT_STORED,
     Action,
     Assignment,
-    State,
+    ReportState,
     assign,
     expiry,
     judge,
@@ -179,9 +179,9 @@ def test_a_refusal_after_a_doubtful_attempt_is_unknown(kind: Kind, doubtful: boo
     """
     verdict = judge(kind, doubtful)
     if verdict.action is Action.DROP:
-        assert verdict.state is (State.UNKNOWN if doubtful else State.REFUSED)
+        assert verdict.state is (ReportState.UNKNOWN if doubtful else ReportState.REFUSED)
     else:
-        assert verdict.state is State.QUEUED
+        assert verdict.state is ReportState.QUEUED
         assert verdict.doubtful == (doubtful or kind not in NOT_STORED)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shoal.clients.core import State
+from shoal.clients.core import ReportState
 from shoal.clients.device_clock import (
     CLOCK_SUFFIX,
     HOLD_S,
@@ -282,13 +282,13 @@ async def test_a_jump_of_ten_days_for_a_minute_loses_no_waiting_report(
         for _ in range(2):
             async with device.agent(clock=OwnClock(box, machine)) as agent:
                 (outcome,) = await agent.flush()
-                assert (outcome.state, outcome.kind) == (State.QUEUED, Kind.UNAVAILABLE)
+                assert (outcome.state, outcome.kind) == (ReportState.QUEUED, Kind.UNAVAILABLE)
             machine.passes(60)
         machine.jumps(-jump)
     device.transport.down = False
     async with device.agent(clock=OwnClock(box, machine)) as agent:
         (outcome,) = await agent.flush()
-    assert outcome.state is State.ACKED
+    assert outcome.state is ReportState.ACKED
 
 
 async def test_the_shuffler_s_word_ends_a_report_at_once_and_time_alone_after_a_day(
@@ -313,7 +313,7 @@ async def test_a_refusal_for_a_closed_window_needs_no_clock(
     device.far.script = lambda *_: ShoalError(Kind.WINDOW_CLOSED, "over")
     async with device.agent(clock=OwnClock(device.folder / "outbox.db", machine)) as agent:
         outcome = await agent.report("visits", 3)
-    assert outcome.state is State.REFUSED
+    assert outcome.state is ReportState.REFUSED
 
 
 def test_a_jump_deletes_no_learnt_task(tmp_path: Path, box: Path, machine: Machine) -> None:
@@ -396,4 +396,4 @@ async def test_a_single_pass_measures_nothing_in_doubt_and_still_sends(place: Pl
     assert place.windows() == []
     place.clock.disputed = False
     (outcome,) = await place.runner().once(place.config)
-    assert outcome.state is State.ACKED
+    assert outcome.state is ReportState.ACKED

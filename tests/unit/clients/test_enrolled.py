@@ -12,7 +12,7 @@ import pytest
 
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig, EnrolmentFiles
-from shoal.clients.core import State, prepare, prover_for
+from shoal.clients.core import ReportState, prepare, prover_for
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.share import ACKED, Share, SimulatedTask
 from shoal.clients.fleet.simulated import Simulation
@@ -147,7 +147,7 @@ async def test_a_device_without_an_identity_sends_nothing_and_says_why(tmp_path:
         with pytest.raises(ShoalError, match="admits enrolled devices alone") as refused:
             await agent.report("certified", 3)
         assert refused.value.kind is Kind.CONFIG
-        assert (await agent.report("anybody", 3)).state is State.ACKED
+        assert (await agent.report("anybody", 3)).state is ReportState.ACKED
         assert {status.assignment.task.name: bool(status.refusal) for status in agent.status()} == {
             "anybody": False,
             "certified": True,
@@ -156,9 +156,9 @@ async def test_a_device_without_an_identity_sends_nothing_and_says_why(tmp_path:
     async with device.agent(me) as agent:
         assert not any(status.refusal for status in agent.status())
         outcome = await agent.report("certified", 3)
-        assert (outcome.state, outcome.fresh) == (State.ACKED, True)
+        assert (outcome.state, outcome.fresh) == (ReportState.ACKED, True)
         device.clock.advance(WEEK)
-        assert (await agent.report("anybody", 3)).state is State.ACKED
+        assert (await agent.report("anybody", 3)).state is ReportState.ACKED
     contents = {content.task_id: content for content in device.far.contents.values()}
     assert who(device.world, contents[device.world.task_id]) == me.key.public
     # a task for anybody learns nobody
@@ -171,9 +171,9 @@ async def test_a_retry_after_a_restart_carries_the_same_proof(tmp_path: Path) ->
         ShoalError(Kind.OVERLOADED, "busy") if number == 0 else None
     )
     async with device.agent(me) as agent:
-        assert (await agent.report("certified", 3)).state is State.QUEUED
+        assert (await agent.report("certified", 3)).state is ReportState.QUEUED
     async with device.agent(None) as agent:  # whatever became of the files: the frame was made
-        assert [outcome.state for outcome in await agent.flush()] == [State.ACKED]
+        assert [outcome.state for outcome in await agent.flush()] == [ReportState.ACKED]
     assert len(device.far.frames) == 2
     assert len(set(device.far.frames)) == 1
 

@@ -13,9 +13,9 @@ import pytest
 from shoal.clients import answering
 from shoal.clients.answering import KEPT, Terms
 from shoal.clients.core import Assignment, draw
-from shoal.clients.memory.commitments import Book, nano_up
-from shoal.clients.memory.commitments_memory import MemoryBook
-from shoal.clients.memory.commitments_sqlite import SqliteBook
+from shoal.clients.memory.commitments import Commitments, nano_up
+from shoal.clients.memory.commitments_memory import MemoryCommitments
+from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.owner.policy import Policy, check
 from shoal.domain import Categories
@@ -37,12 +37,12 @@ def _opened(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
+def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Commitments]:
     if request.param == "memory":
-        yield MemoryBook(SeededEntropy("book"))
+        yield MemoryCommitments(SeededEntropy("book"))
         return
     store = AgentStore(tmp_path / "outbox.db")
-    yield SqliteBook(store, SeededEntropy("book"))
+    yield SqliteCommitments(store, SeededEntropy("book"))
     store.close()
 
 
@@ -57,7 +57,7 @@ def task(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_window_is_a_fresh_report_of_what_was_kept_once(name: str, book: Book) -> None:
+def test_every_window_is_a_fresh_report_of_what_was_kept_once(name: str, book: Commitments) -> None:
     """Byte for byte: choice and permanent answer of the first window, and each window's noise, from
     one stream of randomness. The lifetime epsilon is charged with the first window, and nothing
     after it.
@@ -87,7 +87,7 @@ def test_every_window_is_a_fresh_report_of_what_was_kept_once(name: str, book: B
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_further_key_costs_the_lifetime_epsilon_again_and_no_more_than_all_keys(
-    name: str, book: Book
+    name: str, book: Commitments
 ) -> None:
     """Values that share a key under the device's choice share its answer. Planted: answers kept per
     cell -> dBitFlip is charged for cells that it does not tell apart, and this fails.
@@ -106,7 +106,9 @@ def test_each_further_key_costs_the_lifetime_epsilon_again_and_no_more_than_all_
     assert len(keys) <= mechanism.keys
 
 
-def test_without_budget_the_last_permanent_answer_is_used_for_a_fresh_report(book: Book) -> None:
+def test_without_budget_the_last_permanent_answer_is_used_for_a_fresh_report(
+    book: Commitments,
+) -> None:
     """Planted: the last *report* sent again -> all reports after the first are one; the new key's
     answer kept without a charge -> more is remembered than was paid.
     """
@@ -121,7 +123,7 @@ def test_without_budget_the_last_permanent_answer_is_used_for_a_fresh_report(boo
     assert len(set(frames)) > 1
 
 
-def test_a_device_that_never_had_the_budget_keeps_nothing(book: Book) -> None:
+def test_a_device_that_never_had_the_budget_keeps_nothing(book: Commitments) -> None:
     """Planted: the choice kept outside of the transaction -> it stays."""
     assignment, _ = task("dbitflip")
     refusal(lambda: given(assignment, 0, "a", book, Terms(nano_up(assignment.epsilon0) - 1)))
@@ -132,7 +134,7 @@ def test_a_device_that_never_had_the_budget_keeps_nothing(book: Book) -> None:
     )
 
 
-def test_after_a_withdrawal_everything_is_drawn_anew_and_paid_again(book: Book) -> None:
+def test_after_a_withdrawal_everything_is_drawn_anew_and_paid_again(book: Commitments) -> None:
     assignment, _ = task("loloha")
     entropy = SeededEntropy("anew")
     given(assignment, 0, "a", book, entropy=entropy)
@@ -144,7 +146,9 @@ def test_after_a_withdrawal_everything_is_drawn_anew_and_paid_again(book: Book) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_task_that_is_not_memoized_draws_all_of_it_in_each_window(name: str, book: Book) -> None:
+def test_a_task_that_is_not_memoized_draws_all_of_it_in_each_window(
+    name: str, book: Commitments
+) -> None:
     assignment, mechanism = task(name, memoized=False)
     assert (assignment.epsilon0, assignment.first) == (epsilon0_upper(mechanism.privacy()), None)
     ours, theirs = SeededEntropy("fresh"), SeededEntropy("fresh")
@@ -157,7 +161,7 @@ def test_a_task_that_is_not_memoized_draws_all_of_it_in_each_window(name: str, b
 
 
 @pytest.mark.parametrize("what", ["choice", "answer"])
-def test_what_the_mechanism_could_not_have_made_is_not_sent(what: str, book: Book) -> None:
+def test_what_the_mechanism_could_not_have_made_is_not_sent(what: str, book: Commitments) -> None:
     """A damaged store. Nothing is charged, and the error says how to begin anew."""
     assignment, mechanism = task("dbitflip")
     choice = mechanism.choose_one(SeededEntropy("kept"))

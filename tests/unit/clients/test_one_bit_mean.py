@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.clients.memory.commitments_memory import MemoryBook
+from shoal.clients.memory.commitments_memory import MemoryCommitments
 from shoal.domain import Numeric
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms import create
@@ -21,7 +21,7 @@ def test_an_unchanged_value_between_two_levels_is_one_report_in_all_windows() ->
     """
     _, assignment = made(memoized=True, domain=LEVELS, mechanism="one_bit_mean", count=24)
     for device in range(3):
-        book, sent = MemoryBook(SeededEntropy(f"book {device}")), set()
+        book, sent = MemoryCommitments(SeededEntropy(f"book {device}")), set()
         for window in range(24):
             given(assignment, window, 2.5, book)
             sent.add(told(book)["report"])
@@ -40,7 +40,7 @@ def test_over_a_fleet_the_mean_is_kept() -> None:
     mechanism = create(assignment.task.mechanism, LEVELS)
     reports = []
     for device, value in enumerate([3.7] * 300 + [None] * 60):
-        book = MemoryBook(SeededEntropy(f"fleet {device}"))
+        book = MemoryCommitments(SeededEntropy(f"fleet {device}"))
         given(assignment, 0, value, book, entropy=SeededEntropy(f"device {device}"))
         reports.append(bytes.fromhex(str(told(book)["report"])))
     rows = np.frombuffer(b"".join(reports), dtype=np.uint8).reshape(360, 1)

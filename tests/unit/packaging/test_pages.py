@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shoal.cli.agent.parser import build_parser
 from shoal.clients.fleet.misbehaviour import Conduct, Way, expected
-from shoal.clients.memory.ledger import Event, chained
+from shoal.clients.memory.ledger import LedgerEvent, chained
 from shoal.clients.sources.spec import KINDS
 from shoal.errors import Kind
 from tests.cases import for_each
@@ -55,7 +55,7 @@ def test_the_agents_tables() -> None:
 
 def test_the_ledgers_events_and_its_chain() -> None:
     """Planted: an event without a row; another label of the chain on the page -> this fails."""
-    assert names("AGENT", "event") == {event.value for event in Event}
+    assert names("AGENT", "event") == {event.value for event in LedgerEvent}
     label = re.search(
         r'hash\(n\) = SHA-256\("([^"]+)" \|\| 0x00 \|\| hash\(n - 1\) \|\| body\(n\)\)',
         PAGES["AGENT"],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.config import AgentConfig
-from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner.rules import Rule, settle
 from shoal.domain import NO_ANSWER, Categories, Domain, Numeric, Value, YesNo
 from shoal.errors import Kind, ShoalError
@@ -140,7 +140,7 @@ async def test_what_a_source_says_counts_as_its_owner_wrote(
     (tmp_path / "state.json").write_text('{"visits": "many"}')
     async with here.running():
         await here.until(lambda: len(here.far.contents) == 5)
-    assert len(here.entries(Event.REPORTED)) == 5
+    assert len(here.entries(LedgerEvent.REPORTED)) == 5
     assert sum(here.world.reports(frame) == [counted] for frame in here.far.frames) >= 3
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.main import main
-from shoal.clients.memory.commitments_sqlite import SqliteBook
-from shoal.clients.memory.ledger import Event, Head, LedgerEntry
+from shoal.clients.memory.commitments_sqlite import SqliteCommitments
+from shoal.clients.memory.ledger import Head, LedgerEntry, LedgerEvent
 from tests.cases import for_each
 from tests.worlds.owner import OTHER, Owner, owner_at
 
@@ -239,14 +239,14 @@ def test_what_is_entered_while_the_ledger_is_verified_is_not_shown_as_verified(
     three.
     """
     owner.remember()
-    verify = SqliteBook.verify
+    verify = SqliteCommitments.verify
 
-    def then_append(book: SqliteBook) -> Head:
+    def then_append(book: SqliteCommitments) -> Head:
         head = verify(book)
-        book.append(LedgerEntry(Event.PROBLEM, 1_800_000_009))
+        book.append(LedgerEntry(LedgerEvent.PROBLEM, 1_800_000_009))
         return head
 
-    monkeypatch.setattr(SqliteBook, "verify", then_append)
+    monkeypatch.setattr(SqliteCommitments, "verify", then_append)
     found = owner.json("ledger")
     assert (len(found["entries"]), found["head"]["count"]) == (3, 3)
     assert found["entries"][-1]["hash"] == found["head"]["hash"]

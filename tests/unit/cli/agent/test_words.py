@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.main import main
-from shoal.clients.agent import Agent, Outcome
-from shoal.clients.core import State
+from shoal.clients.agent import Agent, ReportOutcome
+from shoal.clients.core import ReportState
 from shoal.clients.memory.device_memory import Memory
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
@@ -172,12 +172,12 @@ def test_a_report_that_waits_is_ok_but_not_after_flush(
     code, out, err = owner.run("flush", "--json")
     assert (code, [one["state"] for one in json.loads(out)], err) == (1, ["queued"], line)
     acked, queued = (
-        Outcome("visits", owner.world.task_id, window, state, False, 1)
-        for window, state in enumerate((State.ACKED, State.QUEUED))
+        ReportOutcome("visits", owner.world.task_id, window, state, False, 1)
+        for window, state in enumerate((ReportState.ACKED, ReportState.QUEUED))
     )
     for outcomes, status in (([acked], 0), ([acked, queued], 1)):
 
-        async def flush(_: Agent, standing: list[Outcome] = outcomes) -> list[Outcome]:
+        async def flush(_: Agent, standing: list[ReportOutcome] = outcomes) -> list[ReportOutcome]:
             return standing
 
         monkeypatch.setattr(Agent, "flush", flush)

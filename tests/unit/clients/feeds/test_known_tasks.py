@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal import codec
-from shoal.clients.feeds.known_tasks import TaskBook
+from shoal.clients.feeds.known_tasks import KnownTasks
 from shoal.clients.memory.outbox import MemoryOutbox
 from shoal.clients.owner.policy import Policy
 from shoal.codec import Signed
@@ -23,8 +23,8 @@ from tests.cases import for_each
 from tests.worlds.clients import World, make_world
 
 
-def book_of(folder: Path, world: World, outbox: MemoryOutbox | None = None) -> TaskBook:
-    book = TaskBook(folder, Policy(world.authorities, 4.0, 2), outbox or MemoryOutbox())
+def book_of(folder: Path, world: World, outbox: MemoryOutbox | None = None) -> KnownTasks:
+    book = KnownTasks(folder, Policy(world.authorities, 4.0, 2), outbox or MemoryOutbox())
     book.refresh()
     return book
 
@@ -164,7 +164,7 @@ def test_the_shelf_of_what_feeds_brought_is_read_beside_the_folder(tmp_path: Pat
     world, outbox = make_world(), MemoryOutbox()
     learnt = make_world(authority=world.authority, name="steps")
     world.write(tmp_path / "tasks")
-    book = TaskBook(
+    book = KnownTasks(
         tmp_path / "tasks", Policy(world.authorities, 4.0, 2), outbox, tmp_path / "shelf"
     )
     book.refresh()

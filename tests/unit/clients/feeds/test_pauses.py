@@ -15,7 +15,7 @@ import pytest
 
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import State
+from shoal.clients.core import ReportState
 from shoal.clients.feeds.pauses import FRESH_S, SUFFIX
 from shoal.clients.owner.policy import Policy
 from shoal.clocks.clock import FakeClock
@@ -122,7 +122,7 @@ class Home:
         )
         return cls(config, FakeClock(START + 100.0), world.task_id)
 
-    async def report(self, value: int = 3, *, send: bool = True) -> State:
+    async def report(self, value: int = 3, *, send: bool = True) -> ReportState:
         async with Agent(self.config, background=False, clock=self.clock) as agent:
             return (await agent.report("visits", value, send=send)).state
 
@@ -148,18 +148,18 @@ async def test_a_paused_window_is_not_charged(tmp_path: Path) -> None:
         assert [(one.digest, one.offset) for one in far.asked] == [(b"", 0)]
         far.paused = {home.task_id: [1]}
         home.clock.advance(FRESH_S)
-        assert await home.report() is State.QUEUED  # nobody takes submissions there
+        assert await home.report() is ReportState.QUEUED  # nobody takes submissions there
         assert (await home.charged(), len(far.asked)) == (1, 2)
         home.clock.advance(FRESH_S)
         far.paused = {home.task_id: []}
-        assert await home.report() is State.QUEUED  # it has its answer: nobody is asked
+        assert await home.report() is ReportState.QUEUED  # it has its answer: nobody is asked
         assert (await home.charged(), len(far.asked)) == (1, 2)
 
 
 async def test_who_can_not_be_asked_keeps_nobody_away(tmp_path: Path) -> None:
     """Planted: the failure of the look let through -> no report without a network."""
     home = Home.at(tmp_path, "127.0.0.1:1")
-    assert await home.report() is State.QUEUED
+    assert await home.report() is ReportState.QUEUED
     assert await home.charged() == 1
 
 
@@ -177,7 +177,7 @@ async def test_who_gives_up_waiting_has_answered(tmp_path: Path) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await reporting
             (held,) = await agent.outcomes()
-            assert (held.state, held.attempts) == (State.QUEUED, 0)
+            assert (held.state, held.attempts) == (ReportState.QUEUED, 0)
 
 
 @pytest.mark.parametrize("how", ["denied", "queued", "uplink"])
@@ -291,9 +291,9 @@ async def test_a_memoized_task_asks_whatever_the_value(tmp_path: Path, value: in
     """
     async with serving() as far:
         home = Home.at(tmp_path, far.address, memoized=True, lifetime=4.0)
-        assert await home.report(3) is State.QUEUED
+        assert await home.report(3) is ReportState.QUEUED
         home.clock.advance(WEEK)
-        assert await home.report(value) is State.QUEUED
+        assert await home.report(value) is ReportState.QUEUED
         assert (await home.charged(), len(far.asked)) == (2, 2)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from shoal import codec
 from shoal.clients.core import expiry
-from shoal.clients.feeds.task_store import FINAL, Offered, Shelf
+from shoal.clients.feeds.task_store import FINAL, Shelf, ShelvedTask
 from shoal.clocks.clock import FakeClock
 from shoal.codec import Bundle
 from shoal.crypto.hpke import generate
@@ -69,14 +69,14 @@ def refused(shelf: Shelf, data: bytes) -> Kind:
 
 def test_a_task_is_kept_once_private_and_as_any_folder_of_tasks_has_it(desk: Desk) -> None:
     shelf = desk.open()
-    assert shelf.offer(bundle()) == Offered(WORLD.task_id, "visits", fresh=True)
+    assert shelf.offer(bundle()) == ShelvedTask(WORLD.task_id, "visits", fresh=True)
     written = desk.files
     assert sorted(written) == [f"{WORLD.task_id.hex}.keys", f"{WORLD.task_id.hex}.task"]
     assert desk.folder.stat().st_mode & 0o777 == 0o700
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in desk.folder.iterdir())
-    assert shelf.offer(bundle()) == Offered(WORLD.task_id, "visits", fresh=False)
+    assert shelf.offer(bundle()) == ShelvedTask(WORLD.task_id, "visits", fresh=False)
     # after a restart too
-    assert desk.open().offer(bundle()) == Offered(WORLD.task_id, "visits", fresh=False)
+    assert desk.open().offer(bundle()) == ShelvedTask(WORLD.task_id, "visits", fresh=False)
     assert desk.files == written
     assert list(load_task_folder(desk.folder, WORLD.authorities).served) == [WORLD.task_id]
 

@@ -15,12 +15,12 @@ from typing import Protocol
 
 import pytest
 
-from shoal.clients.core import Prepared, State
+from shoal.clients.core import ReportState, SealedReport
 from shoal.clients.memory.commitments import SeenTask
 from shoal.clients.memory.database import AgentStore
-from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.marks import OUTBOX, ROUNDS
-from shoal.clients.memory.rounds_ledger import SqliteLedger, Standing
+from shoal.clients.memory.rounds_ledger import RoundStanding, SqliteLedger
 from shoal.clients.owner.consent import DENIED, NOT_ASKED, consent_to
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
@@ -91,12 +91,12 @@ async def test_a_damaged_report_is_never_sent(
     assert len(place.far.frames) == 2
     ends = {
         entry.window: (entry.details["state"], entry.details["kind"])
-        for entry in place.entries(Event.OUTCOME)
+        for entry in place.entries(LedgerEvent.OUTCOME)
     }
     assert ends[0][1] == "MISMATCH"
-    assert ends[0][0] in (State.REFUSED.value, State.UNKNOWN.value)
+    assert ends[0][0] in (ReportState.REFUSED.value, ReportState.UNKNOWN.value)
     assert ends[1] == ends[2] == ("acked", None)
-    assert len(place.entries(Event.REPORTED)) == 3
+    assert len(place.entries(LedgerEvent.REPORTED)) == 3
 
 
 # --- every column of every table ------------------------------------------------------------------
@@ -121,7 +121,7 @@ def lived(path: Path) -> memories.Device:
                 )
             )
             outbox.pin(task, Digest(b"1" * 32))
-            claim(outbox, task, 0, partial(Prepared, task, 0, b"f" * 512, b"k" * 32, 1_000))
+            claim(outbox, task, 0, partial(SealedReport, task, 0, b"f" * 512, b"k" * 32, 1_000))
             book.charge(task, 0, 5, None)
             book.remember(task, 0, bytes(64))
             book.choose(task, b"chosen")
@@ -132,7 +132,7 @@ def lived(path: Path) -> memories.Device:
         book.problem(Digest(b"2" * 32), memories.entry())
         book.see(SeenTask(STRUCK, "struck", "other", b"a" * 32, 5, "refused"))
         outbox.strike(STRUCK)
-        claim(outbox, OTHER, 1, lambda: Prepared(OTHER, 1, b"f" * 512, b"k" * 32, 1_000))
+        claim(outbox, OTHER, 1, lambda: SealedReport(OTHER, 1, b"f" * 512, b"k" * 32, 1_000))
         outbox.sending(OTHER, 1)
         device.store.longer()
     assert device.store.marked.damages() == []
@@ -205,7 +205,7 @@ SAFE: dict[str, Callable[[memories.Device], object]] = {
 }
 
 
-def never() -> Prepared:
+def never() -> SealedReport:
     raise AssertionError("a window is not answered again")
 
 
@@ -305,7 +305,7 @@ def test_every_column_of_the_rounds_has_a_mark_and_is_read_by_it(
             refuses(partial(ledger.find, ONE, 0), partial(ledger.masked, ONE, 0, ROUND, ROUND))
             refuses(
                 partial(ledger.released, ONE, 0, ROUND, Digest(b"d" * 32)),
-                partial(ledger.settle, ONE, 0, Standing.LOST),
+                partial(ledger.settle, ONE, 0, RoundStanding.LOST),
             )
         ledger.close()
 
@@ -380,8 +380,8 @@ def test_damaged_pages_are_one_line_and_never_a_second_answer(owner: Owner) -> N
     """Bytes changed anywhere in the file: every command ends in one line or works, and no window is
     charged twice.
 
-    Planted: a row that no outbox wrote is a bug (``State`` of a garbled text), and so is a schema
-    that SQLite quotes in its message -> each fails.
+    Planted: a row that no outbox wrote is a bug (``ReportState`` of a garbled text), and so is a
+    schema that SQLite quotes in its message -> each fails.
     """
     owner.write(consent="allowed")
     assert owner.run("report", "visits", "3", "--queue")[0] == 0

@@ -13,9 +13,9 @@ import pytest
 from shoal.clients.memory.ledger import (
     EMPTY,
     INFINITE,
-    Event,
     Head,
     LedgerEntry,
+    LedgerEvent,
     Stored,
     chained,
     check,
@@ -28,7 +28,7 @@ TASK = TaskId(bytes(range(32)))
 
 
 def entry(number: int = 0, **details: str | int | float | bool | None) -> LedgerEntry:
-    return LedgerEntry(Event.REPORTED, 1_800_000_000.25, TASK, "visits", number, details)
+    return LedgerEntry(LedgerEvent.REPORTED, 1_800_000_000.25, TASK, "visits", number, details)
 
 
 def chain(count: int) -> list[Stored]:
@@ -58,7 +58,7 @@ def test_the_bytes_of_an_entry() -> None:
         b'"task":"visits","task_id":"' + TASK.hex.encode() + b'","window":3}'
     )
     assert LedgerEntry.parse(made.body()) == made
-    about_nothing = LedgerEntry(Event.PROBLEM, 5)
+    about_nothing = LedgerEntry(LedgerEvent.PROBLEM, 5)
     assert (
         about_nothing.body()
         == b'{"at_s":5,"details":{},"event":"problem","task":"","task_id":null,"window":null}'
@@ -97,7 +97,7 @@ def test_an_entry_that_is_too_long_is_refused() -> None:
 
 def test_details_do_not_change_afterwards() -> None:
     details: dict[str, str | int | float | bool | None] = {"a": 1}
-    made = LedgerEntry(Event.SEEN, 1, details=details)
+    made = LedgerEntry(LedgerEvent.SEEN, 1, details=details)
     details["a"] = 2
     assert made.details == {"a": 1}
     with pytest.raises(TypeError):

@@ -14,7 +14,7 @@ import pytest
 from shoal.cli.agent.memory import verified
 from shoal.clients.memory.commitments import SeenTask
 from shoal.clients.memory.device_memory import Memory
-from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.marks import OUTBOX
 from shoal.clients.memory.mending import examine, mend
 from shoal.clients.memory.rounds_ledger import SqliteLedger
@@ -55,12 +55,12 @@ async def lived(folder: Path) -> tuple[Device, dict[str, bytes], int]:
     with memory.transaction():
         memory.book.choose(device.world.task_id, b"chosen")
         memory.book.see(SeenTask(OTHER, "other", "other", b"a" * 32, 5, "accepted"))
-        memory.enter(Event.STRUCK, OTHER, "other")
+        memory.enter(LedgerEvent.STRUCK, OTHER, "other")
         memory.outbox.strike(OTHER)
         memory.book.problem(Digest(b"p" * 32), memory.book.entries()[0].entry)
         memory.book.lose(1_000.0, 7)
         memory.enter(
-            Event.SET_BACK,
+            LedgerEvent.SET_BACK,
             details={
                 "epsilon_lost": 7e-9,
                 "answered_before_s": 1_000.0,
@@ -124,7 +124,9 @@ async def test_whatever_is_damaged_is_mended(tmp_path: Path) -> None:
         ), where
         assert memory.outbox.struck(OTHER), where
         assert memory.outbox.struck(task_id) == (table == "schedule"), where
-        assert [row.entry.event for row in memory.book.entries()].count(Event.MENDED) == 1, where
+        assert [row.entry.event for row in memory.book.entries()].count(LedgerEvent.MENDED) == 1, (
+            where
+        )
         assert mend(memory, None, device.clock.now()) is None, where
         memory.close()
 

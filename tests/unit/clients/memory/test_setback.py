@@ -4,9 +4,6 @@ too much, never too little.
 
 from __future__ import annotations
 
-import json
-import sqlite3
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +15,12 @@ from shoal.cli.agent.memory import verified
 from shoal.clients.agent import Agent
 from shoal.clients.answering import Terms, charge_sum
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import State
-from shoal.clients.feeds.known_tasks import TaskBook
-from shoal.clients.memory.commitments import NANO, Charge
+from shoal.clients.core import ReportState
+from shoal.clients.feeds.known_tasks import KnownTasks
+from shoal.clients.memory.commitments import NANO, WindowCharge
 from shoal.clients.memory.device_memory import Memory
-from shoal.clients.memory.ledger import Event
-from shoal.clients.memory.marks import OUTBOX, row_mark
-from shoal.clients.memory.rounds_ledger import Answered, Standing
+from shoal.clients.memory.ledger import LedgerEvent
+from shoal.clients.memory.rounds_ledger import Answered, RoundStanding
 from shoal.clients.memory.setback import confirm, examine
 from shoal.clients.owner.policy import Policy
 from shoal.clients.rounds.agent import RoundsAgent
@@ -36,7 +32,6 @@ from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.task import Task
 from tests.worlds.clients import START, WEEK, DirectTransport, FarEnd, make_world
-from tests.worlds.owner import Owner, owner_at
 from tests.worlds.runner import HOUR, Place
 
 
@@ -97,7 +92,9 @@ class Device:
     def known(self) -> list[Any]:
         memory = Memory(self.config, self.clock, SYSTEM)
         try:
-            book = TaskBook(self.config.tasks, self.config.policy, memory.outbox, self.config.shelf)
+            book = KnownTasks(
+                self.config.tasks, self.config.policy, memory.outbox, self.config.shelf
+            )
             book.refresh()
             return list(book.all())
         finally:
@@ -158,7 +155,9 @@ async def test_nothing_is_answered_or_sent_until_the_owner_confirms(
                 await agent.report("visits", 3, send=send)
             assert caught.value.kind is Kind.MISMATCH
             assert "--confirm-set-back" in caught.value.message
-        assert all(one.state is not State.ACKED or not one.fresh for one in await agent.flush())
+        assert all(
+            one.state is not ReportState.ACKED or not one.fresh for one in await agent.flush()
+        )
         assert "--confirm-set-back" in agent.status()[0].refusal
         with pytest.raises(ShoalError):
             agent.memory.book.charge(agent.tasks.find("visits").task_id, 9, 1, None)
@@ -176,7 +175,7 @@ async def test_nothing_is_answered_or_sent_until_the_owner_confirms(
         assert caught.value.kind is Kind.CONFLICT
         assert agent.answered(agent.tasks.find("visits").task_id, 5)
         device.clock.advance(WEEK)
-        assert (await agent.report("visits", 3)).state is State.ACKED
+        assert (await agent.report("visits", 3)).state is ReportState.ACKED
         await agent.verify()
 
 
@@ -220,7 +219,9 @@ async def test_what_was_spent_in_what_is_lost_is_never_counted_too_little(
     device.confirm()
     async with device.agent() as agent:
         assert spent <= agent.memory.book.spent() <= spent + 2 * one
-        (entry,) = [row.entry for row in await agent.ledger() if row.entry.event is Event.SET_BACK]
+        (entry,) = [
+            row.entry for row in await agent.ledger() if row.entry.event is LedgerEvent.SET_BACK
+        ]
         assert entry.details["epsilon_spent_after"] == agent.memory.book.spent() / NANO
 
 
@@ -314,7 +315,7 @@ async def test_a_window_that_was_charged_is_answered_whatever_the_ledger_of_roun
     assert (window, fresh, charges) == (0, False, [])
     assert isinstance(answered, Answered)
     assert (answered.standing, [known.window for known in await rounds.answers()]) == (
-        Standing.LOST,
+        RoundStanding.LOST,
         [0],
     )
     await rounds.close()
@@ -373,122 +374,6 @@ async def test_a_single_pass_says_so_and_fails(place: Place) -> None:
     assert place.windows() == [0, 1]
 
 
-# --- the command ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
-    return owner_at(tmp_path, capsys)
-
-
-def test_the_owners_word(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Explained first; asked for unless --yes; nobody at the terminal is a no. Planted: confirmed
-    without being asked -> fails.
-    """
-    assert owner.json("memory") == {
-        "set_back": False,
-        "confirmed": False,
-        "damaged": [],
-        "entries": 0,
-        "verified": True,
-    }
-    kept = owner.outbox.read_bytes()
-    owner.remember()
-    assert owner.json("memory")["entries"] == 3
-    owner.outbox.write_bytes(kept)
-    head = owner.outbox.with_name("outbox.db.head").read_bytes()
-    assert owner.run("ledger")[0] == 1
-    for arguments in ((), ("--confirm-set-back",)):  # nobody is there to be asked
-        code, out, err = owner.run("memory", *arguments)
-        assert code == 1
-        assert "entries 1 to 3 are lost" in out
-        assert "Epsilon 9.5" in out
-        assert err.count("\n") == 1
-    code, out, _ = owner.run("memory", "--confirm-set-back", "--json")
-    assert (code, json.loads(out)["confirmed"]) == (1, False)
-    assert owner.outbox.with_name("outbox.db.head").read_bytes() == head
-
-    class Terminal:
-        def __init__(self, line: str) -> None:
-            self.line = line
-
-        def isatty(self) -> bool:
-            return True
-
-        def readline(self) -> str:
-            return self.line
-
-    for line, confirmed in (("no\n", False), ("", False), ("yes\n", True)):
-        monkeypatch.setattr(sys, "stdin", Terminal(line))
-        assert owner.run("memory", "--confirm-set-back")[0] == int(not confirmed)
-    assert owner.run("ledger")[0] == 0
-    assert owner.json("budget")["spent"] == pytest.approx(9.500000001)
-    assert owner.json("memory")["set_back"] is False
-
-
-def test_the_owners_word_ahead(owner: Owner) -> None:
-    """--yes, for a fleet's scripts; also where the file is gone."""
-    owner.remember()
-    owner.outbox.unlink()
-    assert owner.run("budget")[0] == 1
-    code, out, _ = owner.run("memory", "--confirm-set-back", "--yes", "--json")
-    assert (code, json.loads(out)["confirmed"], json.loads(out)["entries_noted"]) == (0, True, 3)
-    assert owner.json("ledger")["entries"][-1]["event"] == "set_back"
-
-
-CHANGES: dict[str, tuple[str, str]] = {
-    "a charge made smaller": (
-        "UPDATE charge SET nano = 1 WHERE number = 1",
-        "entry 1 says that window 0",
-    ),
-    "a charge gone": ("DELETE FROM charge WHERE number = 2", "entry 2 says that window 1"),
-    "a charge added": (
-        "INSERT INTO charge (task_id, window, nano, permanent) SELECT task_id, 77, 5, 0 FROM "
-        "charge LIMIT 1; "
-        "UPDATE tally SET windows = windows + 1, nano = nano + 5 WHERE task_id = (SELECT task_id "
-        "FROM charge LIMIT 1)",
-        "no entry",
-    ),
-    "a sum made smaller": ("UPDATE tally SET nano = nano - 1", "its entries come to"),
-    "windows not counted": ("UPDATE tally SET windows = 1 WHERE windows = 2", "2 windows of task"),
-    "a loss forgotten": ("INSERT INTO lost (before_s, nano) VALUES (1.0, 0)", "was lost"),
-    "a consent added": (
-        "INSERT INTO consent (purpose, answer) VALUES ('anything', 'allowed')",
-        "a consent",
-    ),
-}
-
-
-def marked_anew(database: sqlite3.Connection) -> None:
-    """As somebody would who knows how rows are marked."""
-    database.create_function("row_mark", -1, row_mark)
-    for name, table in OUTBOX.items():
-        database.execute(f"UPDATE {name} SET mark = row_mark('{name}', {', '.join(table.columns)})")  # noqa: S608 - constants
-    database.commit()
-
-
-@pytest.mark.parametrize("how", CHANGES)
-def test_the_ledger_is_compared_with_the_tables(owner: Owner, how: str) -> None:
-    """The chain holds, and a table beside it says otherwise: named, exit status 1. Planted: no
-    comparison -> "verified".
-    """
-    owner.remember()
-    database = sqlite3.connect(owner.outbox)
-    for (trigger,) in database.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-    ).fetchall():
-        database.execute(f"DROP TRIGGER {trigger}")
-    statement, words = CHANGES[how]
-    database.executescript(statement)
-    marked_anew(database)
-    database.close()
-    code, out, err = owner.run("ledger")
-    assert (code, out) == (1, "")
-    assert words in err
-    assert err.count("\n") == 1
-    assert owner.run("memory")[0] == 1
-
-
 async def test_what_an_agent_did_fits_its_ledger(device: Device) -> None:
     """Reports of every end, a withdrawal, consents: no difference where there is none. Planted:
     ``outcome`` read as queued -> one.
@@ -507,7 +392,7 @@ async def test_what_an_agent_did_fits_its_ledger(device: Device) -> None:
         await agent.accept("visits", 3.5)
         await agent.report("visits", 3)
         await agent.consent(device.world.task.purpose, "denied")
-        assert isinstance(agent.memory.book.charges()[0], Charge)
+        assert isinstance(agent.memory.book.charges()[0], WindowCharge)
     memory = Memory(device.config, device.clock, SYSTEM)
     assert verified(memory.store).count > 10
     memory.close()

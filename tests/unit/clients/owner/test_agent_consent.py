@@ -16,9 +16,9 @@ import pytest
 from shoal import codec
 from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig
-from shoal.clients.core import State
+from shoal.clients.core import ReportState
 from shoal.clients.memory.device_memory import Memory
-from shoal.clients.memory.ledger import Event, LedgerEntry
+from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
 from shoal.clients.owner.gate import Gates
 from shoal.clients.owner.policy import Policy
 from shoal.clients.owner.rules import Rule
@@ -86,7 +86,7 @@ class Device:
 
         return Agent(self.settings, background=background, clock=self.clock, transports=make)
 
-    def entries(self, *events: Event) -> list[LedgerEntry]:
+    def entries(self, *events: LedgerEvent) -> list[LedgerEntry]:
         memory = Memory(self.settings, self.clock, SYSTEM)
         try:
             memory.book.verify()
@@ -133,10 +133,10 @@ async def test_the_ledger_tells_a_task_s_whole_life(device: Device) -> None:
             await agent.report("visits", 3)
             await asyncio.to_thread(agent.look)
     assert [one.event for one in device.entries()] == [
-        Event.SEEN,
-        Event.ACCEPTED,
-        Event.REPORTED,
-        Event.OUTCOME,
+        LedgerEvent.SEEN,
+        LedgerEvent.ACCEPTED,
+        LedgerEvent.REPORTED,
+        LedgerEvent.OUTCOME,
     ]
     seen, _, reported, outcome = device.entries()
     assert (seen.details["purpose"], seen.details["min_batch"], seen.details["windows"]) == (
@@ -165,7 +165,7 @@ async def test_a_final_refusal_of_the_shuffler_is_an_outcome(device: Device) -> 
     async with device.agent() as agent:
         await agent.report("visits", 3)
         await agent.flush()
-    (outcome,) = device.entries(Event.OUTCOME)
+    (outcome,) = device.entries(LedgerEvent.OUTCOME)
     assert (outcome.details["state"], outcome.details["kind"]) == ("refused", "WINDOW_FULL")
 
 
@@ -173,25 +173,25 @@ async def test_the_outcome_and_its_entry_are_one_step(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: enter the outcome after ``finish`` has committed -> ACKED without an entry."""
-    from shoal.clients.memory.commitments_sqlite import SqliteBook
+    from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 
-    real = SqliteBook.append
+    real = SqliteCommitments.append
 
-    def failing(book: SqliteBook, entry: LedgerEntry) -> int:
-        if entry.event is Event.OUTCOME:
+    def failing(book: SqliteCommitments, entry: LedgerEntry) -> int:
+        if entry.event is LedgerEvent.OUTCOME:
             raise ShoalError(Kind.OVERLOADED, "disk full")
         return real(book, entry)
 
-    monkeypatch.setattr(SqliteBook, "append", failing)
+    monkeypatch.setattr(SqliteCommitments, "append", failing)
     async with device.agent() as agent:
         tried = await agent.report("visits", 3)
-        assert (tried.state, tried.kind) == (State.QUEUED, Kind.OVERLOADED)
+        assert (tried.state, tried.kind) == (ReportState.QUEUED, Kind.OVERLOADED)
     monkeypatch.undo()
     async with device.agent() as agent:
         (outcome,) = await agent.outcomes()
-        assert outcome.state is State.QUEUED
+        assert outcome.state is ReportState.QUEUED
         await agent.flush()
-    assert len(device.entries(Event.OUTCOME)) == 1
+    assert len(device.entries(LedgerEvent.OUTCOME)) == 1
     assert len(device.far.contents) == 1
 
 
@@ -208,7 +208,7 @@ async def test_rules_run_before_anything_is_randomized_or_kept(tmp_path: Path) -
         await agent.report("visits", 9)
         device.clock.advance(WEEK)
         await agent.report("visits", 101)
-    assert [one.details["value"] for one in device.entries(Event.REPORTED)] == [5, None]
+    assert [one.details["value"] for one in device.entries(LedgerEvent.REPORTED)] == [5, None]
 
 
 # --- refusals: each with its reason, nothing sent -------------------------------------------------
@@ -253,7 +253,7 @@ async def test_what_can_t_be_believed_is_a_problem_once(device: Device, what: st
             with pytest.raises(ShoalError):
                 await agent.report("visits", 3)
     (problem,) = device.entries()
-    assert problem.event is Event.PROBLEM
+    assert problem.event is LedgerEvent.PROBLEM
     assert problem.details["file"] == "visits.task"
     assert problem.details["reason"]
     assert device.far.frames == []
@@ -279,16 +279,16 @@ async def test_what_the_policy_forbids_is_refused_once_and_again_when_it_changes
             with pytest.raises(ShoalError) as caught:
                 await agent.report("visits", 3)
             assert caught.value.kind is Kind.REFUSED
-    assert [one.event for one in device.entries()] == [Event.SEEN, Event.REFUSED]
-    assert reason in str(device.entries(Event.REFUSED)[0].details["reason"])
+    assert [one.event for one in device.entries()] == [LedgerEvent.SEEN, LedgerEvent.REFUSED]
+    assert reason in str(device.entries(LedgerEvent.REFUSED)[0].details["reason"])
     assert device.far.frames == []
     device.policy = {}
     async with device.agent() as agent:
         await agent.report("visits", 3)
     assert [one.event for one in device.entries()][2:] == [
-        Event.ACCEPTED,
-        Event.REPORTED,
-        Event.OUTCOME,
+        LedgerEvent.ACCEPTED,
+        LedgerEvent.REPORTED,
+        LedgerEvent.OUTCOME,
     ]
 
 
@@ -308,7 +308,7 @@ async def test_over_budget_is_refused_with_its_window(device: Device) -> None:
         assert budget.limit_nano == 4 * 10**9
         assert budget.left_nano == budget.limit_nano - budget.spent_nano
         assert budget.spent_nano >= 3 * 10**9
-    (refused,) = device.entries(Event.REFUSED)
+    (refused,) = device.entries(LedgerEvent.REFUSED)
     assert (refused.window, "budget" in str(refused.details["reason"])) == (1, True)
     assert len(device.far.frames) == 1
 
@@ -319,7 +319,7 @@ async def test_an_expired_task_is_refused(device: Device) -> None:
         with pytest.raises(ShoalError) as caught:
             await agent.report("visits", 3)
         assert caught.value.kind is Kind.WINDOW_CLOSED
-    (refused,) = device.entries(Event.REFUSED)
+    (refused,) = device.entries(LedgerEvent.REFUSED)
     assert "ended at" in str(refused.details["reason"])
     assert device.far.frames == []
 
@@ -337,10 +337,10 @@ async def test_a_second_schedule_strikes_the_task_and_ends_what_waits(device: De
             assert caught.value.kind is Kind.CONFLICT
             assert await agent.flush() == []
     assert [one.event for one in device.entries()] == [
-        Event.SEEN,
-        Event.ACCEPTED,
-        Event.REPORTED,
-        Event.STRUCK,
+        LedgerEvent.SEEN,
+        LedgerEvent.ACCEPTED,
+        LedgerEvent.REPORTED,
+        LedgerEvent.STRUCK,
     ]
     assert device.entries()[-1].details["reports_ended"] == 1
     assert device.far.frames == []
@@ -370,9 +370,9 @@ async def test_an_infinite_epsilon_wants_an_explicit_yes_and_is_charged_what_is_
         device.clock.advance(WEEK)
         with pytest.raises(ShoalError):
             await agent.report("visits", 1)
-    (reported,) = device.entries(Event.REPORTED)
+    (reported,) = device.entries(LedgerEvent.REPORTED)
     assert (reported.details["epsilon_charged"], reported.details["basis"]) == (0.25, "central")
-    accepted = [one.details["accepted_epsilon0"] for one in device.entries(Event.CONSENT)]
+    accepted = [one.details["accepted_epsilon0"] for one in device.entries(LedgerEvent.CONSENT)]
     assert accepted[0] == (
         "infinite" if math.isinf(status.assignment.epsilon0) else status.assignment.epsilon0
     )
@@ -391,7 +391,7 @@ async def test_withdrawing_deletes_what_waits_and_nothing_leaves_afterwards(devi
     async with device.agent(hanging) as agent:
         await agent.report("visits", 3)
         (outcome,) = await agent.withdraw(PURPOSE)
-        assert (outcome.task, outcome.window, outcome.state) == ("visits", 0, State.WITHDRAWN)
+        assert (outcome.task, outcome.window, outcome.state) == ("visits", 0, ReportState.WITHDRAWN)
         hanging.down = False
         assert await agent.flush() == []
         device.clock.advance(WEEK)
@@ -403,9 +403,9 @@ async def test_withdrawing_deletes_what_waits_and_nothing_leaves_afterwards(devi
         assert agent.status()[0].consent == "denied"
     assert device.far.frames == []
     assert [one.event for one in device.entries()][3:] == [
-        Event.CONSENT,
-        Event.WITHDRAWN,
-        Event.REFUSED,
+        LedgerEvent.CONSENT,
+        LedgerEvent.WITHDRAWN,
+        LedgerEvent.REFUSED,
     ]
 
 
@@ -427,8 +427,8 @@ async def test_an_attempt_under_way_is_broken_off_by_whoever_takes_the_consent_b
         await (agent if by == "the same program" else other).withdraw(PURPOSE)
         assert hanging.ended == ["cancelled"]
         hanging.go.set()
-        assert [one.state for one in await agent.outcomes()] == [State.WITHDRAWN]
-    (withdrawn,) = device.entries(Event.WITHDRAWN)
+        assert [one.state for one in await agent.outcomes()] == [ReportState.WITHDRAWN]
+    (withdrawn,) = device.entries(LedgerEvent.WITHDRAWN)
     assert (withdrawn.details["doubtful"], withdrawn.details["attempts"]) == (True, 1)
     assert device.far.frames == []
 
@@ -442,8 +442,8 @@ async def test_a_report_that_the_policy_forbids_meanwhile_ends_unsent(device: De
     device.policy = {"max_epsilon0": 2.0}
     async with device.agent() as agent:
         (outcome,) = await agent.flush()
-        assert (outcome.state, outcome.kind) == (State.REFUSED, Kind.REFUSED)
-    assert [one.details["state"] for one in device.entries(Event.OUTCOME)] == ["refused"]
+        assert (outcome.state, outcome.kind) == (ReportState.REFUSED, Kind.REFUSED)
+    assert [one.details["state"] for one in device.entries(LedgerEvent.OUTCOME)] == ["refused"]
     assert device.far.frames == []
 
 
@@ -461,9 +461,9 @@ async def test_another_purpose_goes_on(device: Device) -> None:
         first, second = [asyncio.create_task(agent.report(name, 3)) for name in ("visits", "steps")]
         await hanging.arrived.wait()
         await agent.withdraw(PURPOSE)
-        assert (await first).state is State.WITHDRAWN
+        assert (await first).state is ReportState.WITHDRAWN
         hanging.go.set()
-        assert (await second).state is State.ACKED
+        assert (await second).state is ReportState.ACKED
     assert {content.task_id for content in device.far.contents.values()} == {other.task_id}
 
 
@@ -476,9 +476,9 @@ async def test_a_consent_that_comes_back_brings_nothing_of_before_back(device: D
         await agent.withdraw(PURPOSE)
         await agent.consent(PURPOSE, None)
         again = await agent.report("visits", 3)
-        assert (again.state, again.fresh) == (State.WITHDRAWN, False)
+        assert (again.state, again.fresh) == (ReportState.WITHDRAWN, False)
         device.clock.advance(WEEK)
-        assert (await agent.report("visits", 3)).state is State.ACKED
+        assert (await agent.report("visits", 3)).state is ReportState.ACKED
     assert [content.window for content in device.far.contents.values()] == [1]
 
 
@@ -489,10 +489,10 @@ async def test_taking_an_answer_back_withdraws_too(device: Device) -> None:
         await agent.consent(PURPOSE, "allowed")
         await agent.report("visits", 3, send=False)
         (outcome,) = await agent.consent(PURPOSE, None)
-        assert outcome.state is State.WITHDRAWN
+        assert outcome.state is ReportState.WITHDRAWN
         assert await agent.flush() == []
     assert device.far.frames == []
-    assert [one.details.get("answer") for one in device.entries(Event.CONSENT)] == [
+    assert [one.details.get("answer") for one in device.entries(LedgerEvent.CONSENT)] == [
         "allowed",
         "not asked",
     ]
@@ -513,12 +513,12 @@ async def test_memoized_answers_are_forgotten_and_drawn_anew_after_a_new_consent
         await agent.withdraw(PURPOSE)
         await agent.consent(PURPOSE, None)
         await agent.report("visits", 1)
-    assert [one.details["memoized"] for one in device.entries(Event.REPORTED)] == [
+    assert [one.details["memoized"] for one in device.entries(LedgerEvent.REPORTED)] == [
         "new",
         "again",
         "new",
     ]
-    (forgotten,) = device.entries(Event.FORGOTTEN)
+    (forgotten,) = device.entries(LedgerEvent.FORGOTTEN)
     assert forgotten.details["reports"] == 1
 
 

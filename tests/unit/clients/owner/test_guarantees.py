@@ -23,7 +23,7 @@ import shoal
 from shoal import accounting, codec, mechanisms
 from shoal.clients.core import Assignment, assign
 from shoal.clients.memory.database import AgentStore
-from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner import guarantees
 from shoal.clients.owner.guarantees import Guarantees, certificate_of, computed_apart, revision
 from shoal.crypto.trust import trust_schedule, trust_task
@@ -208,7 +208,7 @@ async def test_an_agent_that_ends_waits_for_no_certificate(
     with pytest.raises(ShoalError) as caught:
         agent._guarantees.epsilon(agent.tasks.find("visits"))
     assert caught.value.kind is Kind.UNAVAILABLE
-    assert device.entries(Event.REPORTED) == []
+    assert device.entries(LedgerEvent.REPORTED) == []
 
 
 def test_a_child_whose_parent_was_killed_ends_by_itself(

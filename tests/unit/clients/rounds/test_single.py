@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.clients.memory.rounds_ledger import MemoryLedger, Standing
+from shoal.clients.memory.rounds_ledger import MemoryLedger, RoundStanding
 from shoal.clients.rounds.exchange import Line
 from shoal.clients.rounds.participation import RoundState
 from shoal.clients.rounds.single import send_single
@@ -136,7 +136,7 @@ async def test_whatever_is_lost_the_vector_is_stored_once(tmp_path: Path, lost: 
     assert (outcome.state, outcome.charged, outcome.kind) == (RoundState.COUNTED, True, None)
     assert shuffler.store.count(WINDOW) == 1
     (entry,) = ledger.answers()
-    assert entry.standing is Standing.COUNTED
+    assert entry.standing is RoundStanding.COUNTED
 
 
 @pytest.mark.parametrize("call", [2, 3, 4])
@@ -178,7 +178,7 @@ async def test_time_runs_out(tmp_path: Path, first: int) -> None:
     )
     state = RoundState.LOST if first else RoundState.NONE
     assert (outcome.state, outcome.kind, outcome.charged) == (state, Kind.DEADLINE, first == 1)
-    assert [entry.standing for entry in ledger.answers()] == [Standing.LOST] * first
+    assert [entry.standing for entry in ledger.answers()] == [RoundStanding.LOST] * first
 
 
 @pytest.mark.parametrize("call", [0, 1])
@@ -193,7 +193,7 @@ async def test_a_refusal_is_final(tmp_path: Path, call: int) -> None:
     )
     state = RoundState.ABORTED if call else RoundState.NONE
     assert (outcome.state, outcome.kind, outcome.charged) == (state, Kind.WINDOW_CLOSED, call == 1)
-    assert [entry.standing for entry in ledger.answers()] == [Standing.ABORTED] * call
+    assert [entry.standing for entry in ledger.answers()] == [RoundStanding.ABORTED] * call
 
 
 @pytest.mark.parametrize("polls", [3, 1 << 30])

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from shoal.clients.agent import Agent
-from shoal.clients.core import State
-from shoal.clients.memory.ledger import Event
+from shoal.clients.core import ReportState
+from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.sqlite_file import SqliteFile
 from shoal.clients.service import runner as runner_module
 from shoal.domain import YesNo
@@ -34,11 +34,11 @@ async def test_every_window_gets_exactly_one_report(place: Place) -> None:
     """
     async with place.running():
         await place.until(lambda: place.windows() == [0, 1, 2, 3, 4, 5])
-    reported = place.entries(Event.REPORTED)
+    reported = place.entries(LedgerEvent.REPORTED)
     assert [(one.window, one.details["source"]) for one in reported] == [
         (window, "json") for window in range(6)
     ]
-    assert len(place.entries(Event.OUTCOME)) == 6
+    assert len(place.entries(LedgerEvent.OUTCOME)) == 6
     times = [one.at_s - place.world.task.windows.start_of(one.window or 0) for one in reported]
     assert all(0 <= at < HOUR - 6 for at in times)
     assert len(set(times)) == 6
@@ -103,7 +103,7 @@ async def test_a_restart_draws_no_second_report(place: Place) -> None:
 async def test_offline_windows_queue_up_and_go_out_later(place: Place) -> None:
     place.transport.down = True
     async with place.running():
-        await place.until(lambda: len(place.entries(Event.REPORTED)) == 3)
+        await place.until(lambda: len(place.entries(LedgerEvent.REPORTED)) == 3)
         place.transport.down = False
         await place.until(lambda: len(place.windows()) >= 3)
     assert place.windows()[:3] == [0, 1, 2]
@@ -117,7 +117,7 @@ async def test_a_task_without_a_source_or_for_another_task_is_left_alone(place: 
     async with place.running():
         await place.until(lambda: place.clock.now() > START + 7 * HOUR)
     assert place.far.frames == []
-    assert place.entries(Event.REPORTED) == []
+    assert place.entries(LedgerEvent.REPORTED) == []
 
 
 async def test_a_bug_in_one_task_stops_no_other(
@@ -176,7 +176,7 @@ async def test_over_budget_each_window_is_refused_in_the_ledger_and_nothing_is_s
     async with place.running():
         await place.until(lambda: place.clock.now() > START + 7 * HOUR)
     assert place.windows() == [0, 1]
-    refused = place.entries(Event.REFUSED)
+    refused = place.entries(LedgerEvent.REFUSED)
     assert [one.window for one in refused if "budget" in str(one.details["reason"])] == [2, 3, 4, 5]
 
 
@@ -184,7 +184,7 @@ async def test_a_task_that_is_over_is_refused_once_and_says_so(place: Place) -> 
     place.clock.time = START + 100.0 * HOUR
     async with place.running():
         await place.until(lambda: place.clock.now() > START + 101 * HOUR)
-    (refused,) = place.entries(Event.REFUSED)
+    (refused,) = place.entries(LedgerEvent.REFUSED)
     assert "ended at" in str(refused.details["reason"])
     assert place.far.frames == []
 
@@ -254,7 +254,9 @@ async def test_an_attempt_under_way_may_end_after_the_stop(
         assert not service.done()
         go.set()
         await service
-    assert [one.details["state"] for one in place.entries(Event.OUTCOME)] == [State.ACKED.value]
+    assert [one.details["state"] for one in place.entries(LedgerEvent.OUTCOME)] == [
+        ReportState.ACKED.value
+    ]
 
 
 async def test_an_attempt_without_end_is_given_up_and_its_report_kept(
@@ -275,7 +277,7 @@ async def test_an_attempt_without_end_is_given_up_and_its_report_kept(
     place.transport = Hanging(place.far)
     async with place.running():
         await place.until(arrived.is_set)
-    assert place.entries(Event.OUTCOME) == []
+    assert place.entries(LedgerEvent.OUTCOME) == []
     place.transport = DirectTransport(place.far)
     async with place.running():
         await place.until(lambda: 0 in place.windows())
@@ -359,7 +361,7 @@ async def test_what_the_file_denies_is_not_sent_though_the_disk_is_full(
     monkeypatch.setattr(SqliteFile, "write", write)
     place.transport.down = True
     async with place.running():
-        await place.until(lambda: len(place.entries(Event.REPORTED)) == 1)
+        await place.until(lambda: len(place.entries(LedgerEvent.REPORTED)) == 1)
         full = True
         place.write(consent="denied")
         place.reload.set()
@@ -370,7 +372,7 @@ async def test_what_the_file_denies_is_not_sent_though_the_disk_is_full(
         assert place.windows() == []
         full = False
         await place.until(lambda: place.clock.now() > START + 5 * HOUR)
-    assert (place.windows(), len(place.entries(Event.WITHDRAWN))) == ([], 1)
+    assert (place.windows(), len(place.entries(LedgerEvent.WITHDRAWN))) == ([], 1)
 
 
 async def test_a_source_without_a_task_is_told_of_once_and_so_is_its_task(
@@ -411,14 +413,14 @@ async def test_a_single_pass_answers_and_sends_once(place: Place) -> None:
     always -> this fails.
     """
     (sent,) = await place.runner().once(place.config)
-    assert (sent.task, sent.window, sent.state) == ("visits", 0, State.ACKED)
+    assert (sent.task, sent.window, sent.state) == ("visits", 0, ReportState.ACKED)
     assert place.windows() == [0]
     assert await place.runner().once(place.config) == []
     assert len(place.far.frames) == 1
     place.clock.advance(HOUR)
     place.transport.down = True
     (waiting,) = await place.runner().once(place.config)
-    assert (waiting.window, waiting.state) == (1, State.QUEUED)
+    assert (waiting.window, waiting.state) == (1, ReportState.QUEUED)
     place.transport.down = False
     await place.runner().once(place.config)
     assert place.windows() == [0, 1]

@@ -12,7 +12,7 @@ import pytest
 
 from shoal import codec
 from shoal.clients.config import AgentConfig
-from shoal.clients.memory.ledger import Event
+from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.service import runner as runner_module
 from shoal.codec import Bundle
 from shoal.crypto.hpke import generate
@@ -89,8 +89,8 @@ async def test_a_task_learnt_from_a_feed_is_answered_also_after_a_restart(
         await place.until(lambda: place.windows() == [0])
     async with place.running():
         await place.until(lambda: place.windows() == [0, 1])
-    assert [one.task_id for one in place.entries(Event.SEEN)] == [world.task_id]
-    assert len(place.entries(Event.ACCEPTED)) == 1
+    assert [one.task_id for one in place.entries(LedgerEvent.SEEN)] == [world.task_id]
+    assert len(place.entries(LedgerEvent.ACCEPTED)) == 1
 
 
 async def test_a_reload_does_not_say_that_a_feed_answers(
@@ -127,13 +127,13 @@ async def test_a_second_schedule_from_a_feed_strikes_the_task_for_ever(
         other = world.schedule(generate(SuiteId.X25519_AES128))
         fed[0].give(codec.encode_bundle(Bundle(world.signed_task, other)))
         assert fed[0].refused == [Kind.CONFLICT]
-        await place.until(lambda: bool(place.entries(Event.STRUCK)))
+        await place.until(lambda: bool(place.entries(LedgerEvent.STRUCK)))
         await place.until(lambda: place.clock.now() > START + 7 * HOUR)
     async with place.running():
         fed[-1].give(bundle(world))
         await place.settle()
     assert place.windows() == [0]
-    (struck,) = place.entries(Event.STRUCK)
+    (struck,) = place.entries(LedgerEvent.STRUCK)
     assert struck.task_id == world.task_id
     assert "another key schedule" in str(struck.details["reason"])
 
@@ -162,7 +162,7 @@ async def test_a_strike_that_a_full_disk_did_not_take_is_asked_for_again(
         assert fed[0].refused == [Kind.OVERLOADED]
         fed[0].give(other)
         assert fed[0].refused == [Kind.OVERLOADED, Kind.CONFLICT]
-        await place.until(lambda: bool(place.entries(Event.STRUCK)))
+        await place.until(lambda: bool(place.entries(LedgerEvent.STRUCK)))
         await place.until(lambda: place.clock.now() > START + 3 * HOUR)
     assert place.windows() == [0]
 
@@ -222,7 +222,7 @@ async def test_what_a_feed_brings_and_is_refused_is_in_the_ledger_once_and_nothi
         await place.until(lambda: place.clock.now() > START + 2 * HOUR)
     assert set(fed[0].refused) <= kinds
     assert len(fed[0].refused) == 3
-    (problem,) = place.entries(Event.PROBLEM)
+    (problem,) = place.entries(LedgerEvent.PROBLEM)
     assert problem.details["origin"] == "mqtt"
     assert Kind[str(problem.details["kind"])] in kinds
     assert problem.details["reason"]

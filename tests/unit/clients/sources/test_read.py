@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.sources import read
-from shoal.clients.sources.read import Reading, read_source
+from shoal.clients.sources.read import SourceReading, read_source
 from shoal.clients.sources.spec import SourceSpec
 from shoal.domain import Value
 from shoal.limits import LIMITS
 from tests.cases import for_each
 
 
-async def of_json(folder: Path, text: str | bytes, pointer: str = "") -> Reading:
+async def of_json(folder: Path, text: str | bytes, pointer: str = "") -> SourceReading:
     file = folder / "state.json"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     return await read_source(SourceSpec("json", file=file, pointer=pointer))
@@ -55,7 +55,7 @@ DOCUMENT = (
 )
 async def test_a_pointer_names_a_value(tmp_path: Path, pointer: str, value: Value) -> None:
     """RFC 6901, sections 4 and 5. Planted: ~0 replaced before ~1 -> "/a/~01" finds nothing."""
-    assert await of_json(tmp_path, DOCUMENT, pointer) == Reading(value)
+    assert await of_json(tmp_path, DOCUMENT, pointer) == SourceReading(value)
 
 
 @for_each(
@@ -90,7 +90,7 @@ async def test_large_integers_stay_exact(tmp_path: Path) -> None:
     ids=["empty", "half", "two", "nan", "infinity", "bytes", "deep", "long", "word"],
 )
 async def test_what_is_no_json_is_no_answer(tmp_path: Path, text: str | bytes) -> None:
-    assert await of_json(tmp_path, text) == Reading(None, "not a JSON text")
+    assert await of_json(tmp_path, text) == SourceReading(None, "not a JSON text")
 
 
 async def test_files_that_are_missing_or_none(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_files_that_are_missing_or_none(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_too_large(tmp_path: Path) -> None:
     reading = await of_json(tmp_path, '"' + "x" * LIMITS.source_bytes + '"')
-    assert reading == Reading(None, f"more than {LIMITS.source_bytes} bytes")
+    assert reading == SourceReading(None, f"more than {LIMITS.source_bytes} bytes")
 
 
 # --- SQLite ---------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def of_sqlite(file: Path, query: str, timeout_s: float = 5.0) -> SourceSpec:
     ],
 )
 async def test_the_first_column_of_the_first_row(database: Path, query: str, value: Value) -> None:
-    assert await read_source(of_sqlite(database, query)) == Reading(value)
+    assert await read_source(of_sqlite(database, query)) == SourceReading(value)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def content(file: Path) -> bytes:
 
 async def test_a_database_that_is_missing_is_not_made(tmp_path: Path) -> None:
     reading = await read_source(of_sqlite(tmp_path / "none.db", "SELECT 1"))
-    assert reading == Reading(None, "the query failed (SQLITE_CANTOPEN)")
+    assert reading == SourceReading(None, "the query failed (SQLITE_CANTOPEN)")
     assert not (tmp_path / "none.db").exists()
 
 
@@ -183,7 +183,9 @@ async def test_a_query_without_end_is_stopped(database: Path) -> None:
     endless = (
         "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
     )
-    assert await read_source(of_sqlite(database, endless, 0.1)) == Reading(None, "took too long")
+    assert await read_source(of_sqlite(database, endless, 0.1)) == SourceReading(
+        None, "took too long"
+    )
     await gone("source")
 
 
@@ -203,8 +205,8 @@ def of_command(code: str, timeout_s: float = 20.0, pointer: str = "") -> SourceS
 
 
 async def test_what_a_command_prints() -> None:
-    assert await read_source(of_command("print(' 42 ')")) == Reading("42")
-    assert await read_source(of_command("print('{\"a\": 3}')", pointer="/a")) == Reading(3)
+    assert await read_source(of_command("print(' 42 ')")) == SourceReading("42")
+    assert await read_source(of_command("print('{\"a\": 3}')", pointer="/a")) == SourceReading(3)
 
 
 @for_each(
@@ -217,7 +219,7 @@ async def test_what_a_command_prints() -> None:
     ],
 )
 async def test_commands_without_an_answer(code: str, reason: str) -> None:
-    assert await read_source(of_command(code)) == Reading(None, reason)
+    assert await read_source(of_command(code)) == SourceReading(None, reason)
 
 
 async def test_a_command_that_does_not_exist() -> None:
@@ -233,7 +235,7 @@ async def test_a_command_gets_no_input_and_no_secrets(monkeypatch: pytest.Monkey
         "import os, sys; print(sys.stdin.read() or 'nothing', "
         "os.environ.get('TOKEN_OF_ANOTHER_SERVICE'), os.getpid() == os.getpgid(0))"
     )
-    assert await read_source(of_command(code)) == Reading("nothing None True")
+    assert await read_source(of_command(code)) == SourceReading("nothing None True")
 
 
 async def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -248,7 +250,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_pat
     )
     spec = of_command(code, timeout_s=1.5)
     while not pid.exists() or not pid.read_text():  # a slow machine: the child was not even born
-        assert await read_source(spec) == Reading(None, "took too long")
+        assert await read_source(spec) == SourceReading(None, "took too long")
     await dead(int(pid.read_text()))
 
 
@@ -324,12 +326,14 @@ async def test_what_a_local_service_says(monkeypatch: pytest.MonkeyPatch) -> Non
     with saying(ok(b' {"visits": 3}\n')) as (url, requests):
         assert await read_source(
             SourceSpec("http", url=f"{url}/state?x=1", pointer="/visits")
-        ) == Reading(3)
-        assert await read_source(SourceSpec("http", url=f"{url}/state")) == Reading('{"visits": 3}')
-        port = url.rpartition(":")[2]
-        assert await read_source(SourceSpec("http", url=f"http://localhost:{port}/")) == Reading(
+        ) == SourceReading(3)
+        assert await read_source(SourceSpec("http", url=f"{url}/state")) == SourceReading(
             '{"visits": 3}'
         )
+        port = url.rpartition(":")[2]
+        assert await read_source(
+            SourceSpec("http", url=f"http://localhost:{port}/")
+        ) == SourceReading('{"visits": 3}')
     assert requests[0].startswith(b"GET /state?x=1 HTTP/1.1\r\n")
 
 
@@ -338,7 +342,7 @@ async def test_a_redirect_is_not_followed() -> None:
         with saying(
             b"HTTP/1.1 302 Found\r\nLocation: %s/\r\nContent-Length: 0\r\n\r\n" % target.encode()
         ) as (url, _):
-            assert await read_source(SourceSpec("http", url=url)) == Reading(
+            assert await read_source(SourceSpec("http", url=url)) == SourceReading(
                 None, "answered with status 302"
             )
         assert asked == []
@@ -358,13 +362,13 @@ async def test_a_redirect_is_not_followed() -> None:
 )
 async def test_replies_that_are_none(reply: bytes, reason: str) -> None:
     with saying(reply) as (url, _):
-        assert await read_source(SourceSpec("http", url=url)) == Reading(None, reason)
+        assert await read_source(SourceSpec("http", url=url)) == SourceReading(None, reason)
 
 
 async def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert await read_source(SourceSpec("http", url=f"http://localhost:{port}/")) == Reading(
+    assert await read_source(SourceSpec("http", url=f"http://localhost:{port}/")) == SourceReading(
         None, "nobody listens there"
     )
 
@@ -372,7 +376,7 @@ async def test_nobody_listens() -> None:
 async def test_a_service_that_never_ends_its_reply() -> None:
     done = threading.Event()
     with saying(b"HTTP/1.1 200 OK\r\n\r\n3", close=lambda: done.wait(60)) as (url, _):
-        assert await read_source(SourceSpec("http", timeout_s=0.2, url=url)) == Reading(
+        assert await read_source(SourceSpec("http", timeout_s=0.2, url=url)) == SourceReading(
             None, "took too long"
         )
         done.set()
@@ -389,9 +393,11 @@ async def test_a_source_that_hangs_costs_one_thread_and_never_the_rest(
     free = threading.Event()
     monkeypatch.setattr(read, "_waiting", lambda _spec, _timeout: free.wait(60) and None)
     spec = SourceSpec("json", 0.1, file=tmp_path / "a")
-    assert await read_source(spec) == Reading(None, "took too long")
+    assert await read_source(spec) == SourceReading(None, "took too long")
     for _ in range(5):
-        assert await read_source(spec) == Reading(None, "the reading before has not come back")
+        assert await read_source(spec) == SourceReading(
+            None, "the reading before has not come back"
+        )
     assert sum(thread.name == "source" for thread in threading.enumerate()) == 1
     free.set()
     await gone("source")
@@ -406,10 +412,10 @@ async def test_a_bug_in_a_reader_is_no_answer_and_its_words_are_not_repeated(
         raise KeyError("the true value: 3")
 
     monkeypatch.setattr(read, "_waiting", broken)
-    assert await read_source(SourceSpec("json", file=tmp_path / "a")) == Reading(
+    assert await read_source(SourceSpec("json", file=tmp_path / "a")) == SourceReading(
         None, "failed (KeyError)"
     )
 
 
 def test_a_reading_does_not_print_its_value() -> None:
-    assert "3141" not in repr(Reading(3141))
+    assert "3141" not in repr(SourceReading(3141))

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.clients.core import Action, Prepared, State, judge, prepare
+from shoal.clients.core import Action, ReportState, SealedReport, judge, prepare
 from shoal.clients.delivery import attempt
 from shoal.clients.memory.outbox import MemoryOutbox
 from shoal.clients.transports import mqtt_transport as module
@@ -72,27 +72,26 @@ def new_key() -> bytes:
     return SigningKey.generate().public
 
 
-def reports(world: World, count: int) -> list[Prepared]:
+def reports(world: World, count: int) -> list[SealedReport]:
     assignment = assignment_of(world)
     return [prepare(assignment, 0, value % 10) for value in range(count)]
 
 
-async def submitted(transport: Transport, one: Prepared, deadline_s: float = PATIENCE_S) -> None:
-    verify_receipt(
-        one.ack_key, 0, one.frame, await transport.submit(one.frame, one.ack_key, deadline_s)
-    )
+async def submitted(link: Transport, one: SealedReport, deadline_s: float = PATIENCE_S) -> None:
+    verify_receipt(one.ack_key, 0, one.frame, await link.submit(one.frame, one.ack_key, deadline_s))
 
 
-async def failure(transport: Transport, one: Prepared, deadline_s: float = SHORT_S) -> ShoalError:
+async def failure(link: Transport, one: SealedReport, deadline_s: float = SHORT_S) -> ShoalError:
     with pytest.raises(ShoalError) as caught:
-        await transport.submit(one.frame, one.ack_key, deadline_s)
+        await link.submit(one.frame, one.ack_key, deadline_s)
     assert len(caught.value.message.splitlines()) == 1
     return caught.value
 
 
 # --- what is believed -----------------------------------------------------------------------------
 
-Forger = Callable[[Prepared, Prepared], bytes]  # (the report under way, another report) -> a reply
+# (the report under way, another report) -> a reply
+Forger = Callable[[SealedReport, SealedReport], bytes]
 FORGED: dict[str, Forger] = {
     "nothing": lambda _one, _other: b"",
     "random bytes": lambda _one, _other: SYSTEM.bytes(48),
@@ -268,9 +267,9 @@ async def test_over_a_broker_no_refusal_says_that_nothing_was_stored(
             assert error.kind is kind
             (record,) = outbox.records()
             if judge(kind, False).action is Action.DROP:
-                assert record.state is (State.UNKNOWN if doubtful else State.REFUSED)
+                assert record.state is (ReportState.UNKNOWN if doubtful else ReportState.REFUSED)
             else:
-                assert (record.state, record.doubtful) == (State.QUEUED, doubtful)
+                assert (record.state, record.doubtful) == (ReportState.QUEUED, doubtful)
         await mqtt.close()
 
 
@@ -290,7 +289,7 @@ async def test_a_broker_killed_in_the_middle_loses_no_report(world: World, kind:
     truth = honest(far)
     done = 0
 
-    async def deliver(transport: Transport, one: Prepared) -> None:
+    async def deliver(transport: Transport, one: SealedReport) -> None:
         nonlocal done
         while True:
             try:
@@ -306,7 +305,7 @@ async def test_a_broker_killed_in_the_middle_loses_no_report(world: World, kind:
         transport = MqttTransport(broker.settings, key)
         room = asyncio.Semaphore(5)
 
-        async def limited(one: Prepared) -> None:
+        async def limited(one: SealedReport) -> None:
             async with room:
                 await deliver(transport, one)
 
@@ -487,7 +486,7 @@ async def test_a_connection_is_not_kept_for_the_next_window(
 
 
 async def _captured(
-    kind: str, key: bytes, sent: list[Prepared], hop: HpkePrivateKey
+    kind: str, key: bytes, sent: list[SealedReport], hop: HpkePrivateKey
 ) -> tuple[list[Packet], list[Packet], bytes]:
     """Both directions of one connection that submitted these, one after another, as the broker sees
     them; and all bytes.
