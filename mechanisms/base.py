@@ -37,6 +37,7 @@ _MOST_ROWS = 1 << 62  # two tallies always add without wrapping
 
 
 def invalid(message: str) -> ShoalError:
+    """An error of kind INVALID: one line that says what is wrong and how to mend it."""
     return ShoalError(Kind.INVALID, message)
 
 

@@ -12,8 +12,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.base import Family, Mechanism, invalid
 from shoal.task import MechanismSpec
 
-# A family's file has its name, in one of these rooms. Planner and pages list families in this
-# order.
+# A family's name, which its file has too, and the folder of mechanisms/ that the file stands in:
+# krr is FAMILY in categories/krr.py. Planner and pages list families in this order.
 _ROOMS = {
     "binary_rr": "categories",
     "krr": "categories",

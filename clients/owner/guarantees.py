@@ -1,5 +1,5 @@
 """What a task's certificate guarantees, computed in a process of its own: numpy and the accountant
-would stay in an agent's memory.
+would stay in an agent's memory, 19 MB of it.
 
 The certificate is a function of the task's bytes and of the code that computes it.
 ``Guarantees.epsilon`` takes it from memory, or from a small file beside the device's memory, or has

@@ -126,6 +126,7 @@ class LocalHash:
 
     @property
     def log2_g(self) -> int:
+        """Bits of a hash value."""
         return self.g.bit_length() - 1
 
     @property

@@ -65,6 +65,7 @@ class Filters:
 
     @property
     def rows(self) -> int:
+        """Bits of all cohorts together."""
         return self.bits * self.cohorts
 
     def places(self, cohort: int, cell: int) -> tuple[int, ...]:

@@ -106,6 +106,7 @@ class PolyaShare:
 
     @property
     def sampler(self) -> ExactSampler:
+        """The exact law of the share of one coordinate."""
         return _sampler(self.shares, self.spec.get("scale"))
 
     @property
@@ -114,6 +115,7 @@ class PolyaShare:
 
     @property
     def shares(self) -> int:
+        """How many devices' shares add up to the certified law."""
         return self.spec.get("shares")
 
     @property

@@ -32,7 +32,9 @@ class VectorNoise(Protocol):
     def spec(self) -> MechanismSpec: ...
 
     @property
-    def shares(self) -> int: ...
+    def shares(self) -> int:
+        """How many devices' shares add up to the certified law."""
+        ...
 
     @property
     def variance(self) -> float:

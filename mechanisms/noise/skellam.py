@@ -99,6 +99,7 @@ class SkellamShare:
 
     @property
     def sampler(self) -> ExactSampler:
+        """The exact law of the share of one coordinate."""
         return _sampler(self.rate)
 
     @property
@@ -107,10 +108,12 @@ class SkellamShare:
 
     @property
     def shares(self) -> int:
+        """How many devices' shares add up to the certified law."""
         return self.spec.get("shares")
 
     @property
     def variance(self) -> float:
+        """Twice the rate: a difference of two Poisson variables."""
         return float(2 * self.rate)
 
     def sample(self, count: int, entropy: Entropy) -> NDArray[np.int64]:

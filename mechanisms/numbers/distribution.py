@@ -186,4 +186,5 @@ def of_shares(domain: Numeric, shares: NDArray[np.float64], method: str) -> Dist
 
 
 def no_reports() -> ShoalError:
+    """The refusal to make a distribution of nothing."""
     return invalid("there are no reports to make a distribution of: wait for a batch")

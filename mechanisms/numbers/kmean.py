@@ -34,6 +34,8 @@ CLEARLY = 5.0
 
 @dataclass(frozen=True, slots=True)
 class KaryMean(SharedResponse):
+    """The mean of a number of ``domain``, from k-ary randomized response of its levels."""
+
     domain: Numeric
     response: KaryResponse
 

@@ -77,6 +77,7 @@ class NoisyLevels(SharedResponse):
 
     @property
     def response(self) -> TableResponse:
+        """The draw, the reports and the law: those of the table."""
         return TableResponse(self.table)
 
     def estimate(self, tally: Tally) -> Estimate:

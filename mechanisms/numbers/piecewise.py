@@ -114,10 +114,12 @@ class LikelyWindow:
 
     @property
     def lift(self) -> int:
+        """What the weight of an output gains where the window covers it."""
         return self.steps * self.gain
 
     @property
     def base(self) -> int:
+        """The weight of an output that the window does not cover."""
         return (self.total - self.window * self.lift) // self.outputs
 
     @property
@@ -168,6 +170,7 @@ class PiecewiseShape:
 
     @classmethod
     def of(cls, outputs: int, window: int, epsilon0: float) -> PiecewiseShape:
+        """The shape at e^epsilon0 times the weight within the window."""
         gained = window * math.expm1(min(epsilon0, 600.0))
         telling, idle = gained / (outputs + gained), outputs / (outputs + gained)
         spread = (idle * (outputs**2 - 1) / telling + window**2 - 1) / (

@@ -58,22 +58,25 @@ class NumberSet(Protocol):
 class Hashing(Protocol):
     """Public hash functions of cells: ``sketches.Sketch``."""
 
-    def hashed(self, index: int, cell: int) -> int: ...
+    def hashed(self, index: int, cell: int) -> int:
+        """The hash of ``cell`` by function ``index``."""
+        ...
 
-    def hash_many(self, index: NDArray[Any], cell: NDArray[np.int64]) -> NDArray[np.int64]: ...
+    def hash_many(self, index: NDArray[Any], cell: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64[n]: the same of each device's function and cell."""
+        ...
 
 
 class Filtering(Protocol):
     """Bloom filters of cells: ``bloom.Filters``."""
 
-    @property
-    def bits(self) -> int: ...
+    def places(self, cohort: int, cell: int) -> tuple[int, ...]:
+        """The bits that the filter of ``cell`` in ``cohort`` has, perhaps one twice."""
+        ...
 
-    def places(self, cohort: int, cell: int) -> tuple[int, ...]: ...
-
-    def filters(
-        self, cohorts: NDArray[np.int64], cells: NDArray[np.int64]
-    ) -> NDArray[np.bool_]: ...
+    def filters(self, cohorts: NDArray[np.int64], cells: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[n, bits]: the filter of each device's cell in its cohort."""
+        ...
 
 
 class Draws(Protocol):
@@ -124,7 +127,9 @@ class Draws(Protocol):
 
     # --- choices and arithmetic -------------------------------------------------------------------
 
-    def where(self, condition: Lane, if_so: Lane, if_not: Lane) -> Lane: ...
+    def where(self, condition: Lane, if_so: Lane, if_not: Lane) -> Lane:
+        """``if_so`` where the condition, a coin, is true, else ``if_not``."""
+        ...
 
     def odd(self, number: Lane) -> Lane:
         """1 where an odd number of bits of ``number`` >= 0 are 1, else 0."""

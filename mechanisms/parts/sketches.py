@@ -195,9 +195,11 @@ class Sketch:
 
     @property
     def bits(self) -> int:
+        """Bits of a hash value."""
         return self.m.bit_length() - 1
 
     def pair(self, support: Fraction, agrees: Fraction, differs: Fraction) -> HashedPair:
+        """Two of the labels, for lower bounds."""
         return HashedPair(
             self.label_cells[:MOST_PAIRED], self.seed, self.h, self.m, support, agrees, differs
         )

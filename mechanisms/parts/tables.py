@@ -64,10 +64,12 @@ class ProbabilityTable:
 
     @property
     def cells(self) -> int:
+        """Rows: what may be reported on."""
         return len(self.rows)
 
     @property
     def outputs(self) -> int:
+        """Columns: what may be reported."""
         return len(self.rows[0])
 
     def thresholds(self, cell: int) -> tuple[int, ...]:
