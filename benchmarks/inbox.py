@@ -25,7 +25,7 @@ from shoal.limits import LIMITS
 from shoal.services.workers import WorkerPool
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 
 TITLE = (
     "the inbox of an open window, sealed and read in key order / append and fdatasync a log, sort "
@@ -220,7 +220,8 @@ def ingest(folder: Path, rows: int, row_size: int, group: int, seal: bool) -> In
     for _ in range(rows // group):
         block = os.urandom(group * row_size)
         reports = [
-            Submission(window, (block[i : i + row_size],)) for i in range(0, len(block), row_size)
+            AdmittedReport(window, (block[i : i + row_size],))
+            for i in range(0, len(block), row_size)
         ]
         begin, cpu = time.perf_counter(), time.process_time()
         outcomes = store.append(reports)

@@ -25,7 +25,7 @@ from shoal.rpc.server import Call, Method, Service
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.reports.opening import AdmissionChecks, Content, Opener, key_id_of
-from shoal.shuffler.stores.store import Store, Submission
+from shoal.shuffler.stores.store import AdmittedReport, Store
 from shoal.shuffler.tasks import ShufflerTasks
 
 SERVICE = "shoal.v1.Ingress"
@@ -120,7 +120,7 @@ class Ingress:
                     content.admission, content.task_id, content.window, content.sealed, moment.now
                 )
             core.check_size(self._book.served[content.task_id].task, len(frame))
-            (kind,) = await self._store.append([Submission(window, content.sealed, device)])
+            (kind,) = await self._store.append([AdmittedReport(window, content.sealed, device)])
             if kind is not None:
                 raise ShoalError(kind, _TEXTS[kind])
         except ShoalError as error:
@@ -176,7 +176,7 @@ class Ingress:
         checks = AdmissionChecks(dict(self._book.verifiers), moment.now)
         opened = await self._opener.open_many(known, [frames[index] for index in held], checks)
         ack_keys: dict[int, bytes] = {}
-        submissions: dict[int, Submission] = {}
+        submissions: dict[int, AdmittedReport] = {}
         # what admission looks at is the same for most frames of a call
         judged: dict[object, WindowId | Kind] = {}
         for index, one in zip(held, opened, strict=True):
@@ -200,7 +200,7 @@ class Ingress:
             if isinstance(verdict, Kind):
                 statuses[index] = verdict
             elif isinstance(who, bytes):
-                submissions[index] = Submission(verdict, sealed, who)
+                submissions[index] = AdmittedReport(verdict, sealed, who)
         # also when nothing of them is to be stored: refusals queue up behind the same commits
         if frames:
             outcomes = await self._store.append(list(submissions.values()))

@@ -17,7 +17,7 @@ from shoal.errors import Kind
 from shoal.ids import Digest, TaskId
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.stores.store import SealedRows, Submission, WindowRecord
+from shoal.shuffler.stores.store import AdmittedReport, SealedRows, WindowRecord
 
 
 class BlockingStore(Protocol):
@@ -41,7 +41,7 @@ class BlockingStore(Protocol):
         """Distinct reports of an open window."""
         ...
 
-    def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
+    def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
         """Store one commit group. Per submission None = on disk (it counts exactly once), or why it
         isn't.
 

@@ -30,7 +30,7 @@ from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim, OwnerId
 
 
-class Submission(NamedTuple):
+class AdmittedReport(NamedTuple):
     """A report that may be stored: its window, its sealed messages, and whose it is.
 
     ``device``: the public key that was proven, for tasks that admit enrolled devices alone; empty
@@ -43,7 +43,7 @@ class Submission(NamedTuple):
 
     def __repr__(self) -> str:
         """Without what was sealed, and without whose it is: neither prints."""
-        return f"<Submission of {len(self.sealed)} messages to {self.window}>"
+        return f"<AdmittedReport of {len(self.sealed)} messages to {self.window}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Store(Protocol):
 
     # --- reports come in
 
-    async def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
+    async def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
         """Store reports, with those of other calls in one commit. Per submission None = on disk (it
         counts exactly once), or why it isn't.
 

@@ -24,7 +24,7 @@ from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.blocking import BlockingStore
 from shoal.shuffler.stores.claims import Claim, ClaimTable, OwnerId
 from shoal.shuffler.stores.group_commit import GroupCommit
-from shoal.shuffler.stores.store import SealedRows, Submission, WindowRecord
+from shoal.shuffler.stores.store import AdmittedReport, SealedRows, WindowRecord
 
 T = TypeVar("T")
 
@@ -71,10 +71,10 @@ class ThreadedStore:
 
     # --- reports come in
 
-    async def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
+    async def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
         return await self._commits.submit(submissions)
 
-    def _append(self, submissions: list[Submission]) -> list[Kind | None]:
+    def _append(self, submissions: list[AdmittedReport]) -> list[Kind | None]:
         failpoints.hit("writer.append")
         outcomes = self._blocking.append(submissions)
         failpoints.hit("writer.answer")

@@ -31,7 +31,7 @@ from shoal.shuffler.stores.sqlite import single_store
 from shoal.shuffler.stores.sqlite.admissions import Admissions
 from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 from tests.sizes import size
 from tests.worlds.analyzer import make_world
 
@@ -78,9 +78,9 @@ def windows(folder: Path, promised: Promises, rng: random.Random) -> None:
     for number in range(GROUPS):
         for window in (WINDOW, NEXT, LAST):
             reports = [secrets.token_bytes(ROW) for _ in range(rng.randrange(1, 20))]
-            assert store.append([Submission(window, (one,)) for one in reports]) == [None] * len(
-                reports
-            )
+            assert store.append([AdmittedReport(window, (one,)) for one in reports]) == [
+                None
+            ] * len(reports)
             store.confirm()
             promised.kept |= {*reports, *_counted(window, len(_rows_of(store, window)))}
         if number % 3 == 2:

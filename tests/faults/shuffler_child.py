@@ -32,7 +32,7 @@ from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.service import serve
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Submission, WindowRecord
+from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
 
@@ -89,7 +89,9 @@ async def life(folder: Path) -> None:
         for window, reports in enumerate(plan["windows"]):
             for at in range(0, len(reports), GROUP):
                 group = [
-                    Submission(WindowId(task_id, window), (raw(one),), raw(plan["devices"][one]))
+                    AdmittedReport(
+                        WindowId(task_id, window), (raw(one),), raw(plan["devices"][one])
+                    )
                     for one in reports[at : at + GROUP]
                 ]
                 await _submit(store, group, acked)
@@ -110,7 +112,7 @@ async def life(folder: Path) -> None:
 raw = bytes.fromhex
 
 
-async def _submit(store: ThreadedStore, reports: list[Submission], acked: int) -> None:
+async def _submit(store: ThreadedStore, reports: list[AdmittedReport], acked: int) -> None:
     """As a device does: the same bytes again until they are accepted or refused for good."""
     for _ in range(5):
         try:

@@ -25,7 +25,7 @@ from shoal.limits import LIMITS
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.sqlite import intake
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 from shoal.storage.checksums import row_digest
 from tests.faults import corrupt
 from tests.sizes import size
@@ -46,7 +46,7 @@ def adopted(folder: Path) -> SqliteStore:
 
 def take(store: SqliteStore, window: WindowId, reports: list[bytes], group: int = 50) -> None:
     for at in range(0, len(reports), group):
-        part = [Submission(window, (one,)) for one in reports[at : at + group]]
+        part = [AdmittedReport(window, (one,)) for one in reports[at : at + group]]
         assert store.append(part) == [None] * len(part)
         store.confirm()
 
@@ -309,7 +309,7 @@ def test_tags_that_are_lost_let_no_device_in_twice(tmp_path: Path) -> None:
     store = adopted(tmp_path)
     assert (
         store.append(
-            [Submission(WINDOW, (one,), device) for one, device in zip(sent, who, strict=True)]
+            [AdmittedReport(WINDOW, (one,), device) for one, device in zip(sent, who, strict=True)]
         )
         == [None] * 20
     )
@@ -321,10 +321,10 @@ def test_tags_that_are_lost_let_no_device_in_twice(tmp_path: Path) -> None:
             "UPDATE admitted SET tag = ? WHERE tag = ?", (bytes([tag[0] ^ 1]) + tag[1:], tag)
         )
     with closing(adopted(tmp_path)) as store:
-        again = [Submission(WINDOW, (secrets.token_bytes(ROW),), device) for device in who]
+        again = [AdmittedReport(WINDOW, (secrets.token_bytes(ROW),), device) for device in who]
         assert all(kind in (Kind.OVERLOADED, Kind.CONFLICT) for kind in store.append(again))
         # a repeat is acknowledged as ever
-        assert store.append([Submission(WINDOW, (sent[0],), who[0])]) == [None]
+        assert store.append([AdmittedReport(WINDOW, (sent[0],), who[0])]) == [None]
         assert store.damage()
         assert delivered(store, WINDOW) == set(sent)
 

@@ -16,7 +16,7 @@ from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.sqlite.disk import connect
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 from shoal.storage import sqlite
 from tests.faults.power import Disk, Image, restore, watched
 from tests.sizes import size
@@ -42,9 +42,9 @@ def live(folder: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> Disk:
         for number in range(GROUPS):
             reports = [secrets.token_bytes(ROW) for _ in range(rng.randrange(1, 40))]
             reports += rng.sample(sorted(acked), min(len(acked), 3))
-            assert store.append([Submission(WINDOW, (one,)) for one in reports]) == [None] * len(
-                reports
-            )
+            assert store.append([AdmittedReport(WINDOW, (one,)) for one in reports]) == [
+                None
+            ] * len(reports)
             store.confirm()
             acked.update(reports)
             if number % 5 == 4:

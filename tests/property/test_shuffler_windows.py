@@ -34,7 +34,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Submission, WindowRecord
+from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
 from tests.sizes import FULL, size
@@ -145,7 +145,7 @@ class Machine(RuleBasedStateMachine):
         reports = [self.pool[pick] for pick in picks]
         one = WindowId(self.published.task_id, window)
         try:
-            group = [Submission(one, (report,), self.owner[report]) for report in reports]
+            group = [AdmittedReport(one, (report,), self.owner[report]) for report in reports]
             outcomes = self.loop.run_until_complete(self.store.append(group))
         except ShoalError:
             outcomes = [Kind.INTERNAL] * len(reports)

@@ -25,13 +25,13 @@ from shoal.mechanisms import Tally
 from shoal.protos import submit_pb2
 from shoal.shuffler.reports.ingress import Ingress
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 
 
 def lose(task_id: str) -> None:
     append, seen = SqliteStore.append, [0]
 
-    def planted(self: SqliteStore, submissions: Sequence[Submission]) -> list[Kind | None]:
+    def planted(self: SqliteStore, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
         lost = []
         for index, one in enumerate(submissions):
             if one.window.task_id.hex == task_id:

@@ -22,7 +22,7 @@ from shoal.ids import TaskId
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.sqlite import disk
-from shoal.shuffler.stores.sqlite.counts import Counts
+from shoal.shuffler.stores.sqlite.counts import AcknowledgedCounts
 from shoal.shuffler.stores.sqlite.mended import open_mended
 from shoal.storage import sqlite
 from shoal.storage.checksums import row_digest
@@ -56,7 +56,7 @@ class Admissions:
         # windows of which it is not known any more who answered
         self._unsure: set[tuple[bytes, int]] = set()
         self._told = False
-        self._counts: Counts | None = None
+        self._counts: AcknowledgedCounts | None = None
         self._db: sqlite.Connection | None = None
         if (folder / FILE_NAME).exists() or (folder / COUNTS_NAME).exists():
             try:
@@ -71,7 +71,7 @@ class Admissions:
     def _open(self) -> sqlite.Connection:
         if self._db is None:
             found = open_mended(self._folder / FILE_NAME, "rounds", _TABLES)
-            self._db, self._counts = found.db, Counts(self._folder / COUNTS_NAME)
+            self._db, self._counts = found.db, AcknowledgedCounts(self._folder / COUNTS_NAME)
             acknowledged = self._counts.all()
             rows = self._db.execute("SELECT task_id, window, secret, count FROM secret").fetchall()
             self._secrets = {(task_id, window): secret for task_id, window, secret, _ in rows}

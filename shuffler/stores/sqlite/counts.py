@@ -17,21 +17,23 @@ from shoal.storage.checksums import row_digest
 from shoal.storage.salvage import SavedTable
 
 _TABLES = {"acknowledged": SavedTable("task_id, window, count, row_check", "task_id, window")}
-Key = tuple[bytes, int]  # task id and window
+WindowKey = tuple[bytes, int]  # task id and window
 
 
-class Counts:
+class AcknowledgedCounts:
     """One SQLite file. Not for several threads at once. Raises OSError and sqlite.Error."""
 
     def __init__(self, path: Path) -> None:
         self._db = open_mended(path, "counts", _TABLES).db
         rows = self._db.execute("SELECT task_id, window, count FROM acknowledged").fetchall()
-        self._counts: dict[Key, int] = {(task_id, window): count for task_id, window, count in rows}
+        self._counts: dict[WindowKey, int] = {
+            (task_id, window): count for task_id, window, count in rows
+        }
 
-    def all(self) -> dict[Key, int]:
+    def all(self) -> dict[WindowKey, int]:
         return dict(self._counts)
 
-    def put(self, counts: Mapping[Key, int]) -> None:
+    def put(self, counts: Mapping[WindowKey, int]) -> None:
         """Durable on return."""
         fresh = {key: count for key, count in counts.items() if self._counts.get(key) != count}
         if not fresh:
@@ -51,7 +53,7 @@ class Counts:
             raise
         self._counts.update(fresh)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: WindowKey) -> None:
         """The window is over."""
         self._db.execute("DELETE FROM acknowledged WHERE task_id = ? AND window = ?", key)
         self._counts.pop(key, None)

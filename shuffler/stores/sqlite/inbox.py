@@ -204,7 +204,7 @@ def count_rows(path: Path) -> int:
 
 
 @dataclass(slots=True)
-class Tally:
+class RowsRead:
     """What reading an inbox found: rows, and how many of them are not what was written."""
 
     rows: int = 0
@@ -212,7 +212,7 @@ class Tally:
 
 
 def distinct_sorted(
-    path: Path, spill: Path, row_size: int, tally: Tally | None = None
+    path: Path, spill: Path, row_size: int, tally: RowsRead | None = None
 ) -> Iterator[memoryview]:
     """The distinct sealed messages of a closed inbox, in storage key order, in blocks of many.
 
@@ -222,14 +222,14 @@ def distinct_sorted(
     ciphertexts stay on one volume): see ``sorting``. Raises INTERNAL for a message that is not of
     ``row_size`` bytes.
     """
-    tally = Tally() if tally is None else tally
+    tally = RowsRead() if tally is None else tally
     connection = disk.connect(path)
     try:
         connection.text_factory = bytes
         found = connection.execute("SELECT secret, digest FROM secret").fetchone()
         if found is None and connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
             return  # interrupted in its making
-        here = Tally()
+        here = RowsRead()
         yield from sorting.distinct_sorted(
             _steps(connection, _checked_secret(found), here, row_size), spill, sorting.RUN_BYTES
         )
@@ -239,7 +239,7 @@ def distinct_sorted(
 
 
 def _steps(
-    connection: sqlite.Connection, secret: bytes, tally: Tally, row_size: int
+    connection: sqlite.Connection, secret: bytes, tally: RowsRead, row_size: int
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys and messages of the rows that are whole, in the order of the file, each joined."""
     cursor = connection.execute("SELECT key, sealed, crc FROM inbox")

@@ -22,7 +22,7 @@ from shoal.shuffler.stores.sqlite import disk, inbox
 from shoal.shuffler.stores.sqlite.distinct import KeySet, place
 from shoal.shuffler.stores.sqlite.inbox import Inbox
 from shoal.shuffler.stores.sqlite.window_states import WindowStates, typed
-from shoal.shuffler.stores.store import Submission, WindowRecord
+from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
 from shoal.storage import sqlite
 from shoal.storage.sqlite import is_damaged
 
@@ -57,7 +57,7 @@ class Intake(WindowStates):
             else core.distinct_reports(len(keys), self._tasks[window.task_id][0].messages)
         )
 
-    def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
+    def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
         outcome: list[Kind | None] = [None] * len(submissions)
         groups: dict[WindowId, list[int]] = {}
         last, group = None, list[int]()
@@ -82,7 +82,7 @@ class Intake(WindowStates):
                 outcome[index] = one
         return outcome
 
-    def _append(self, window: WindowId, reports: Sequence[Submission]) -> list[Kind | None]:
+    def _append(self, window: WindowId, reports: Sequence[AdmittedReport]) -> list[Kind | None]:
         record = self._records.get(window)
         if record is None:
             self._acknowledged.begin(window)

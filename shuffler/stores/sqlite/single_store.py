@@ -31,7 +31,7 @@ from shoal.services.process import fsync_folder
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.rounds import StoredVector, VerifiedVector
 from shoal.shuffler.stores.sqlite import disk
-from shoal.shuffler.stores.sqlite.counts import Counts
+from shoal.shuffler.stores.sqlite.counts import AcknowledgedCounts
 from shoal.shuffler.stores.sqlite.mended import open_mended
 from shoal.storage import sqlite
 from shoal.storage.checksums import fits, row_digest
@@ -94,7 +94,7 @@ class SingleStore:
         self._folder, self._entropy = folder, entropy
         self._lock = threading.Lock()
         self._held: sqlite.Connection | None = None
-        self._counts: Counts | None = None
+        self._counts: AcknowledgedCounts | None = None
         self._damage: dict[str, Condition] = {}
         self._named: set[WindowId] = set()  # windows whose file's name is on disk for certain
         # forgotten, the last ones: a vector that is still on its way is late
@@ -116,7 +116,7 @@ class SingleStore:
     def _open(self) -> sqlite.Connection:
         if self._held is None:
             found = open_mended(self._folder / FILE_NAME, "singles", _TABLES)
-            self._held, self._counts = found.db, Counts(self._folder / COUNTS_NAME)
+            self._held, self._counts = found.db, AcknowledgedCounts(self._folder / COUNTS_NAME)
             if found.lost or found.aside:
                 self._tell(
                     "",
@@ -149,7 +149,7 @@ class SingleStore:
                 disk.unlink(path)
         fsync_folder(self._folder)
 
-    def _counted(self) -> Counts:
+    def _counted(self) -> AcknowledgedCounts:
         assert self._counts is not None  # noqa: S101 - opened with the file
         return self._counts
 

@@ -100,10 +100,10 @@ class SqliteStore(Intake):
             )
         return replace(sealed, damaged=record.damaged + missing + tally.damaged)
 
-    def _seal(self, window: WindowId) -> tuple[SealedRows, inbox.Tally]:
+    def _seal(self, window: WindowId) -> tuple[SealedRows, inbox.RowsRead]:
         path, tally, row_size = (
             self._inbox_path(window),
-            inbox.Tally(),
+            inbox.RowsRead(),
             self._tasks[window.task_id][1],
         )
         for last in (False, True):

@@ -11,7 +11,7 @@ import pytest
 from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim, OwnerId
-from shoal.shuffler.stores.store import SealedRows, Store, Submission
+from shoal.shuffler.stores.store import AdmittedReport, SealedRows, Store
 
 ROW = 60
 TASK = TaskId(bytes(range(32)))
@@ -25,8 +25,8 @@ def reports(count: int) -> list[bytes]:
     return [secrets.token_bytes(ROW) for _ in range(count)]
 
 
-def submissions(sealed: Sequence[bytes], window: int = 0) -> list[Submission]:
-    return [Submission(WindowId(TASK, window), (one,)) for one in sealed]
+def submissions(sealed: Sequence[bytes], window: int = 0) -> list[AdmittedReport]:
+    return [AdmittedReport(WindowId(TASK, window), (one,)) for one in sealed]
 
 
 def devices(count: int) -> list[bytes]:
@@ -34,8 +34,8 @@ def devices(count: int) -> list[bytes]:
     return [secrets.token_bytes(32) for _ in range(count)]
 
 
-def of(device: bytes, sealed: bytes, window: int = 0) -> Submission:
-    return Submission(WindowId(TASK, window), (sealed,), device)
+def of(device: bytes, sealed: bytes, window: int = 0) -> AdmittedReport:
+    return AdmittedReport(WindowId(TASK, window), (sealed,), device)
 
 
 async def mine(store: Store, window: WindowId, owner: OwnerId = ME) -> Claim:

@@ -14,7 +14,7 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 from tests.conformance.store.claims import ClaimSuite
 from tests.conformance.store.harness import (
     HASH,
@@ -49,7 +49,7 @@ class StoreSuite(ClaimSuite):
         """
         store, window = self.adopted(tmp_path), WindowId(TASK, 0)
         await store.append(
-            [Submission(window, (secrets.token_bytes(ROW - 1),)) for _ in range(ROW)]
+            [AdmittedReport(window, (secrets.token_bytes(ROW - 1),)) for _ in range(ROW)]
         )
         await store.close_intake(await mine(store, window))
         with pytest.raises(ShoalError) as caught:
@@ -77,7 +77,7 @@ class StoreSuite(ClaimSuite):
         store = self.adopted(tmp_path, Capacity(messages=3, distinct=2, rows=100))
         sent = [tuple(reports(3)) for _ in range(3)]
         one = WindowId(TASK, 0)
-        assert await store.append([Submission(one, report) for report in [*sent, sent[0]]]) == [
+        assert await store.append([AdmittedReport(one, report) for report in [*sent, sent[0]]]) == [
             None,
             None,
             Kind.WINDOW_FULL,
@@ -323,9 +323,9 @@ class StoreSuite(ClaimSuite):
         )
         first, second = tuple(reports(3)), tuple(reports(2))
         window = WindowId(TASK, 0)
-        assert await store.append([Submission(window, first, one)]) == [None]
+        assert await store.append([AdmittedReport(window, first, one)]) == [None]
         assert await store.append(
-            [Submission(window, (*second, first[0]), one), Submission(window, first, one)]
+            [AdmittedReport(window, (*second, first[0]), one), AdmittedReport(window, first, one)]
         ) == [Kind.CONFLICT, None]
         assert sorted((await seal(store))[1]) == sorted(first)
 

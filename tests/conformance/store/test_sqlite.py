@@ -38,7 +38,7 @@ class TestSqliteStore(StoreSuite):
         """The planted defect of ``test_delivered_order_does_not_depend_on_arrival_order``, kept."""
 
         def by_insertion(
-            path: Path, spill: Path, row_size: int, tally: inbox.Tally
+            path: Path, spill: Path, row_size: int, tally: inbox.RowsRead
         ) -> Iterator[bytes]:
             seen: set[bytes] = set()
             connection = sqlite3.connect(path)

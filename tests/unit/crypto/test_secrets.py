@@ -21,7 +21,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.crypto.tlscerts import make_authority
 from shoal.ids import KeyId, TaskId
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 from tests.cases import for_each
 
 
@@ -130,7 +130,7 @@ def test_pickling_and_copying_raise(make: Callable[[], tuple[Any, bytes]]) -> No
 def test_a_submission_shows_neither_its_reports_nor_its_device(place: int) -> None:
     """Planted: the representation of a tuple, which shows both -> fails."""
     sealed, device = bytes(range(70, 130)), bytes(range(130, 162))
-    one = Submission(WindowId(TaskId(bytes(32)), 1), (sealed,), device)
+    one = AdmittedReport(WindowId(TaskId(bytes(32)), 1), (sealed,), device)
     for text in (repr(one), str(one), f"{one}", f"{one!r}", repr([one])):
         assert not any(form in text for form in _forms((sealed, device)[place]))
 

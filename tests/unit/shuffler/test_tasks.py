@@ -18,7 +18,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
 from tests.cases import for_each
@@ -54,7 +54,7 @@ class Desk:
 
     def close_window(self, book: ShufflerTasks, published: Published, window: int) -> None:
         one = WindowId(published.task_id, window)
-        self.store.append([Submission(one, (published.sealed(),))])
+        self.store.append([AdmittedReport(one, (published.sealed(),))])
         self.store.close_intake(one)
         book.decided(one)
 
@@ -259,7 +259,7 @@ def test_a_task_with_reports_that_vanishes_is_named_until_it_is_back(desk: Desk)
     """
     published, other = desk.world.publish(), desk.world.publish(name="other")
     desk.book()
-    desk.store.append([Submission(WindowId(published.task_id, 0), (published.sealed(),))])
+    desk.store.append([AdmittedReport(WindowId(published.task_id, 0), (published.sealed(),))])
     away = [
         path.rename(desk.world.folder / path.name)
         for path in desk.world.tasks_dir.glob(f"{published.task_id.short}.*")
@@ -431,7 +431,7 @@ def test_states_other_than_open_are_decided(desk: Desk) -> None:
     published = desk.world.publish()
     one = WindowId(published.task_id, 0)
     desk.book()
-    desk.store.append([Submission(one, (published.sealed(),))])
+    desk.store.append([AdmittedReport(one, (published.sealed(),))])
     assert [w.window for _, w in desk.restart().running(START + LENGTH)] == [0, 1]
     desk.store.close_intake(one)
     desk.store.advance(one, WindowState.CLOSING, WindowState.WITHHELD)

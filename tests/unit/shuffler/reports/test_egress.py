@@ -21,7 +21,7 @@ from shoal.shuffler.reports import egress
 from shoal.shuffler.reports.egress import Egress, make_manifest
 from shoal.shuffler.reports.next_hop import AnalyzerHop
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Submission, WindowRecord
+from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
 from tests.worlds.shuffler import CA, SHUFFLER_NAME, AnalyzerEnd, Published, World
 
@@ -47,7 +47,7 @@ class Link:
             row_size(task),
         )
         self.sent = [self.published.sealed() for _ in range(count)]
-        self.store.append([Submission(self.window, (one,)) for one in self.sent])
+        self.store.append([AdmittedReport(self.window, (one,)) for one in self.sent])
         self.store.close_intake(self.window)
         sealed = self.store.seal(self.window)
         manifest = make_manifest(self.published.served, self.window, sealed)

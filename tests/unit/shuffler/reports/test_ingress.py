@@ -16,7 +16,7 @@ from shoal.ids import KeyId
 from shoal.limits import LIMITS
 from shoal.shuffler.reports.ingress import Answer, Ingress
 from shoal.shuffler.reports.opening import Opener
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 
 OVER = KeyId(b"\x07" * KeyId.SIZE)
 
@@ -40,7 +40,7 @@ class NotingStore:
         self.calls: list[int] = []
         self.failure: ShoalError | None = None
 
-    async def append(self, reports: Sequence[Submission]) -> list[Kind | None]:
+    async def append(self, reports: Sequence[AdmittedReport]) -> list[Kind | None]:
         self.calls.append(len(reports))
         if self.failure is not None:
             raise self.failure

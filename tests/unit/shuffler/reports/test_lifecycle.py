@@ -5,7 +5,6 @@ giving up only by retention.
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from shoal.ids import Digest
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Submission, WindowRecord
+from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
 from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World
@@ -117,7 +116,7 @@ class Line:
     async def submit(self, published: Published, count: int, window: int = 0) -> list[Kind | None]:
         return await self.store.append(
             [
-                Submission(WindowId(published.task_id, window), (published.sealed(),))
+                AdmittedReport(WindowId(published.task_id, window), (published.sealed(),))
                 for _ in range(count)
             ]
         )
@@ -160,7 +159,9 @@ async def test_a_window_closes_at_its_deadline_and_is_decided_by_its_distinct_re
     outcome = S.ACKNOWLEDGED if count >= 3 else S.WITHHELD
     published = line.world.publish()
     line.start()
-    sent = [Submission(WindowId(published.task_id, 0), (published.sealed(),)) for _ in range(count)]
+    sent = [
+        AdmittedReport(WindowId(published.task_id, 0), (published.sealed(),)) for _ in range(count)
+    ]
     await line.store.append([*sent, *sent])
     await line.tick(DEADLINE - 1)
     assert line.state(published) is (S.OPEN if count else None)
@@ -180,7 +181,7 @@ async def test_max_batch_closes_before_the_deadline_and_duplicates_do_not(line: 
     """
     published = line.world.publish(max_batch=5)
     line.start()
-    sent = [Submission(WindowId(published.task_id, 0), (published.sealed(),)) for _ in range(4)]
+    sent = [AdmittedReport(WindowId(published.task_id, 0), (published.sealed(),)) for _ in range(4)]
     assert await line.store.append([*sent, *sent, *sent]) == [None] * 12
     await line.tick(START + 5, times=2)
     assert line.state(published) is S.OPEN
@@ -198,7 +199,7 @@ async def test_repeats_of_one_report_keep_nobody_out(line: Line) -> None:
     """
     published = line.world.publish(max_batch=100)
     line.start()
-    one = Submission(WindowId(published.task_id, 0), (published.sealed(),))
+    one = AdmittedReport(WindowId(published.task_id, 0), (published.sealed(),))
     for _ in range(100):
         assert await line.store.append([one] * 8) == [None] * 8
     assert await line.submit(published, 100) == [None] * 99 + [Kind.WINDOW_FULL]
@@ -410,172 +411,3 @@ async def test_run_ticks_until_stopped_and_survives_a_bug(
     monkeypatch.setattr(line.lifecycle, "tick", tick)
     await line.lifecycle.run(stop)
     assert len(calls) == 4
-
-
-# --- retention, whatever goes wrong ---------------------------------------------------------------
-
-
-def held_files(line: Line) -> list[str]:
-    return [
-        path.name
-        for path in line.world.data_dir.iterdir()
-        if path.name.startswith(("inbox", "batch"))
-    ]
-
-
-def always(point: str, error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail at this point every time, until the patch is undone."""
-    real = failpoints.hit
-
-    def hit(name: str) -> None:
-        if name == point:
-            raise error
-        real(name)
-
-    monkeypatch.setattr(failpoints, "hit", hit)
-
-
-NO_SPACE = OSError(errno.ENOSPC, "full")
-
-
-@pytest.mark.parametrize("point", ["seal.read", "seal.write", "seal.flush", "seal.rename"])
-@pytest.mark.parametrize("restart", [False, True])
-async def test_retention_ends_even_while_sealing_fails(
-    line: Line,
-    point: str,
-    restart: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Also when the service was down at that time. Planted: no (CLOSING, EXPIRED) in ``core`` ->
-    the inbox and its secret stay.
-    """
-    published = line.world.publish(retention_s=10_000)
-    line.start()
-    await line.submit(published, 5)
-    with monkeypatch.context() as patch:
-        always(point, NO_SPACE, patch)
-        await line.tick(DEADLINE)
-        await line.tick(START + 9_999)
-        assert line.state(published) is S.CLOSING
-        # planted: no unlink in ``batch.write`` -> fails
-        assert not [name for name in held_files(line) if name.startswith("batch")]
-        if restart:
-            await line.stop()
-            line.start()
-        await line.tick(START + 10_000)
-    record = line.record(published)
-    assert record is not None
-    assert (record.state, record.outcome, record.reports) == (S.SHREDDED, S.EXPIRED, 5)
-    assert not held_files(line)
-    assert not line.sink.attempts
-    (error,) = [entry for entry in caplog.records if entry.levelname == "ERROR"]
-    assert error.getMessage().endswith(" n=5")
-
-
-@pytest.mark.parametrize("late", [0, 365 * 86_400])
-async def test_a_window_that_was_open_when_all_stopped_is_not_delivered_after_its_retention(
-    line: Line, late: int
-) -> None:
-    """Closed and deleted by the first tick. Planted: no look at retention before sealing ->
-    delivered.
-    """
-    published = line.world.publish(retention_s=10_000)
-    line.start()
-    await line.submit(published, 5)
-    await line.stop()
-    line.clock.time = START + 10_000 + late
-    line.start()
-    await line.tick()
-    record = line.record(published)
-    assert record is not None
-    assert (record.state, record.outcome, record.reports) == (S.SHREDDED, S.EXPIRED, 5)
-    assert not held_files(line)
-    assert not line.sink.attempts
-
-
-@pytest.mark.parametrize("point", ["state.closing", "state.expired"])
-async def test_reports_go_at_the_end_of_retention_even_if_no_state_can_be_written(
-    line: Line, point: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then the deed comes before the word, which comes once there is room. Planted: no ``shred`` on
-    failure -> fails.
-    """
-    published = line.world.publish(retention_s=10_000)
-    line.start()
-    await line.submit(published, 5)
-    with monkeypatch.context() as patch:
-        always(point, NO_SPACE, patch)
-        await line.tick(START + 10_000)
-        assert line.state(published) is (S.OPEN if point == "state.closing" else S.CLOSING)
-        assert not held_files(line)
-        await line.stop()
-        line.start()
-        await line.tick()
-    await line.tick(line.clock.now() + 1)
-    record = line.record(published)
-    assert record is not None
-    assert (record.state, record.outcome) == (S.SHREDDED, S.EXPIRED)
-    assert not held_files(line)
-
-
-async def test_retention_ends_a_delivery_that_goes_on_and_on(line: Line) -> None:
-    """Planted: no look at windows with work under way -> the attempt goes on, this fails by its
-    limit.
-    """
-    published = line.world.publish(retention_s=10_000)
-    line.start()
-    line.sink.endless = True
-    await line.submit(published, 5)
-    line.clock.time = DEADLINE
-    await line.lifecycle.tick()
-    await line.sink.began.wait()
-    line.clock.time = START + 9_999
-    await line.lifecycle.tick()
-    await asyncio.sleep(0)
-    assert line.state(published) is S.DELIVERING
-    await asyncio.wait_for(line.tick(START + 10_000), 5)
-    record = line.record(published)
-    assert record is not None
-    assert (record.state, record.outcome, record.reports) == (S.SHREDDED, S.EXPIRED, 5)
-    assert not held_files(line)
-    assert not line.lifecycle.trouble()
-
-
-async def test_a_stop_ends_a_delivery_that_goes_on_and_the_next_start_resumes_it(
-    line: Line,
-) -> None:
-    """The bound must not swallow the stop. Planted: every cancellation taken for the end of
-    retention -> the stop hangs.
-    """
-    published = line.world.publish(retention_s=10_000)
-    line.start()
-    line.sink.endless = True
-    await line.submit(published, 5)
-    line.clock.time = DEADLINE
-    await line.lifecycle.tick()
-    await line.sink.began.wait()
-    await asyncio.wait_for(line.stop(), 5)
-    line.start()
-    assert line.state(published) is S.DELIVERING
-    await line.tick()
-    record = line.record(published)
-    assert record is not None
-    assert (record.state, record.outcome) == (S.SHREDDED, S.ACKNOWLEDGED)
-
-
-async def test_an_inbox_that_cannot_be_counted_is_deleted_all_the_same(
-    line: Line, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A damaged file. Planted: the failure of ``held`` passed on -> fails."""
-    published = line.world.publish(retention_s=10_000)
-    line.start()
-    await line.submit(published, 5)
-    with monkeypatch.context() as patch:
-        always("seal.read", NO_SPACE, patch)
-        await line.tick(DEADLINE)
-    (inbox,) = line.world.data_dir.glob("inbox-*.db")
-    inbox.write_bytes(b"no database" * 1_000)
-    await line.tick(START + 10_000)
-    assert line.state(published) is S.SHREDDED
-    assert not held_files(line)

@@ -11,7 +11,7 @@ from shoal.entropy import SeededEntropy
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.core import WindowState as S
 from shoal.shuffler.reports.lifecycle import CLAIM_S, RENEW_S, Lifecycle
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 from shoal.shuffler.stores.threaded import ThreadedStore
 from tests.unit.shuffler.reports.test_lifecycle import DEADLINE, Line, Sink
 
@@ -38,7 +38,7 @@ async def test_a_window_of_a_shuffler_that_is_gone_is_taken_over_once(line: Line
     for sink in sinks:
         sink.clock = line.clock
     window = WindowId(published.task_id, 0)
-    await store.append([Submission(window, (published.sealed(),)) for _ in range(5)])
+    await store.append([AdmittedReport(window, (published.sealed(),)) for _ in range(5)])
     sinks[0].endless = True  # in the middle of a delivery, and slow for ever
     line.clock.time = DEADLINE
     await first.tick()

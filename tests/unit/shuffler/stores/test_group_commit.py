@@ -14,7 +14,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.group_commit import GroupCommit
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 
 WINDOW = WindowId(TaskId(bytes(32)), 0)
 
@@ -27,10 +27,10 @@ class Memory:
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()
-        self.answer: Callable[[Submission], Kind | None] = lambda _: None
+        self.answer: Callable[[AdmittedReport], Kind | None] = lambda _: None
         self.confirmed = 0
 
-    def append(self, submissions: Sequence[Submission]) -> list[Kind | None]:
+    def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
         self.entered.set()
         assert self.gate.wait(30)
         self.groups.append([submission.sealed[0] for submission in submissions])
@@ -40,8 +40,8 @@ class Memory:
         self.confirmed = len(self.groups)
 
 
-def report(text: bytes) -> Submission:
-    return Submission(WINDOW, (text,))
+def report(text: bytes) -> AdmittedReport:
+    return AdmittedReport(WINDOW, (text,))
 
 
 @pytest.fixture
@@ -50,10 +50,10 @@ def memory() -> Memory:
 
 
 @pytest.fixture
-async def make(memory: Memory) -> AsyncIterator[Callable[..., GroupCommit[Submission]]]:
-    made: list[GroupCommit[Submission]] = []
+async def make(memory: Memory) -> AsyncIterator[Callable[..., GroupCommit[AdmittedReport]]]:
+    made: list[GroupCommit[AdmittedReport]] = []
 
-    def build(**limits: float) -> GroupCommit[Submission]:
+    def build(**limits: float) -> GroupCommit[AdmittedReport]:
         made.append(
             GroupCommit(
                 lambda items: memory.append(items),  # noqa: PLW0108 - tests replace it
@@ -75,7 +75,7 @@ async def until(event: threading.Event) -> None:
 
 
 async def test_calls_are_committed_together_and_answered_each_with_its_own(
-    memory: Memory, make: Callable[..., GroupCommit[Submission]]
+    memory: Memory, make: Callable[..., GroupCommit[AdmittedReport]]
 ) -> None:
     """Planted: slicing the outcomes from 0 for every call -> fails."""
     memory.answer = lambda submission: (
@@ -94,7 +94,7 @@ async def test_calls_are_committed_together_and_answered_each_with_its_own(
 
 
 async def test_nothing_is_answered_before_it_is_stored(
-    memory: Memory, make: Callable[..., GroupCommit[Submission]]
+    memory: Memory, make: Callable[..., GroupCommit[AdmittedReport]]
 ) -> None:
     """Planted: answering before ``append`` -> fails."""
     memory.gate.clear()
@@ -109,7 +109,7 @@ async def test_nothing_is_answered_before_it_is_stored(
 
 
 async def test_a_cancelled_caller_undoes_nothing(
-    memory: Memory, make: Callable[..., GroupCommit[Submission]]
+    memory: Memory, make: Callable[..., GroupCommit[AdmittedReport]]
 ) -> None:
     memory.gate.clear()
     writer = make(group_items=2)
@@ -125,7 +125,7 @@ async def test_a_cancelled_caller_undoes_nothing(
 
 
 async def test_the_queue_is_bounded_in_rows(
-    memory: Memory, make: Callable[..., GroupCommit[Submission]]
+    memory: Memory, make: Callable[..., GroupCommit[AdmittedReport]]
 ) -> None:
     """Planted: no bound -> the fourth call waits, fails."""
     memory.gate.clear()
@@ -144,13 +144,13 @@ async def test_the_queue_is_bounded_in_rows(
 
 
 async def test_a_call_larger_than_the_queue_is_taken_when_the_queue_is_empty(
-    make: Callable[..., GroupCommit[Submission]],
+    make: Callable[..., GroupCommit[AdmittedReport]],
 ) -> None:
     assert await make(group_items=1, queue_items=2).submit([report(b"x")] * 5) == [None] * 5
 
 
 async def test_work_runs_after_everything_submitted_before_it(
-    memory: Memory, make: Callable[..., GroupCommit[Submission]]
+    memory: Memory, make: Callable[..., GroupCommit[AdmittedReport]]
 ) -> None:
     """So that a window closes behind the last report that was let in. Planted: running work first
     -> fails.
@@ -170,9 +170,9 @@ async def test_work_runs_after_everything_submitted_before_it(
 
 
 async def test_failures_reach_their_callers_and_writing_goes_on(
-    memory: Memory, make: Callable[..., GroupCommit[Submission]]
+    memory: Memory, make: Callable[..., GroupCommit[AdmittedReport]]
 ) -> None:
-    def broken(_: Submission) -> Kind | None:
+    def broken(_: AdmittedReport) -> Kind | None:
         raise RuntimeError("a bug with a secret in its text")
 
     memory.answer = broken
@@ -188,7 +188,7 @@ async def test_failures_reach_their_callers_and_writing_goes_on(
 
 
 async def test_stopping_commits_what_is_queued_and_refuses_the_rest(
-    memory: Memory, make: Callable[..., GroupCommit[Submission]]
+    memory: Memory, make: Callable[..., GroupCommit[AdmittedReport]]
 ) -> None:
     writer = make(wait_s=1.0, group_items=1_000)
     queued = [
@@ -203,7 +203,9 @@ async def test_stopping_commits_what_is_queued_and_refuses_the_rest(
 
 
 async def test_nothing_is_acknowledged_before_it_is_counted(
-    memory: Memory, make: Callable[..., GroupCommit[Submission]], monkeypatch: pytest.MonkeyPatch
+    memory: Memory,
+    make: Callable[..., GroupCommit[AdmittedReport]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A count that can't be made durable refuses what was taken, and what was refused keeps its
     reason.
@@ -228,7 +230,9 @@ async def test_nothing_is_acknowledged_before_it_is_counted(
 
 
 async def test_a_group_that_waits_is_committed_while_the_one_before_is_counted(
-    memory: Memory, make: Callable[..., GroupCommit[Submission]], monkeypatch: pytest.MonkeyPatch
+    memory: Memory,
+    make: Callable[..., GroupCommit[AdmittedReport]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And neither is answered before that. Planted: one thread for both -> the second group waits
     for the first one's count, fails.
@@ -240,7 +244,7 @@ async def test_a_group_that_waits_is_committed_while_the_one_before_is_counted(
         counting.set()
         assert go_on.wait(30)
 
-    def append(submissions: Sequence[Submission]) -> list[Kind | None]:
+    def append(submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
         outcomes = real(submissions)
         if len(memory.groups) == 2:
             both.set()

@@ -15,7 +15,7 @@ from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import Capacity, WindowId
 from shoal.shuffler.stores.claims import Claim, ClaimTable, OwnerId, StaleClaimError
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import SealedRows, Submission
+from shoal.shuffler.stores.store import AdmittedReport, SealedRows
 from shoal.shuffler.stores.threaded import ThreadedStore
 
 TASK, ROW = TaskId(bytes(32)), 40
@@ -32,7 +32,7 @@ async def test_a_window_is_not_taken_over_before_a_step_of_it_has_ended(
     files = SqliteStore(tmp_path)
     store = ThreadedStore(files, commit_ms=0)
     store.adopt(TASK, Digest(bytes(32)), Capacity(1, 0, 100), ROW)
-    await store.append([Submission(WINDOW, (secrets.token_bytes(ROW),)) for _ in range(3)])
+    await store.append([AdmittedReport(WINDOW, (secrets.token_bytes(ROW),)) for _ in range(3)])
     mine = await store.claim(WINDOW, ME, 0.0)
     assert mine is not None
     await store.close_intake(mine)
@@ -75,7 +75,7 @@ async def test_an_open_window_is_shredded_behind_what_was_let_in(
     store = ThreadedStore(files, commit_ms=0)
     real_append, real_shred = files.append, files.shred
 
-    def append(submissions: Sequence[Submission]) -> list[Kind | None]:
+    def append(submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
         threads.append(threading.get_ident())
         return real_append(submissions)
 
@@ -86,7 +86,7 @@ async def test_an_open_window_is_shredded_behind_what_was_let_in(
     monkeypatch.setattr(files, "append", append)
     monkeypatch.setattr(files, "shred", shred)
     store.adopt(TASK, Digest(bytes(32)), Capacity(1, 0, 100), ROW)
-    assert await store.append([Submission(WINDOW, (secrets.token_bytes(ROW),))]) == [None]
+    assert await store.append([AdmittedReport(WINDOW, (secrets.token_bytes(ROW),))]) == [None]
     claim = await store.claim(WINDOW, ME, 60.0)
     assert claim is not None
     await store.shred(claim)

@@ -14,7 +14,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Submission
+from shoal.shuffler.stores.store import AdmittedReport
 from tests.worlds.small_disk import SmallDisk, small_disk
 
 WINDOW = WindowId(TaskId(bytes(32)), 0)
@@ -35,7 +35,7 @@ def opened(disk: SmallDisk) -> SqliteStore:
 
 def send(store: SqliteStore, count: int = 8) -> Kind | None:
     (kind,) = set(
-        store.append([Submission(WINDOW, (secrets.token_bytes(ROW),)) for _ in range(count)])
+        store.append([AdmittedReport(WINDOW, (secrets.token_bytes(ROW),)) for _ in range(count)])
     )
     return kind
 
