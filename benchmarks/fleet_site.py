@@ -4,19 +4,19 @@ counts is its own.
 
 from __future__ import annotations
 
-import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from shoal.accounting.lint.task import lint
 from shoal.cli.demo.processes import Process
-from shoal.cli.demo.survey import questions, report_size
+from shoal.cli.demo.survey import questions
 from shoal.cli.demo.workspace import prepare
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Shares, mix
 from shoal.task import Task, WindowPlan
 from tests.worlds.broker import Broker
+from tests.worlds.load import task_of
 
 _HOUR = 3600
 
@@ -134,29 +134,22 @@ class FleetSite:
     def _task(self, name: str, reports: int, stored: int) -> Task:
         question, site = questions()[1], self._site
 
+        windows = WindowPlan(
+            start_s=int(time.time()) - 60, length_s=_HOUR, count=1, grace_s=0, skew_s=60
+        )
+
         def task(target: float) -> Task:
-            return Task(
-                salt=os.urandom(16),
-                name=name,
-                purpose="measuring",
-                question=question.question,
-                domain=question.domain,
-                mechanism=question.mechanism,
-                windows=WindowPlan(
-                    start_s=int(time.time()) - 60, length_s=_HOUR, count=1, grace_s=0, skew_s=60
+            return replace(
+                task_of(
+                    site,
+                    name,
+                    question.domain,
+                    question.mechanism,
+                    windows,
+                    max(2, reports // 2),
+                    stored,
                 ),
-                min_batch=max(2, reports // 2),
-                max_batch=stored,
-                honest_fraction_ppm=900_000,
-                delta=1e-8,
                 target_epsilon=target,
-                key_authority=site.authority.public,
-                shuffler_key=site.shuffler,
-                analyzer_key=site.analyzer,
-                shuffler_address=site.shuffler_address,
-                shuffler_ca=site.ca,
-                retention_s=2 * _HOUR,
-                report_size=report_size(question),
             )
 
         certificate = lint(task(100.0)).guarantee

@@ -8,7 +8,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,14 +15,9 @@ from shoal.cli.main import main
 from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.ledger import Head, LedgerEntry, LedgerEvent
 from tests.cases import for_each
-from tests.worlds.owner import OTHER, Owner, owner_at
+from tests.worlds.owner import OTHER, Owner
 
 COMMANDS = ("run", "report", "flush", "status", "explain", "consent", "ledger", "budget")
-
-
-@pytest.fixture
-def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
-    return owner_at(tmp_path, capsys)
 
 
 @for_each("command", COMMANDS)

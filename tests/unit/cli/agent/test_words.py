@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +13,7 @@ from shoal.clients.core import ReportState
 from shoal.clients.memory.device_memory import Memory
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
-from tests.worlds.owner import Owner, owner_at
-
-
-@pytest.fixture
-def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
-    return owner_at(tmp_path, capsys)
+from tests.worlds.owner import Owner
 
 
 @for_each(

@@ -27,7 +27,7 @@ from shoal.ids import Digest, TaskId
 from tests.conformance.outbox import device as memories
 from tests.sizes import size
 from tests.worlds.outbox import claim
-from tests.worlds.owner import Owner, owner_at
+from tests.worlds.owner import Owner
 from tests.worlds.runner import HOUR, Place
 
 
@@ -354,11 +354,6 @@ def test_what_is_noted_beside_is_marked(tmp_path: Path) -> None:
     assert device.store.noted() is None
     memories.error_of(Kind.MISMATCH, lambda: device.book.charge(ONE, 1, 5, None))
     device.store.close()
-
-
-@pytest.fixture
-def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
-    return owner_at(tmp_path, capsys)
 
 
 def spoiled(whole: bytes) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ from tests.sizes import size
 from tests.unit.clients.memory.test_damaged_memory import columns_of, flipped
 from tests.unit.clients.memory.test_setback import Device
 from tests.worlds.clients import WEEK
-from tests.worlds.owner import Owner, owner_at
+from tests.worlds.owner import Owner
 
 OTHER = TaskId(b"o" * 32)
 WEEKS = 3
@@ -204,11 +204,6 @@ async def test_nothing_is_forgotten_while_nobody_knows_what_was_agreed(tmp_path:
         await agent.consent(device.world.task.purpose, "allowed")  # given again, it counts
         assert (await agent.report("visits", 2)).window == 4
     assert len(device.far.frames) > sent
-
-
-@pytest.fixture
-def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
-    return owner_at(tmp_path, capsys)
 
 
 def test_the_owners_word(owner: Owner) -> None:

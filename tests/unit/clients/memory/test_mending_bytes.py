@@ -23,7 +23,7 @@ from tests.sizes import size
 from tests.unit.clients.memory.test_damaged_memory import flipped
 from tests.unit.clients.memory.test_mending import OTHER, WEEKS, files_of, lived, opened, restored
 from tests.unit.clients.memory.test_setback import Device
-from tests.worlds.owner import Owner, owner_at
+from tests.worlds.owner import Owner
 
 
 def at_rest(path: Path) -> dict[str, int]:
@@ -185,11 +185,6 @@ async def test_a_running_agent_sees_that_its_memory_was_mended(tmp_path: Path) -
     command.close()
     assert running.book.charged(device.world.task_id, 5) is None
     running.close()
-
-
-@pytest.fixture
-def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
-    return owner_at(tmp_path, capsys)
 
 
 def test_what_was_mended_is_told_where_the_memory_was_set_back_too(owner: Owner) -> None:

@@ -5,19 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-from pathlib import Path
 
 import pytest
 
 from shoal.clients.memory.marks import OUTBOX, row_mark
-from tests.worlds.owner import Owner, owner_at
+from tests.worlds.owner import Owner
 
 # --- the command ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Owner:
-    return owner_at(tmp_path, capsys)
 
 
 def test_the_owners_word(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
