@@ -21,7 +21,7 @@ analyzer = typer.Typer(
 )
 _STATUS_BYTES = 16 << 20
 
-Config = Annotated[
+AnalyzerConfigOption = Annotated[
     Path,
     typer.Option(
         help="The analyzer's configuration file (deploy/analyzer.toml is a commented sample)."
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 @analyzer.command("serve")
-def serve_command(config: Config) -> None:
+def serve_command(config: AnalyzerConfigOption) -> None:
     """Take batches from the shuffler, open them, publish releases. Stops cleanly on SIGTERM.
 
     Looks at the tasks folder every reload_s seconds; SIGHUP does it at once.
@@ -112,7 +112,7 @@ def _show(found: dict[str, Any]) -> None:
 
 @analyzer.command("clock")
 def clock(
-    config: Config,
+    config: AnalyzerConfigOption,
     confirming: Annotated[
         bool, typer.Option("--confirm", help="The wall clock shown is right: go on by it.")
     ] = False,

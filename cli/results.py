@@ -20,11 +20,11 @@ from shoal.errors import Kind, ShoalError
 
 results = typer.Typer(no_args_is_help=True, help="What an analyzer released.")
 
-Data = Annotated[Path | None, typer.Option(help="The analyzer's data_dir.")]
-Config = Annotated[
+ResultsDataOption = Annotated[Path | None, typer.Option(help="The analyzer's data_dir.")]
+ResultsConfigOption = Annotated[
     Path | None, typer.Option(help="The analyzer's configuration file, instead of --data.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+ResultsJsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 EMPTY = "nothing has been released yet"
 MOST_ROWS = 1_000  # of one table on a terminal
@@ -70,7 +70,11 @@ def register(app: typer.Typer) -> None:
 
 
 @results.command("list")
-def list_command(data: Data = None, config: Config = None, as_json: Json = False) -> None:
+def list_command(
+    data: ResultsDataOption = None,
+    config: ResultsConfigOption = None,
+    as_json: ResultsJsonOption = False,
+) -> None:
     """Every release, one line each; --json: everything in them.
 
     Example: shoal results list --data /var/lib/shoal/analyzer
@@ -112,9 +116,9 @@ def show(
             help="TASK or TASK:WINDOW: a task's name, or its id or the beginning of it."
         ),
     ],
-    data: Data = None,
-    config: Config = None,
-    as_json: Json = False,
+    data: ResultsDataOption = None,
+    config: ResultsConfigOption = None,
+    as_json: ResultsJsonOption = False,
 ) -> None:
     """The estimates and the certificate of a task's releases.
 
@@ -147,8 +151,8 @@ def export(
         ),
     ] = Format.json,
     task: Annotated[str | None, typer.Option(help="Only TASK or TASK:WINDOW.")] = None,
-    data: Data = None,
-    config: Config = None,
+    data: ResultsDataOption = None,
+    config: ResultsConfigOption = None,
 ) -> None:
     """Write releases to a file, or to stdout.
 

@@ -16,7 +16,7 @@ from shoal.cli.output import emit_json, exit_unless_ready, readiness, say, say_c
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
-Config = Annotated[
+ShufflerConfigOption = Annotated[
     Path,
     typer.Option("--config", help="shuffler.toml; deploy/shuffler.toml is a commented sample."),
 ]
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(part, name="shuffler")
 
 
-def serve(config: Config) -> None:
+def serve(config: ShufflerConfigOption) -> None:
     """Run the shuffler until SIGTERM or Ctrl-C. Looks at the tasks folder every reload_s seconds;
     SIGHUP does it at once.
     """
@@ -78,7 +78,7 @@ def status(
 
 
 def clock(
-    config: Config,
+    config: ShufflerConfigOption,
     confirming: Annotated[
         bool, typer.Option("--confirm", help="The wall clock shown is right: go on by it.")
     ] = False,

@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    devices: given.DevicesOption = None,
+    devices: given.DemoDevicesOption = None,
     json_path: given.JsonPathOption = None,
     keep: given.KeepOption = None,
     out: given.OutOption = Path("shoal-demo"),

@@ -11,7 +11,7 @@ from shoal.mechanisms import REGISTRY
 
 _FEWEST = 50  # devices
 
-DevicesOption = Annotated[
+DemoDevicesOption = Annotated[
     int | None,
     typer.Option(
         min=_FEWEST,

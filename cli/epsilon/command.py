@@ -23,6 +23,7 @@ from shoal.cli.epsilon.plot import plot
 from shoal.cli.epsilon.request import Request, Solved
 from shoal.cli.epsilon.show import show_bound, show_composed, show_routes
 from shoal.cli.epsilon.subjects import Bound, Pure, Subject
+from shoal.cli.options import HonestFractionOption
 from shoal.cli.output import emit_json, say, stderr
 from shoal.cli.plots import check_plot
 from shoal.errors import Kind, ShoalError
@@ -63,27 +64,27 @@ def register(app: typer.Typer) -> None:
 
 
 def epsilon(
-    mechanism: opt.MechanismName,
-    epsilon0: opt.Epsilon0 = None,
-    n: opt.N = None,
-    delta: opt.Delta = None,
-    k: opt.K = None,
-    g: opt.G = None,
-    subset_size: opt.SubsetSize = None,
-    setting: opt.Setting = None,
-    sigma: opt.Sigma = None,
-    sensitivity: opt.Sensitivity = None,
-    buckets: opt.Buckets = None,
-    per_device: opt.PerDevice = None,
-    probability: opt.Probability = None,
-    honest_fraction: opt.HonestFraction = "1",
-    rounds: opt.Rounds = None,
-    memoized: opt.Memoized = False,
-    solve: opt.Solve = None,
-    target: opt.Target = None,
-    compared: opt.Compare = False,
-    picture: opt.Plot = None,
-    as_json: opt.Json = False,
+    mechanism: opt.MechanismNameOption,
+    epsilon0: opt.Epsilon0Option = None,
+    n: opt.EpsilonNOption = None,
+    delta: opt.EpsilonDeltaOption = None,
+    k: opt.EpsilonKOption = None,
+    g: opt.GOption = None,
+    subset_size: opt.SubsetSizeOption = None,
+    setting: opt.RegisteredSettingOption = None,
+    sigma: opt.SigmaOption = None,
+    sensitivity: opt.SensitivityOption = None,
+    buckets: opt.BucketsOption = None,
+    per_device: opt.PerDeviceOption = None,
+    probability: opt.ProbabilityOption = None,
+    honest_fraction: HonestFractionOption = "1",
+    rounds: opt.RoundsOption = None,
+    memoized: opt.EpsilonMemoizedOption = False,
+    solve: opt.SolveOption = None,
+    target: opt.TargetOption = None,
+    compared: opt.CompareOption = False,
+    picture: opt.EpsilonPlotOption = None,
+    as_json: opt.EpsilonJsonOption = False,
 ) -> None:
     """See ``HELP``."""
     options: dict[str, Any] = {

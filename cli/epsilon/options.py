@@ -12,7 +12,7 @@ import typer
 from shoal.cli.epsilon.laws import REGISTERED
 from shoal.cli.epsilon.request import Solved
 
-MechanismName = Annotated[
+MechanismNameOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
@@ -23,72 +23,75 @@ MechanismName = Annotated[
         f"and registered ones, with --k and --setting: {', '.join(REGISTERED)}.",
     ),
 ]
-Epsilon0 = Annotated[
+Epsilon0Option = Annotated[
     float | None,
     typer.Option(help="Local epsilon of one report, above 0 (not for gaussian and dummies)."),
 ]
-N = Annotated[int | None, typer.Option("--n", help="Shuffled reports in the batch, at least 1.")]
-Delta = Annotated[float | None, typer.Option(help="Between 0 and 1: 1e-6 or less is usual.")]
-K = Annotated[
+EpsilonNOption = Annotated[
+    int | None, typer.Option("--n", help="Shuffled reports in the batch, at least 1.")
+]
+EpsilonDeltaOption = Annotated[
+    float | None, typer.Option(help="Between 0 and 1: 1e-6 or less is usual.")
+]
+EpsilonKOption = Annotated[
     int | None, typer.Option("--k", help="Values or levels, at least 2 (krr, kmean, subset).")
 ]
-G = Annotated[int | None, typer.Option("--g", help="Hash values, at least 2 (hash).")]
-SubsetSize = Annotated[int | None, typer.Option(help="Values in a report, 1 to k - 1 (subset).")]
-Setting = Annotated[
+GOption = Annotated[int | None, typer.Option("--g", help="Hash values, at least 2 (hash).")]
+SubsetSizeOption = Annotated[
+    int | None, typer.Option(help="Values in a report, 1 to k - 1 (subset).")
+]
+RegisteredSettingOption = Annotated[
     str | None,
     typer.Option(
         help='Of a mechanism by its registered name, such as "p=0.97". Default: its first.'
     ),
 ]
-Sigma = Annotated[float | None, typer.Option(help="Standard deviation of the noise (gaussian).")]
-Sensitivity = Annotated[
+SigmaOption = Annotated[
+    float | None, typer.Option(help="Standard deviation of the noise (gaussian).")
+]
+SensitivityOption = Annotated[
     float | None, typer.Option(help="How far two values can lie apart (gaussian).")
 ]
-Buckets = Annotated[
+BucketsOption = Annotated[
     int | None, typer.Option(help="Number of values, at least 2 (dummies, bucket-dummies).")
 ]
-PerDevice = Annotated[int | None, typer.Option(help="Dummies that each device adds (dummies).")]
-Probability = Annotated[
+PerDeviceOption = Annotated[
+    int | None, typer.Option(help="Dummies that each device adds (dummies).")
+]
+ProbabilityOption = Annotated[
     str | None,
     typer.Option(
         metavar="FLOAT",
         help="That of a dummy, for each bucket and device; also 1/100 (bucket-dummies).",
     ),
 ]
-HonestFraction = Annotated[
-    str,
-    typer.Option(
-        metavar="FLOAT",
-        help="Share of the reports that is assumed honest, above 0, at most 1; also 9/10.",
-    ),
-]
-Rounds = Annotated[
+RoundsOption = Annotated[
     int | None,
     typer.Option(
         help="So many batches of the same devices together, --delta being for all of them."
     ),
 ]
-Memoized = Annotated[
+EpsilonMemoizedOption = Annotated[
     bool,
     typer.Option(
         "--memoized", help="The rounds repeat one permanent report: refused, with the reason."
     ),
 ]
-Solve = Annotated[
+SolveOption = Annotated[
     Solved | None, typer.Option(help="Which number to find, for the central epsilon of --target.")
 ]
-Target = Annotated[
+TargetOption = Annotated[
     float | None,
     typer.Option(metavar="EPS", help="The central epsilon wanted, above 0 (with --solve)."),
 ]
-Compare = Annotated[
+CompareOption = Annotated[
     bool,
     typer.Option(
         "--compare", help="Every route and every published bound: value, and why it applies."
     ),
 ]
-Plot = Annotated[
+EpsilonPlotOption = Annotated[
     Path | None,
     typer.Option("--plot", metavar="FILE.svg", help="Draw epsilon against n; replaces the file."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="The certificate as JSON.")]
+EpsilonJsonOption = Annotated[bool, typer.Option("--json", help="The certificate as JSON.")]

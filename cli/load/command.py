@@ -25,7 +25,7 @@ from shoal.cli.load import plan as load_plan
 from shoal.cli.load import show as load_show
 from shoal.cli.load.absent import Absence
 from shoal.cli.load.service_counts import Counted, Counter, Watch
-from shoal.cli.load.show import Outcome, Row
+from shoal.cli.load.show import LoadOutcome, TaskRow
 from shoal.cli.load.tasks import (
     Target,
     check_broker,
@@ -56,38 +56,38 @@ def register(app: typer.Typer) -> None:
 
 
 def load(
-    devices: given.Devices,
-    task: given.Task = None,
-    tasks_dir: given.TasksDir = None,
-    window: given.Window = None,
-    authority: given.Authority = None,
-    enrolment: given.Roots = None,
-    rate: given.Rate = None,
-    over: given.Over = None,
-    arrival: given.Arrival = Pattern.STEADY,
+    devices: given.DevicesOption,
+    task: given.TaskOption = None,
+    tasks_dir: given.TasksDirOption = None,
+    window: given.WindowOption = None,
+    authority: given.AuthorityOption = None,
+    enrolment: given.RootsOption = None,
+    rate: given.RateOption = None,
+    over: given.OverOption = None,
+    arrival: given.ArrivalOption = Pattern.STEADY,
     way: given.WayOption = Way.GRPC,
-    relay: given.Relay = False,
-    prepare: given.Prepare = False,
-    in_flight: given.InFlight = None,
-    processes: given.Processes = 0,
-    channels: given.Channels = 2,
-    patience: given.Patience = 60.0,
-    duplicates: given.Duplicates = 0.0,
-    late: given.Late = 0.0,
-    malformed: given.Malformed = 0.0,
-    hostile: given.Hostile = 0.0,
-    address: given.Address = None,
-    broker: given.Broker = None,
-    broker_ca: given.BrokerCa = None,
-    broker_user: given.BrokerUser = "",
-    broker_password: given.BrokerPassword = None,
-    broker_protocol: given.BrokerProtocol = "5",
-    broker_insecure: given.BrokerInsecure = False,
-    analyzer_status: given.AnalyzerStatus = None,
-    shuffler_status: given.ShufflerStatus = None,
-    wait: given.Wait = 600.0,
-    plan: given.PlanOnly = False,
-    as_json: given.AsJson = False,
+    relay: given.RelayOption = False,
+    prepare: given.PrepareOption = False,
+    in_flight: given.InFlightOption = None,
+    processes: given.ProcessesOption = 0,
+    channels: given.ChannelsOption = 2,
+    patience: given.PatienceOption = 60.0,
+    duplicates: given.DuplicatesOption = 0.0,
+    late: given.LateOption = 0.0,
+    malformed: given.MalformedOption = 0.0,
+    hostile: given.HostileOption = 0.0,
+    address: given.AddressOption = None,
+    broker: given.BrokerOption = None,
+    broker_ca: given.BrokerCaOption = None,
+    broker_user: given.BrokerUserOption = "",
+    broker_password: given.BrokerPasswordOption = None,
+    broker_protocol: given.BrokerProtocolOption = "5",
+    broker_insecure: given.BrokerInsecureOption = False,
+    analyzer_status: given.AnalyzerStatusOption = None,
+    shuffler_status: given.ShufflerStatusOption = None,
+    wait: given.WaitOption = 600.0,
+    plan: given.PlanOnlyOption = False,
+    as_json: given.AsJsonOption = False,
 ) -> None:
     """See ``load_options.HELP``."""
     run(given.Options(**locals()))
@@ -139,7 +139,7 @@ def run(options: given.Options, clock: Clock | None = None) -> None:
             interrupted = True
         decided_s = None if None in counts else time.monotonic() - ended
     rows = [_row(one, index, result, counts[index]) for index, one in enumerate(found)]
-    outcome = Outcome(
+    outcome = LoadOutcome(
         result, rows, options.rate, watch.figures(), counter is not None, interrupted, decided_s
     )
     if options.as_json:
@@ -153,13 +153,13 @@ def run(options: given.Options, clock: Clock | None = None) -> None:
     return outcome.check()
 
 
-def _row(target: Target, index: int, result: SimulationResult, counted: Counted | None) -> Row:
+def _row(target: Target, index: int, result: SimulationResult, counted: Counted | None) -> TaskRow:
     acked, unknown, refused = (
         result.acked_of(index),
         result.unknown_of(index),
         result.refused_of(index),
     )
-    return Row(
+    return TaskRow(
         target, acked + unknown + refused, acked, unknown, *result.garbage_of(index), counted
     )
 

@@ -53,7 +53,7 @@ must get; 130 after Ctrl-C, with what was measured until then.
         --broker localhost:8883 --broker-ca ca.pem
 """
 
-Devices = Annotated[
+DevicesOption = Annotated[
     int,
     typer.Option(
         min=1,
@@ -62,7 +62,7 @@ Devices = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
-Task = Annotated[
+TaskOption = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE",
@@ -70,19 +70,19 @@ Task = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
-TasksDir = Annotated[
+TasksDirOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR", help="All tasks of a folder, instead of --task.", rich_help_panel=_WHAT
     ),
 ]
-Window = Annotated[
+WindowOption = Annotated[
     int | None,
     typer.Option(
         min=0, help="Window to report in; default: the one that is open now.", rich_help_panel=_WHAT
     ),
 ]
-Authority = Annotated[
+AuthorityOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="HEX",
@@ -90,7 +90,7 @@ Authority = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
-Roots = Annotated[
+RootsOption = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="ROOT.key",
@@ -101,7 +101,7 @@ Roots = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
-Rate = Annotated[
+RateOption = Annotated[
     float | None,
     typer.Option(
         min=0.01,
@@ -109,7 +109,7 @@ Rate = Annotated[
         rich_help_panel=_HOW,
     ),
 ]
-Over = Annotated[
+OverOption = Annotated[
     float | None,
     typer.Option(
         min=0.01,
@@ -118,7 +118,7 @@ Over = Annotated[
         rich_help_panel=_HOW,
     ),
 ]
-Arrival = Annotated[
+ArrivalOption = Annotated[
     Pattern,
     typer.Option(
         help=(
@@ -136,10 +136,10 @@ WayOption = Annotated[
         rich_help_panel=_HOW,
     ),
 ]
-Relay = Annotated[
+RelayOption = Annotated[
     bool, typer.Option("--relay", help="The same as --way relay.", rich_help_panel=_HOW)
 ]
-Prepare = Annotated[
+PrepareOption = Annotated[
     bool,
     typer.Option(
         "--prepare",
@@ -150,7 +150,7 @@ Prepare = Annotated[
         rich_help_panel=_HOW,
     ),
 ]
-InFlight = Annotated[
+InFlightOption = Annotated[
     int | None,
     typer.Option(
         min=1,
@@ -159,13 +159,13 @@ InFlight = Annotated[
         rich_help_panel=_HOW,
     ),
 ]
-Processes = Annotated[
+ProcessesOption = Annotated[
     int, typer.Option(min=0, max=256, help="Processes; 0: one per CPU.", rich_help_panel=_HOW)
 ]
-Channels = Annotated[
+ChannelsOption = Annotated[
     int, typer.Option(min=1, max=64, help="Connections per process.", rich_help_panel=_HOW)
 ]
-Patience = Annotated[
+PatienceOption = Annotated[
     float,
     typer.Option(
         min=0,
@@ -174,21 +174,23 @@ Patience = Annotated[
     ),
 ]
 _SHARE = {"min": 0.0, "max": 1.0, "metavar": "SHARE", "rich_help_panel": _WHO}
-Duplicates = Annotated[
+DuplicatesOption = Annotated[
     float,
     typer.Option(
         **_SHARE,
         help="Part of the devices that send their frame twice at once and again after the receipt.",
     ),
 ]
-Late = Annotated[float, typer.Option(**_SHARE, help="Part that seals for a window that is over.")]
-Malformed = Annotated[
+LateOption = Annotated[
+    float, typer.Option(**_SHARE, help="Part that seals for a window that is over.")
+]
+MalformedOption = Annotated[
     float,
     typer.Option(
         **_SHARE, help="Part that sends noise, cut or damaged frames, unknown versions or keys."
     ),
 ]
-Hostile = Annotated[
+HostileOption = Annotated[
     float,
     typer.Option(
         **_SHARE,
@@ -198,7 +200,7 @@ Hostile = Annotated[
         ),
     ),
 ]
-Address = Annotated[
+AddressOption = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
@@ -206,11 +208,11 @@ Address = Annotated[
         rich_help_panel=_WHERE,
     ),
 ]
-Broker = Annotated[
+BrokerOption = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="MQTT broker, for --way mqtt.", rich_help_panel=_WHERE),
 ]
-BrokerCa = Annotated[
+BrokerCaOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
@@ -218,23 +220,23 @@ BrokerCa = Annotated[
         rich_help_panel=_WHERE,
     ),
 ]
-BrokerUser = Annotated[
+BrokerUserOption = Annotated[
     str, typer.Option(metavar="NAME", help="User name at the broker.", rich_help_panel=_WHERE)
 ]
-BrokerPassword = Annotated[
+BrokerPasswordOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="File with its password.", rich_help_panel=_WHERE),
 ]
-BrokerProtocol = Annotated[
+BrokerProtocolOption = Annotated[
     str, typer.Option(metavar="5|3.1.1", help="Version of MQTT.", rich_help_panel=_WHERE)
 ]
-BrokerInsecure = Annotated[
+BrokerInsecureOption = Annotated[
     bool,
     typer.Option(
         "--broker-insecure", help="No TLS: a broker on this machine alone.", rich_help_panel=_WHERE
     ),
 ]
-AnalyzerStatus = Annotated[
+AnalyzerStatusOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
@@ -245,7 +247,7 @@ AnalyzerStatus = Annotated[
         rich_help_panel=_END,
     ),
 ]
-ShufflerStatus = Annotated[
+ShufflerStatusOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
@@ -256,11 +258,11 @@ ShufflerStatus = Annotated[
         rich_help_panel=_END,
     ),
 ]
-Wait = Annotated[
+WaitOption = Annotated[
     float,
     typer.Option(min=0, help="Seconds to wait for the counts after sending.", rich_help_panel=_END),
 ]
-PlanOnly = Annotated[
+PlanOnlyOption = Annotated[
     bool,
     typer.Option(
         "--plan",
@@ -268,7 +270,7 @@ PlanOnly = Annotated[
         rich_help_panel=_END,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.", rich_help_panel=_END)]
+AsJsonOption = Annotated[bool, typer.Option("--json", help="For programs.", rich_help_panel=_END)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ServiceUsage:
     """What a service took while somebody watched. ``cpu_s``: whole seconds, workers included;
     ``memory_bytes``: the most that was seen.
     """
@@ -49,7 +49,7 @@ class Watch:
         """``urls``: admin addresses by the name of the service."""
         self._urls = {name: url for name, url in urls.items() if url is not None}
         # the last look, and the sum so far
-        self._seen: dict[str, tuple[dict[str, float], Usage]] = {}
+        self._seen: dict[str, tuple[dict[str, float], ServiceUsage]] = {}
         self.nobody = ""  # why the load had nobody to send to, if it had nobody
 
     def look(self) -> frozenset[str]:
@@ -65,7 +65,7 @@ class Watch:
                 self._seen[name] = (now, _after(self._seen.get(name), now))
         return frozenset(silent)
 
-    def figures(self) -> dict[str, Usage]:
+    def figures(self) -> dict[str, ServiceUsage]:
         return {name: usage for name, (_, usage) in sorted(self._seen.items())}
 
 
@@ -82,13 +82,15 @@ def _process(text: str) -> dict[str, float]:
     return {row[0]: float(row[1]) for row in rows if row[0] in _PROCESS and len(row) == 2}
 
 
-def _after(before: tuple[dict[str, float], Usage] | None, now: dict[str, float]) -> Usage:
+def _after(
+    before: tuple[dict[str, float], ServiceUsage] | None, now: dict[str, float]
+) -> ServiceUsage:
     if before is None:
-        return Usage(0.0, int(now[_MEMORY]), 0)
+        return ServiceUsage(0.0, int(now[_MEMORY]), 0)
     last, usage = before
     restarted = last[_START] != now[_START]
     spent = now[_CPU] if restarted else now[_CPU] - last[_CPU]
-    return Usage(
+    return ServiceUsage(
         usage.cpu_s + max(0.0, spent),
         max(usage.memory_bytes, int(now[_MEMORY])),
         usage.restarts + restarted,

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from shoal.cli.figures import duration, figure, volume
-from shoal.cli.load.service_counts import Counted, Usage
+from shoal.cli.load.service_counts import Counted, ServiceUsage
 from shoal.cli.load.tasks import Target
 from shoal.cli.output import say, say_table
 from shoal.clients.fleet.measure import percentiles
@@ -21,7 +21,7 @@ from shoal.limits import MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TaskRow:
     """One task: reports that were ``sent`` by devices whose report must count, and what came of
     them. ``counted`` None = not asked for, or not decided in time. ``garbage``,
     ``garbage_unknown``: reports that the analyzer must reject, (perhaps) stored.
@@ -57,16 +57,16 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LoadOutcome:
     """Everything that was measured. ``counting``: whether counts were asked for. ``decided_s``:
     from the end of the sending until every window was decided; None if counts were not asked for,
     or did not come.
     """
 
     result: SimulationResult
-    rows: list[Row]
+    rows: list[TaskRow]
     rate_asked: float | None
-    services: dict[str, Usage]
+    services: dict[str, ServiceUsage]
     counting: bool
     interrupted: bool
     decided_s: float | None = None
@@ -95,7 +95,7 @@ class Outcome:
             )
 
 
-def to_json(outcome: Outcome) -> dict[str, Any]:
+def to_json(outcome: LoadOutcome) -> dict[str, Any]:
     result = outcome.result
     return {
         "sent": result.sent,
@@ -164,7 +164,7 @@ def _breaches_json(breaches: Breaches) -> dict[str, Any]:
     }
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: LoadOutcome) -> None:
     result, counting = outcome.result, outcome.counting
     table = Table(
         "task",
@@ -229,7 +229,7 @@ def show(outcome: Outcome) -> None:
         say("interrupted: these figures are of what had been sent until then")
 
 
-def _show_misbehaviour(outcome: Outcome) -> None:
+def _show_misbehaviour(outcome: LoadOutcome) -> None:
     result = outcome.result
     if result.copies[0]:
         say(

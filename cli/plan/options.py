@@ -24,13 +24,13 @@ class Data(StrEnum):
     zipf = "zipf"
 
 
-Question = Annotated[
+QuestionOption = Annotated[
     Asked | None,
     typer.Argument(
         metavar="yes_no|categories|mean|sum|quantiles", help="What is asked; not with --recipe."
     ),
 ]
-Recipe = Annotated[
+RecipeOption = Annotated[
     str | None,
     typer.Option(
         "--recipe",
@@ -41,14 +41,14 @@ Recipe = Annotated[
         ),
     ),
 ]
-N = Annotated[
+PlanNOption = Annotated[
     int | None,
     typer.Option("--n", help="Devices expected in a batch (default: the sum of --counts)."),
 ]
-Delta = Annotated[
+PlanDeltaOption = Annotated[
     float, typer.Option(help="Of the central guarantee, between 0 and 1: 1e-6 or less is usual.")
 ]
-Epsilon = Annotated[
+EpsilonOption = Annotated[
     float | None,
     typer.Option(
         help=(
@@ -57,7 +57,7 @@ Epsilon = Annotated[
         )
     ),
 ]
-Error = Annotated[
+ErrorOption = Annotated[
     float | None,
     typer.Option(
         help=(
@@ -66,14 +66,14 @@ Error = Annotated[
         )
     ),
 ]
-K = Annotated[
+PlanKOption = Annotated[
     int | None,
     typer.Option("--k", help="Cells of categories, that of no answer included: 3 or more."),
 ]
-Labels = Annotated[
+LabelsOption = Annotated[
     str | None, typer.Option(metavar="A,B,...", help="The categories by name, instead of --k.")
 ]
-Counts = Annotated[
+CountsOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
@@ -83,7 +83,7 @@ Counts = Annotated[
         ),
     ),
 ]
-Share = Annotated[
+ShareOption = Annotated[
     float | None,
     typer.Option(
         help=(
@@ -92,21 +92,21 @@ Share = Annotated[
         )
     ),
 ]
-Low = Annotated[float, typer.Option(help="Smallest value of the number.")]
-High = Annotated[float, typer.Option(help="Largest value of the number.")]
-Unit = Annotated[str, typer.Option(help="Unit of the number, for the task.")]
-Levels = Annotated[
+LowOption = Annotated[float, typer.Option(help="Smallest value of the number.")]
+HighOption = Annotated[float, typer.Option(help="Largest value of the number.")]
+UnitOption = Annotated[str, typer.Option(help="Unit of the number, for the task.")]
+LevelsOption = Annotated[
     str | None,
     typer.Option(
         metavar="A,B,...",
         help="Numbers of levels to try (default: 2 to 256; for quantiles 4 to 128).",
     ),
 ]
-Quantiles = Annotated[
+QuantilesOption = Annotated[
     str | None,
     typer.Option(metavar="A,B,...", help="Which quantiles (default: 0.25,0.5,0.75,0.9)."),
 ]
-ShapeOf = Annotated[
+ShapeOfOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|FILE",
@@ -116,7 +116,7 @@ ShapeOf = Annotated[
         "numbers, never private ones.",
     ),
 ]
-Heaps = Annotated[
+HeapsOption = Annotated[
     str | None,
     typer.Option(
         metavar="X[=SHARE],...",
@@ -126,54 +126,47 @@ Heaps = Annotated[
         ),
     ),
 ]
-Value = Annotated[
+ValueOption = Annotated[
     float | None,
     typer.Option(
         help="Rank the errors of a mean or sum beside this value, instead of over the whole range."
     ),
 ]
-Worst = Annotated[
+WorstOption = Annotated[
     bool, typer.Option("--worst", help="Rank the errors of a mean or sum at the worst value.")
 ]
-MinBatch = Annotated[
+MinBatchOption = Annotated[
     int | None,
     typer.Option(help="The smallest batch that is released, and certified (default: n)."),
 ]
-HonestFraction = Annotated[
-    str,
-    typer.Option(
-        metavar="FLOAT",
-        help="Share of the reports that is assumed honest, above 0, at most 1; also 9/10.",
-    ),
-]
-MechanismNames = Annotated[
+MechanismNamesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--mechanism", help="Choose among these alone, in all their settings; repeat for several."
     ),
 ]
-MaxBytes = Annotated[
+MaxBytesOption = Annotated[
     int | None, typer.Option(help="Largest report, all its messages together, before it is sealed.")
 ]
-MaxMessages = Annotated[int | None, typer.Option(help="Most messages of a report.")]
-MaxEpsilon0 = Annotated[
+MaxMessagesOption = Annotated[int | None, typer.Option(help="Most messages of a report.")]
+MaxEpsilon0Option = Annotated[
     float | None, typer.Option(help="Largest local epsilon, as devices' policies accept it.")
 ]
-Windows = Annotated[int, typer.Option(help="How often the same devices are asked.")]
-Tasks = Annotated[int, typer.Option(help="How many tasks like this one share the target.")]
-PerWindow = Annotated[
+WindowsOption = Annotated[int, typer.Option(help="How often the same devices are asked.")]
+TasksOption = Annotated[int, typer.Option(help="How many tasks like this one share the target.")]
+PerWindowOption = Annotated[
     bool, typer.Option("--per-window", help="--epsilon is of one window, not of all together.")
 ]
-Changes = Annotated[
+ChangesOption = Annotated[
     int, typer.Option(help="How often a device's value changes over all windows, at most.")
 ]
-Memoized = Annotated[
+PlanMemoizedOption = Annotated[
     bool, typer.Option("--memoized", help="They repeat one permanent report per value.")
 ]
-All = Annotated[
+AllOption = Annotated[
     bool, typer.Option("--all", help="Show every alternative, not the best ones alone.")
 ]
-Emit = Annotated[
+EmitOption = Annotated[
     Path | None,
     typer.Option(
         "--emit",
@@ -181,7 +174,7 @@ Emit = Annotated[
         help="Write a task to fill in, lint and sign; never overwrites.",
     ),
 ]
-Plot = Annotated[
+PlanPlotOption = Annotated[
     Path | None,
     typer.Option(
         "--plot",
@@ -189,7 +182,7 @@ Plot = Annotated[
         help="Draw the error against epsilon, also without shuffling; replaces it.",
     ),
 ]
-Simulate = Annotated[
+SimulateOption = Annotated[
     int | None,
     typer.Option(
         "--simulate",
@@ -197,11 +190,13 @@ Simulate = Annotated[
         help="Run the production code so often on made-up devices; below 30 tell little.",
     ),
 ]
-SimulatedData = Annotated[
+SimulatedDataOption = Annotated[
     Data | None,
     typer.Option("--data", help="Shares of the cells in the simulation (default: as ranked)."),
 ]
-Seed = Annotated[
+SeedOption = Annotated[
     int | None, typer.Option(help="Repeat one simulation exactly; by default fresh randomness.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Plan, certificate and alternatives as JSON.")]
+PlanJsonOption = Annotated[
+    bool, typer.Option("--json", help="Plan, certificate and alternatives as JSON.")
+]

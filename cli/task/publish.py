@@ -59,7 +59,7 @@ once on SIGHUP.
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class PublishedTask:
     """What is published: both files, verified. ``name``: of the files, without suffix. ``keys``:
     none of what is withdrawn.
     """
@@ -143,7 +143,7 @@ def publish(
         asyncio.run(_again(settings, folder, signed, every))
 
 
-def _verified(file: Path, keys: Path, trust: str, *, withdraw: bool) -> Signed:
+def _verified(file: Path, keys: Path, trust: str, *, withdraw: bool) -> PublishedTask:
     """Raises what ``trust_task`` and ``trust_schedule`` raise, naming the file, and CONFIG for a
     task that is over.
     """
@@ -163,14 +163,14 @@ def _verified(file: Path, keys: Path, trust: str, *, withdraw: bool) -> Signed:
     except ShoalError as error:
         raise ShoalError(error.kind, f"{file.name}: {error}") from None
     if withdraw:
-        return Signed(trusted, Bundle(signed_task, b""), file.stem)
+        return PublishedTask(trusted, Bundle(signed_task, b""), file.stem)
     signed_schedule = read_bytes(keys)
     try:
         schedule = trust_schedule(signed_schedule, trusted)
     except ShoalError as error:
         raise ShoalError(error.kind, f"{keys.name}: {error}") from None
     check_servable(trusted.task)
-    signed = Signed(trusted, Bundle(signed_task, signed_schedule), file.stem, schedule)
+    signed = PublishedTask(trusted, Bundle(signed_task, signed_schedule), file.stem, schedule)
     if time.time() >= signed.ends_s:
         raise ShoalError(
             Kind.CONFIG,
@@ -181,7 +181,7 @@ def _verified(file: Path, keys: Path, trust: str, *, withdraw: bool) -> Signed:
 
 
 def _check_keys(
-    signed: Signed, folder: Path | None, analyzer: Path | None, shuffler: Path | None
+    signed: PublishedTask, folder: Path | None, analyzer: Path | None, shuffler: Path | None
 ) -> None:
     """Raises CONFIG, KEY_FILE for keys that another task there uses, or that are not where they
     should be, of windows to come.
@@ -234,13 +234,13 @@ def _as_option(message: str) -> str:
     return message.replace(" insecure", " --insecure")
 
 
-async def _once(settings: BrokerSettings, signed: Signed, *, withdraw: bool) -> None:
+async def _once(settings: BrokerSettings, signed: PublishedTask, *, withdraw: bool) -> None:
     async with Link(settings) as link:
         await link.connected(LIMITS.send_deadline_s)
         await _send(link, signed, withdraw=withdraw)
 
 
-async def _send(link: Link, signed: Signed, *, withdraw: bool = False) -> None:
+async def _send(link: Link, signed: PublishedTask, *, withdraw: bool = False) -> None:
     """Retained, QoS 1. An empty payload is MQTT's way to clear a retained message."""
     payload = b"" if withdraw else codec.encode_bundle(signed.bundle)
     await link.publish(
@@ -253,7 +253,7 @@ async def _send(link: Link, signed: Signed, *, withdraw: bool = False) -> None:
 
 
 async def _again(
-    settings: BrokerSettings | None, folder: Path | None, signed: Signed, every: float
+    settings: BrokerSettings | None, folder: Path | None, signed: PublishedTask, every: float
 ) -> None:
     """Until SIGINT, SIGTERM or the task's end. A broker that is away is one line, and then waited
     for.
@@ -272,7 +272,7 @@ async def _again(
 async def _rounds(
     link: Link | None,
     folder: Path | None,
-    signed: Signed,
+    signed: PublishedTask,
     every: float,
     stop: asyncio.Event,
     readings: Readings | None = None,
@@ -315,7 +315,7 @@ async def _rounds(
 # --- a folder of files ----------------------------------------------------------------------------
 
 
-def _put(folder: Path, signed: Signed) -> None:
+def _put(folder: Path, signed: PublishedTask) -> None:
     """NAME.keys, then NAME.task. Raises CONFIG for another task under that name, or this one under
     another; CONFLICT for other keys.
     """
@@ -343,7 +343,7 @@ def _put(folder: Path, signed: Signed) -> None:
     _replace(task, signed.bundle.signed_task)
 
 
-def _remove(folder: Path, signed: Signed) -> None:
+def _remove(folder: Path, signed: PublishedTask) -> None:
     """Raises NOT_FOUND if the folder does not hold the task under that name."""
     task = folder / f"{signed.name}{TASK_SUFFIX}"
     if not task.is_file() or _id_of(task) != signed.trusted.task_id:
@@ -377,7 +377,9 @@ def _replace(path: Path, data: bytes) -> None:
         ) from None
 
 
-def _shown(signed: Signed, mqtt: str, folder: Path | None, *, withdraw: bool) -> dict[str, Any]:
+def _shown(
+    signed: PublishedTask, mqtt: str, folder: Path | None, *, withdraw: bool
+) -> dict[str, Any]:
     warning = None if withdraw else signed.warning(time.time())
     return {
         "task_id": signed.trusted.task_id.hex,

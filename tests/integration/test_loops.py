@@ -443,7 +443,7 @@ async def test_publishing_goes_on_through_a_jump_of_the_clock_and_ends_with_the_
     of the cases.
     """
     world = make_world(start=START, length=3_600, count=1)
-    signed = task_publish.Signed(
+    signed = task_publish.PublishedTask(
         trust_task(world.signed_task, world.authorities), Bundle(world.signed_task, b""), "visits"
     )
     machine, rounds = Machine(START + 60.0), 0

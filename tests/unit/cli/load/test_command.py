@@ -18,8 +18,8 @@ from shoal.cli.load import command as load
 from shoal.cli.load import plan as load_plan
 from shoal.cli.load.command import failures, run
 from shoal.cli.load.options import Options
-from shoal.cli.load.service_counts import Counted, Counter, Usage, Watch
-from shoal.cli.load.show import Outcome, Row, show
+from shoal.cli.load.service_counts import Counted, Counter, ServiceUsage, Watch
+from shoal.cli.load.show import LoadOutcome, TaskRow, show
 from shoal.cli.load.tasks import Target, check_closing, plan_of, stored_by, targets, values_of
 from shoal.clients.fleet.arrivals import Pattern
 from shoal.clients.fleet.measure import Cost
@@ -73,7 +73,7 @@ def test_what_agrees(acked: int, unknown: int, counted: int | None, agrees: bool
     """Acknowledged: exactly once. Unknown: once or not at all. Planted: `<=` alone on one side ->
     fails.
     """
-    row = Row(
+    row = TaskRow(
         target_of_world(make_world()),
         20,
         acked,
@@ -106,7 +106,10 @@ def test_garbage_is_rejected_exactly(
     """Planted: don't look at ``rejected`` -> a report that is rejected in place of garbage
     agrees.
     """
-    assert Row(target_of_world(make_world()), 20, 10, 0, garbage, perhaps, counted).agrees is agrees
+    assert (
+        TaskRow(target_of_world(make_world()), 20, 10, 0, garbage, perhaps, counted).agrees
+        is agrees
+    )
 
 
 @pytest.mark.parametrize(("acked", "fails"), [(0, True), (1, False)])
@@ -114,9 +117,9 @@ def test_a_load_that_reached_nobody_fails(acked: int, fails: bool) -> None:
     """Whether or not counts were asked for. Planted: look at counts alone -> a load against a
     shuffler that is down ends well.
     """
-    row = Row(target_of_world(make_world()), 10, acked, 10 - acked, 0, 0, None)
+    row = TaskRow(target_of_world(make_world()), 10, acked, 10 - acked, 0, 0, None)
     result = SimulationResult(10, acked, {}, 10 - acked, 8.0, array("f"), (b"",))
-    outcome = Outcome(result, [row], None, {}, counting=False, interrupted=False)
+    outcome = LoadOutcome(result, [row], None, {}, counting=False, interrupted=False)
     match = "none of 10 reports was acknowledged: check that the shuffler"
     with pytest.raises(ShoalError, match=match) if fails else nullcontext():
         outcome.check()
@@ -128,7 +131,7 @@ def test_silence_is_in_the_column_of_silence(capsys: pytest.CaptureFixture[str])
     """
     breaches = {Conduct.NOISE: Breaches(refused={Kind.DEADLINE: 5, Kind.INVALID: 3})}
     result = SimulationResult(0, 0, {}, 0, 1.0, array("f"), (b"",), breaches=breaches)
-    show(Outcome(result, [], None, {}, counting=False, interrupted=False))
+    show(LoadOutcome(result, [], None, {}, counting=False, interrupted=False))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "noise" in line]
     assert [cell.strip() for cell in line.strip("│").split("│")] == [
         "noise",
@@ -471,15 +474,15 @@ def test_small_loads_have_figures_too(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "within 60 s, at most 0.05 per second" in text
     assert "sends 1.5 KiB of frames in 3 calls; the shuffler stores 195 bytes" in text
     assert "under 1 s to make the reports; under 1 s for the services" in text
-    row = Row(target_of_world(make_world()), 3, 3, 0, 0, 0, Counted(3, 0))
+    row = TaskRow(target_of_world(make_world()), 3, 3, 0, 0, 0, Counted(3, 0))
     effort = Effort(0.01, 0.02, 3 << 20)
     result = SimulationResult(3, 3, {}, 0, 0.04, array("f"), (b"",), efforts=(effort,))
     show(
-        Outcome(
+        LoadOutcome(
             result,
             [row],
             None,
-            {"shuffler": Usage(0.0, 50 << 20, 0)},
+            {"shuffler": ServiceUsage(0.0, 50 << 20, 0)},
             counting=True,
             interrupted=False,
             decided_s=0.01,
@@ -525,7 +528,7 @@ def test_a_watch_adds_up_over_restarts_and_says_nothing_of_the_silent(
     watch = Watch({"shuffler": "http://127.0.0.1:1", "analyzer": None})
     for _ in range(4):
         watch.look()
-    assert watch.figures() == {"shuffler": Usage(4 + 2 + 1, 300, 1)}
+    assert watch.figures() == {"shuffler": ServiceUsage(4 + 2 + 1, 300, 1)}
     monkeypatch.undo()
     silent = Watch({"shuffler": "http://127.0.0.1:1"})
     silent.look()
@@ -539,10 +542,3 @@ def test_whoever_waits_for_a_service_is_told_once() -> None:
         Counter("http://127.0.0.1:1", None).check(0.5, told.append)
     assert caught.value.kind is Kind.UNAVAILABLE
     assert told == ["waiting up to 0 s for the analyzer at http://127.0.0.1:1"]
-
-
-def test_a_bad_task_file_is_named(tmp_path: Path) -> None:
-    for name in ("odd.task", "odd.keys"):
-        (tmp_path / name).write_bytes(b"\xff\xff")
-    with pytest.raises(ShoalError, match=r"^odd\.task: "):
-        run(Options(devices=3, task=[tmp_path / "odd.task"]))

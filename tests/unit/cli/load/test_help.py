@@ -1,9 +1,10 @@
-"""The help of ``shoal load``."""
+"""The help of ``shoal load``, and what it says of a file that is no task."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from inspect import signature
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from shoal.cli.load import options as load_options
 from shoal.cli.load.options import Options
 from shoal.cli.main import main
 from shoal.clients.fleet.misbehaviour import Way
+from shoal.errors import ShoalError
 
 
 def test_help_shows_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +33,10 @@ def test_help_shows_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None
     assert [one.way for one in seen].count(Way.MQTT) == 1
     assert {one.plan for one in seen} == {False, True}
     assert {name.name for name in fields(Options)} == set(signature(load.load).parameters)
+
+
+def test_a_bad_task_file_is_named(tmp_path: Path) -> None:
+    for name in ("odd.task", "odd.keys"):
+        (tmp_path / name).write_bytes(b"\xff\xff")
+    with pytest.raises(ShoalError, match=r"^odd\.task: "):
+        load.run(Options(devices=3, task=[tmp_path / "odd.task"]))

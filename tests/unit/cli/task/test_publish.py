@@ -154,7 +154,7 @@ def test_every_puts_files_back_until_it_is_told_to_stop(
     rounds = []
     real = task_publish._put
 
-    def put(folder: Path, signed: task_publish.Signed) -> None:
+    def put(folder: Path, signed: task_publish.PublishedTask) -> None:
         real(folder, signed)
         rounds.append(len(desk.files))
         if len(rounds) == 3:
