@@ -271,9 +271,9 @@ def _cost(assignment: Assignment, book: Commitments, terms: Terms) -> _Cost:
     """Raises REFUSED where the owner's explicit yes is missing, or nothing at all is guaranteed."""
     name, epsilon0 = assignment.task.name, assignment.epsilon0
     central = _central(terms)
-    if assignment.apart is not None:
-        together = epsilon0 <= assignment.apart or not terms.sums_if_apart
-        epsilon, basis = (epsilon0, "together") if together else (assignment.apart, "apart")
+    if assignment.epsilon_apart is not None:
+        together = epsilon0 <= assignment.epsilon_apart or not terms.sums_if_apart
+        epsilon, basis = (epsilon0, "together") if together else (assignment.epsilon_apart, "apart")
     else:
         epsilon, basis = epsilon0, "local"
     if epsilon <= terms.max_epsilon0 and math.isfinite(epsilon):
@@ -288,7 +288,7 @@ def _cost(assignment: Assignment, book: Commitments, terms: Terms) -> _Cost:
     # Memoized windows are no independent draws, so that no guarantee behind the shuffler adds up
     # over them: epsilon0 is what holds.
     if (
-        assignment.apart is None
+        assignment.epsilon_apart is None
         and not assignment.task.memoized
         and central is not None
         and central < epsilon
@@ -324,7 +324,7 @@ def _charged(
     return {
         "source": terms.source,
         "epsilon_local": epsilon0 if math.isfinite(epsilon0) else INFINITE,
-        **({} if assignment.first is None else {"epsilon_first": assignment.first}),
+        **({} if assignment.epsilon_first is None else {"epsilon_first": assignment.epsilon_first}),
         "epsilon_central": cost.central,
         "epsilon_charged": (book.charged(assignment.task_id, window) or 0) / NANO,
         "delta_charged": 0.0 if cost.basis == "local" else assignment.task.delta,
@@ -346,7 +346,7 @@ def _memoized(
     """
     assignment, task_id = request.assignment, request.assignment.task_id
     cell = assignment.task.domain.encode(request.value, SamePoint(book.rounding(task_id)))
-    mechanism = assignment.remembers
+    mechanism = assignment.longitudinal
     if mechanism is None:
         kept, origin = _pay_for_key(request, cell, book, cost)
         if kept is None:

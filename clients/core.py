@@ -133,19 +133,19 @@ class Assignment:
 
     ``epsilon0``: of one report, rounded up: what holds even if shuffler and analyzer work together.
     Of a memoized task: of what the device keeps, and so of all windows of an unchanged value;
-    ``first`` is then what one window's report alone promises, where that is less, and ``remembers``
-    the mechanism, if it has a memory of its own. A task that is summed in rounds has no randomizer
-    (``mechanism`` None); ``apart`` is then the certificate of a round's sum, which holds while they
-    don't.
+    ``epsilon_first`` is then what one window's report alone promises, where that is less, and
+    ``longitudinal`` the mechanism, if it has a memory of its own. A task that is summed in rounds
+    has no randomizer (``mechanism`` None); ``epsilon_apart`` is then the certificate of a round's
+    sum, which holds while they don't.
     """
 
     trusted: TrustedTask
     keys: TrustedSchedule
     mechanism: Mechanism | None
     epsilon0: float
-    apart: float | None = None
-    first: float | None = None
-    remembers: Longitudinal | None = None
+    epsilon_apart: float | None = None
+    epsilon_first: float | None = None
+    longitudinal: Longitudinal | None = None
 
     @property
     def task(self) -> Task:
@@ -186,14 +186,14 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
 
         check_memoized(task, mechanism)
         one, lifetime = epsilon0_upper(mechanism.privacy()), lifetime_epsilon(task, mechanism)
-        remembers = mechanism if isinstance(mechanism, Longitudinal) else None
+        longitudinal = mechanism if isinstance(mechanism, Longitudinal) else None
         return Assignment(
             trusted,
             keys,
             mechanism,
             lifetime,
-            first=one if one < lifetime else None,
-            remembers=remembers,
+            epsilon_first=one if one < lifetime else None,
+            longitudinal=longitudinal,
         )
     return Assignment(trusted, keys, mechanism, epsilon0_upper(mechanism.privacy()))
 

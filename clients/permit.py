@@ -34,7 +34,7 @@ class Permit:
             self.policy,
             assignment.trusted,
             assignment.epsilon0,
-            assignment.apart,
+            assignment.epsilon_apart,
             consents=book.consents(),
             accepted=accepted,
         )

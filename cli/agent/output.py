@@ -120,12 +120,16 @@ def task_lines(status: TaskStatus, rules: list[str], paid: bool) -> str:
 def _epsilons(status: TaskStatus) -> str:
     one = status.assignment
     together = up(one.epsilon0)
-    if one.apart is None:
+    if one.epsilon_apart is None:
         often = " per distinct value (memoized)" if one.task.memoized else " per report"
-        often += "" if one.first is None else f", {up(one.first)} of one report by itself"
+        often += (
+            ""
+            if one.epsilon_first is None
+            else f", {up(one.epsilon_first)} of one report by itself"
+        )
         return f"epsilon0 {together}{often}"
-    apart = up(one.apart)
-    if one.epsilon0 <= one.apart:
+    apart = up(one.epsilon_apart)
+    if one.epsilon0 <= one.epsilon_apart:
         return f"epsilon {apart} per sum, even if shuffler and analyzer work together"
     return (
         f"epsilon {apart} per sum while shuffler and analyzer do not work together ({together} if "
@@ -147,7 +151,7 @@ def task_json(status: TaskStatus, rules: list[str]) -> dict[str, Any]:
         "epsilon0": status.assignment.epsilon0
         if math.isfinite(status.assignment.epsilon0)
         else None,
-        "epsilon_apart": status.assignment.apart,
+        "epsilon_apart": status.assignment.epsilon_apart,
         "memoized": task.memoized,
         "min_batch": task.min_batch,
         "rules": rules,

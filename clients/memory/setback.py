@@ -130,8 +130,8 @@ def _since(memory: Memory, tasks: Iterable[Assignment], last_s: float | None, no
     nano = 0
     for one in tasks:
         plan, epsilon = one.task.windows, one.epsilon0
-        if one.apart is not None and not math.isfinite(epsilon):
-            epsilon = one.apart
+        if one.epsilon_apart is not None and not math.isfinite(epsilon):
+            epsilon = one.epsilon_apart
         for window in range(plan.count):
             late = last_s is not None and plan.deadline_of(window) < last_s
             if (

@@ -94,7 +94,7 @@ def _verdict(
             policy,
             assignment.trusted,
             assignment.epsilon0,
-            assignment.apart,
+            assignment.epsilon_apart,
             consents=consents,
             accepted=accepted,
         )
@@ -252,17 +252,17 @@ def _promise(assignment: Assignment) -> list[str]:
     lines = [_ONE_WINDOW, *(f"  - {line}" for line in sentences(certificate))]
     if task.memoized:
         promise, alone, _ = memoized.promised(assignment.mechanism)
-        if assignment.first is None:
+        if assignment.epsilon_first is None:
             what = (
                 "epsilon0"
-                if assignment.remembers is None
+                if assignment.longitudinal is None
                 else "lifetime epsilon, and that of one report,"
             )
             figures = f"{what} = {up(assignment.epsilon0)}"
         else:
             figures = (
                 f"lifetime epsilon = {up(assignment.epsilon0)}; one report by itself: "
-                f"{up(assignment.first)}"
+                f"{up(assignment.epsilon_first)}"
             )
         return [
             *lines,
@@ -311,10 +311,10 @@ def _no_promise(assignment: Assignment) -> list[str]:
     ]
     if assignment.mechanism is not None:
         left = f"what one report promises by itself is left: epsilon0 = {up(assignment.epsilon0)}"
-        if assignment.first is not None:
+        if assignment.epsilon_first is not None:
             left = (
-                f"of one report by itself epsilon0 = {up(assignment.first)} is left, and of all "
-                "reports of an unchanged value the "
+                f"of one report by itself epsilon0 = {up(assignment.epsilon_first)} is left, and "
+                "of all reports of an unchanged value the "
                 f"lifetime epsilon = {up(assignment.epsilon0)}"
             )
         lines.append(
@@ -340,7 +340,11 @@ def _no_promise(assignment: Assignment) -> list[str]:
     if linked is not None:
         lines.append(f"Not promised: that your windows can't be linked: {linked}.")
     if task.memoized:
-        same = "The report is" if assignment.first is None else "What the reports are drawn from is"
+        same = (
+            "The report is"
+            if assignment.epsilon_first is None
+            else "What the reports are drawn from is"
+        )
         lines.append(
             f"Not promised: that a change stays hidden. {same} the same in every window as long as "
             "the value is, so that the value "

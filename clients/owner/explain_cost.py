@@ -27,7 +27,7 @@ def pays(assignment: Assignment, policy: Policy, spent: int, *, kept: bool) -> b
     """
     epsilon0, limit = assignment.epsilon0, policy.limit_nano
     repeats = assignment.task.memoized and kept
-    counted = assignment.apart is None and epsilon0 <= policy.max_epsilon0 and not repeats
+    counted = assignment.epsilon_apart is None and epsilon0 <= policy.max_epsilon0 and not repeats
     return limit is None or not counted or spent + nano_up(epsilon0) <= limit
 
 
@@ -39,8 +39,8 @@ def guaranteed_epsilon(assignment: Assignment) -> float:
     is none.
     """
     return (
-        assignment.apart
-        if assignment.apart is not None
+        assignment.epsilon_apart
+        if assignment.epsilon_apart is not None
         else certificate_of(assignment.task, assignment.mechanism).epsilon_upper
     )
 
@@ -56,14 +56,14 @@ def cost_lines(
     policy, task = config.effective_policy, assignment.task
     epsilon0 = assignment.epsilon0
     one = (
-        min(assignment.apart, epsilon0)
-        if assignment.apart is not None and policy.sums_if_apart
+        min(assignment.epsilon_apart, epsilon0)
+        if assignment.epsilon_apart is not None and policy.sums_if_apart
         else epsilon0
     )
     what = ""
     if not one <= policy.max_epsilon0:
         explicit = accepted is not None and one <= accepted
-        if explicit and assignment.apart is None and not task.memoized:
+        if explicit and assignment.epsilon_apart is None and not task.memoized:
             with contextlib.suppress(ShoalError):
                 one = min(one, guaranteed_epsilon(assignment))
                 what = " (what the certificate guarantees, since you accepted more than your limit)"
@@ -73,7 +73,7 @@ def cost_lines(
     # bucket.
     kept = (
         "each permanent answer that is drawn"
-        if assignment.remembers is not None
+        if assignment.longitudinal is not None
         else "each further distinct value"
     )
     each = kept if task.memoized else "each window"

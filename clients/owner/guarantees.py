@@ -89,8 +89,8 @@ class Guarantees:
         None: nothing can be certified. May take seconds: call it outside every transaction and off
         the event loop. Raises UNAVAILABLE after ``close``, for what is not known by then.
         """
-        if assignment.apart is not None:
-            return assignment.apart
+        if assignment.epsilon_apart is not None:
+            return assignment.epsilon_apart
         if assignment.task_id in self._known:  # without waiting for another task's
             return self._known[assignment.task_id]
         with self._computing:

@@ -71,7 +71,7 @@ def tasks() -> tuple[Assignment, ...]:
         world.sign()
         trusted = trust_task(world.signed_task, world.authorities)
         made.append(assign(trusted, trust_schedule(world.signed_schedule, trusted)))
-    made[4] = replace(made[4], mechanism=None, apart=0.4)
+    made[4] = replace(made[4], mechanism=None, epsilon_apart=0.4)
     return tuple(made)
 
 

@@ -110,8 +110,8 @@ def attacked(sent: Sent) -> AuditResult:
 
 def test_an_unchanged_value_leaks_no_more_than_the_lifetime_epsilon() -> None:
     assignment = task()
-    assert assignment.first is not None
-    assert assignment.first < assignment.epsilon0 <= LIFETIME
+    assert assignment.epsilon_first is not None
+    assert assignment.epsilon_first < assignment.epsilon0 <= LIFETIME
     assert not attacked(agent(assignment, "kept")).refuted
 
 

@@ -252,7 +252,7 @@ def test_every_value_is_memoized(domain: YesNo | Categories | Numeric, value: Va
 
 
 def summed(together: float, apart: float) -> Assignment:
-    return replace(made()[1], mechanism=None, epsilon0=together, apart=apart)
+    return replace(made()[1], mechanism=None, epsilon0=together, epsilon_apart=apart)
 
 
 @pytest.mark.parametrize(

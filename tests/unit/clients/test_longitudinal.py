@@ -68,7 +68,10 @@ def test_every_window_is_a_fresh_report_of_what_was_kept_once(name: str, book: C
     """
     assignment, mechanism = task(name)
     lifetime, one = epsilon0_upper(mechanism.permanent()), epsilon0_upper(mechanism.privacy())
-    assert (assignment.epsilon0, assignment.first) == (lifetime, one if one < lifetime else None)
+    assert (assignment.epsilon0, assignment.epsilon_first) == (
+        lifetime,
+        one if one < lifetime else None,
+    )
     ours, theirs = SeededEntropy("windows"), SeededEntropy("windows")
     frames = [given(assignment, window, "c", book, entropy=ours).frame for window in range(8)]
     choice = mechanism.choose_one(theirs)
@@ -82,7 +85,7 @@ def test_every_window_is_a_fresh_report_of_what_was_kept_once(name: str, book: C
     assert [charge.nano for charge in book.charges()] == [nano_up(lifetime), *[0] * 7]
     assert all(charge.permanent for charge in book.charges())
     assert told(book)["epsilon_local"] == lifetime
-    assert told(book).get("epsilon_first") == assignment.first
+    assert told(book).get("epsilon_first") == assignment.epsilon_first
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -150,7 +153,10 @@ def test_a_task_that_is_not_memoized_draws_all_of_it_in_each_window(
     name: str, book: Commitments
 ) -> None:
     assignment, mechanism = task(name, memoized=False)
-    assert (assignment.epsilon0, assignment.first) == (epsilon0_upper(mechanism.privacy()), None)
+    assert (assignment.epsilon0, assignment.epsilon_first) == (
+        epsilon0_upper(mechanism.privacy()),
+        None,
+    )
     ours, theirs = SeededEntropy("fresh"), SeededEntropy("fresh")
     for window in range(3):
         assert given(assignment, window, "d", book, entropy=ours).frame == b"".join(

@@ -276,18 +276,18 @@ def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
     """
     world = sum_world(mode)
     one = assignment_of(world)
-    assert one.apart is not None
-    assert guaranteed_epsilon(one) == one.apart
+    assert one.epsilon_apart is not None
+    assert guaranteed_epsilon(one) == one.epsilon_apart
     config = config_of(world)
     lines = explain(one, replace(config, policy=replace(config.policy, sums_if_apart=trusts)))
     text = text_of(lines)
     assert "a list of 3 numbers, made smaller where it is larger than 2.5 (norm l2)" in text
     assert "nobody sees your vector, only that sum" in text
-    assert f"  - That is epsilon <= {bound_text(one.apart)} at delta = 1e-08" in text
+    assert f"  - That is epsilon <= {bound_text(one.epsilon_apart)} at delta = 1e-08" in text
     assert "Known to the shuffler: which enrolled device takes part" in text
     assert "anybody may take part" not in text
     assert ("could read each device's vector" in text) == (mode is Mode.DEFAULT)
-    counted = min(one.apart, one.epsilon0) if trusts else one.epsilon0
+    counted = min(one.epsilon_apart, one.epsilon0) if trusts else one.epsilon0
     fine = counted <= 4.0
     assert (
         "each window costs epsilon "

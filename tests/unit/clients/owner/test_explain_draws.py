@@ -71,18 +71,18 @@ def test_a_mechanism_with_a_memory_is_told_with_both_epsilons() -> None:
     world.task = replace(world.task, memoized=True)
     world.sign()
     one = assignment_of(world)
-    assert one.first is not None
+    assert one.epsilon_first is not None
     text = text_of(explain(one, config_of(world)))
     assert (
         f"(lifetime epsilon = {bound_text(one.epsilon0)}; one report by itself: "
-        f"{bound_text(one.first)})" in text
+        f"{bound_text(one.epsilon_first)})" in text
     )
     assert f"each permanent answer that is drawn costs epsilon {bound_text(one.epsilon0)}" in text
     assert "What the reports are drawn from is the same in every window" in text
     assert "can't be linked" in text
     assert "The report is the same" not in text
     together = text[text.index("that shuffler and analyzer do not work together") :]
-    assert f"of one report by itself epsilon0 = {bound_text(one.first)} is left" in together
+    assert f"of one report by itself epsilon0 = {bound_text(one.epsilon_first)} is left" in together
     assert f"an unchanged value the lifetime epsilon = {bound_text(one.epsilon0)}" in together
 
 
@@ -92,7 +92,7 @@ def test_a_memory_without_noise_of_its_own_in_reports_has_one_epsilon() -> None:
     world.task = replace(world.task, memoized=True)
     world.sign()
     one = assignment_of(world)
-    assert one.first is None
+    assert one.epsilon_first is None
     text = text_of(explain(one, config_of(world)))
     assert f"(lifetime epsilon, and that of one report, = {bound_text(one.epsilon0)})" in text
     assert (

@@ -412,7 +412,7 @@ def test_threads_compute_a_task_once(count: Count, path: Path) -> None:
 
 
 def test_a_sum_states_its_own(count: Count, path: Path) -> None:
-    assert Guarantees(path).epsilon(replace(assignment_of(), apart=0.75)) == 0.75
+    assert Guarantees(path).epsilon(replace(assignment_of(), epsilon_apart=0.75)) == 0.75
     assert (count.there, count.here) == (0, 0)
 
 
