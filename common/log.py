@@ -27,9 +27,10 @@ from shoal.ids import Digest, KeyId, TaskId
 
 FIELDS: Final = frozenset(
     {
-        "attempt", "batch", "cause", "chunks", "committed", "condition", "count", "error", "incident", "kind", "manifest", "method", "n",
-        "name", "pid", "port", "reason", "rejected", "rows", "seconds", "service", "state", "status", "task", "tasks", "where",
-        "window", "windows", "workers", "key_id", "epsilon_upper", "signal",
+        "attempt", "batch", "cause", "chunks", "committed", "condition", "count", "error",
+        "incident", "kind", "manifest", "method", "n", "name", "pid", "port", "reason", "rejected",
+        "rows", "seconds", "service", "state", "status", "task", "tasks", "where", "window",
+        "windows", "workers", "key_id", "epsilon_upper", "signal",
     }
 )  # fmt: skip
 _WORD = 200  # characters of a text field

@@ -25,7 +25,7 @@ class Slot:
 
     __slots__ = ("_admission", "_bytes", "_gone", "_limit", "displaced", "who")
 
-    def __init__(self, admission: Admission, who: str) -> None:
+    def __init__(self, admission: CallAdmission, who: str) -> None:
         self._admission, self.who, self._bytes = admission, who, 0
         self._limit: asyncio.Timeout | None = None
         self.displaced, self._gone = False, False
@@ -67,7 +67,7 @@ class Slot:
             self._admission.left(self.who, self._bytes)
 
 
-class Admission:
+class CallAdmission:
     """For one event loop. A connection is known by a hash while it has calls open, and by nothing
     afterwards.
     """

@@ -27,7 +27,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.rpc.address import is_loopback, parse_address
-from shoal.rpc.admission import Admission, Slot, busy
+from shoal.rpc.admission import CallAdmission, Slot, busy
 from shoal.rpc.backlog import Backlog
 from shoal.rpc.health import HEALTH, Health
 from shoal.rpc.status import KIND_KEY, MOST_TEXT, RETRY_KEY, status_of
@@ -165,7 +165,7 @@ class RpcServer:
         self._address, self._services, self._tls = address, services, tls
         self._server: grpc.aio.Server | None = None
         self.health = Health({service.name for service in services})
-        self.admission = Admission()
+        self.admission = CallAdmission()
 
     async def start(self) -> int:
         """Bind and serve; returns the port. Raises PORT_IN_USE, KEY_FILE."""
@@ -216,7 +216,7 @@ class RpcServer:
             self._server = None
 
 
-def _generic(service: Service, admission: Admission) -> grpc.GenericRpcHandler:
+def _generic(service: Service, admission: CallAdmission) -> grpc.GenericRpcHandler:
     """All methods are streams of messages to gRPC: a unary one would get its handler, and its time
     limit, with its message alone.
     """
@@ -233,7 +233,7 @@ Serve = Callable[[AsyncIterator[bytes], Context, "Slot", asyncio.Timeout], Await
 
 
 def _guarded(
-    serve: Serve, peers: frozenset[str] | None, method: Method, admission: Admission
+    serve: Serve, peers: frozenset[str] | None, method: Method, admission: CallAdmission
 ) -> Any:  # grpc's own handler type
     async def guarded(messages: AsyncIterator[bytes], context: Context) -> bytes:
         slot: Slot | None = None

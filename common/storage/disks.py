@@ -28,7 +28,7 @@ _UNCLEAR = ("SQLITE_IOERR", "SQLITE_CANTOPEN")
 
 
 @unique
-class Trouble(Enum):
+class DiskTrouble(Enum):
     """What stands in the way, with what to do about it."""
 
     FULL = "the disk is full: make room"
@@ -36,17 +36,17 @@ class Trouble(Enum):
     FAILING = "the disk fails: look at what the system says of it"
 
 
-def trouble_of(error: OSError | sqlite.Error, folder: Path) -> Trouble:
+def trouble_of(error: OSError | sqlite.Error, folder: Path) -> DiskTrouble:
     """What ``error``, from a file in ``folder``, comes from. Writes and removes a small file there
     where nothing else says it.
     """
     name = getattr(error, "sqlite_errorname", None) or ""
     number = error.errno if isinstance(error, OSError) else None
     if name.startswith("SQLITE_FULL") or number in _FULL:
-        return Trouble.FULL
+        return DiskTrouble.FULL
     if name.startswith("SQLITE_READONLY") or number == errno.EROFS:
-        return Trouble.READ_ONLY
-    return _asked(folder) if name.startswith(_UNCLEAR) else Trouble.FAILING
+        return DiskTrouble.READ_ONLY
+    return _asked(folder) if name.startswith(_UNCLEAR) else DiskTrouble.FAILING
 
 
 def told_apart(error: OSError) -> bool:
@@ -68,23 +68,23 @@ def why_not(error: OSError | sqlite.Error, folder: Path) -> str:
     the disk says nothing of its own.
     """
     trouble = trouble_of(error, folder)
-    return "" if trouble is Trouble.FAILING else f" ({trouble.value})"
+    return "" if trouble is DiskTrouble.FAILING else f" ({trouble.value})"
 
 
-def looked(folder: Path) -> Trouble | None:
+def looked(folder: Path) -> DiskTrouble | None:
     """What can be seen of the disk of ``folder`` without trying it; None: nothing is wrong. A quota
     can't be seen. Raises OSError.
     """
     space = os.statvfs(folder)
     if space.f_flag & os.ST_RDONLY:
-        return Trouble.READ_ONLY
+        return DiskTrouble.READ_ONLY
     little = min(_LITTLE, space.f_blocks * space.f_frsize // _SMALL_PART)
     if space.f_bavail * space.f_frsize < little or (space.f_files and not space.f_favail):
-        return Trouble.FULL
+        return DiskTrouble.FULL
     return None
 
 
-def _asked(folder: Path) -> Trouble:
+def _asked(folder: Path) -> DiskTrouble:
     try:
         trouble = looked(folder)
         if trouble is not None:
@@ -92,13 +92,13 @@ def _asked(folder: Path) -> Trouble:
         _try(folder)
     except OSError as error:
         return (
-            Trouble.FULL
+            DiskTrouble.FULL
             if error.errno in _FULL
-            else Trouble.READ_ONLY
+            else DiskTrouble.READ_ONLY
             if error.errno == errno.EROFS
-            else Trouble.FAILING
+            else DiskTrouble.FAILING
         )
-    return Trouble.FAILING
+    return DiskTrouble.FAILING
 
 
 def _try(folder: Path) -> None:

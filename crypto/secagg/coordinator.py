@@ -11,8 +11,8 @@ The states, each with what ends it (``tick`` looks; times are the plan's)::
     MASK      all who shared have uploaded, or mask_s; the same minimum
     -> DELIVERING DeliverVectors, then COMMITTING CommitRound
     ENDORSE   (strict mode) all alive have signed the commit, or half of unmask_s
-    UNMASK
-    all alive have answered, or unmask_s (strict mode: the other half of it) -> SUMMING UnmaskRound -> DONE
+    UNMASK    all alive have answered, or unmask_s (strict mode: the other half of it)
+    -> SUMMING UnmaskRound -> DONE
 
 Who does not check in time, is found to have dealt what does not open, or says so falsely of another
 is left out before anybody masks, as if it had never shared. ABORTED can follow on each state. A
@@ -30,7 +30,7 @@ import math
 from shoal.crypto.secagg import records
 from shoal.crypto.secagg.complaints import Dispute, dealt_bytes
 from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect, End
-from shoal.crypto.secagg.phases import PHASE, WAIT_MOST_MS, WITH_DEVICES, State, refusal, wait_ms
+from shoal.crypto.secagg.phases import PHASE, WAIT_MOST_MS, WITH_DEVICES, Stage, refusal, wait_ms
 from shoal.crypto.secagg.records import Commit, Offer, Reason, Start, Status
 from shoal.crypto.secagg.ring import Ring, encode_seats, graph_seed
 from shoal.crypto.secagg.seating import Member, Seating
@@ -143,7 +143,7 @@ class Coordinator:
         self._seating = Seating(terms, self.offer_id)
         self._start = self._commit = pairwise_pb2.SignedRecord()
         self._rows: tuple[bytes, ...] = ()
-        self._state, self._deadline = State.JOIN, now + terms.plan.join_s
+        self._state, self._deadline = Stage.JOIN, now + terms.plan.join_s
 
     @property
     def phase(self) -> pairwise_pb2.Phase.ValueType:
@@ -153,7 +153,7 @@ class Coordinator:
     @property
     def ended(self) -> bool:
         """DONE or ABORTED."""
-        return self._state in (State.DONE, State.ABORTED)
+        return self._state in (Stage.DONE, Stage.ABORTED)
 
     def deadline(self) -> float | None:
         """When the present phase is over at the latest; None while the analyzer is asked, and at
@@ -224,7 +224,7 @@ class Coordinator:
         if member.shares is not None:
             _same(member.shares, shares, "list of shares")
             return
-        self._must_be(State.SHARE, now)
+        self._must_be(Stage.SHARE, now)
         count = self._seating.graph.neighbours
         _require(
             len(shares[0]) == count * CIPHERTEXT_SIZE,
@@ -247,7 +247,7 @@ class Coordinator:
         member, complaint = self._member(session), message.complaint
         if member.checked and not message.HasField("complaint"):
             return None
-        self._must_be(State.CHECK, now)
+        self._must_be(Stage.CHECK, now)
         self._has_part(member)
         if not message.HasField("complaint"):
             member.checked, member.suspect = True, None
@@ -263,7 +263,7 @@ class Coordinator:
         After the phase, or the round, nothing happens any more: others may have masked with the
         pads of who would go.
         """
-        if self._state is not State.CHECK:
+        if self._state is not Stage.CHECK:
             return None
         loser = (
             self._seating.order[dispute.dealer]
@@ -283,7 +283,7 @@ class Coordinator:
         member = self._member(session)
         if member.upload is not None:
             return False
-        self._must_be(State.MASK, now)
+        self._must_be(Stage.MASK, now)
         self._has_part(member)
         return True
 
@@ -305,7 +305,7 @@ class Coordinator:
         if member.endorsement is not None:
             _same(member.endorsement, message.signature, "endorsement")
             return
-        self._must_be(State.ENDORSE, now)
+        self._must_be(Stage.ENDORSE, now)
         self._has_part(member)
         verify(
             member.device_key, SigningContext.ROUND_ENDORSE, self._commit.record, message.signature
@@ -320,7 +320,7 @@ class Coordinator:
         if member.bundle is not None:
             _same(member.bundle, message.sealed, "bundle of shares")
             return
-        self._must_be(State.UNMASK, now)
+        self._must_be(Stage.UNMASK, now)
         self._has_part(member)
         size = (
             bundle_size(self._seating.graph.neighbours) + self.terms.analyzer_config.suite.overhead
@@ -339,10 +339,10 @@ class Coordinator:
         was too late for a phase with kind WINDOW_CLOSED. Raises NOT_FOUND.
         """
         member, state = self._known(session), self._state
-        if state is State.ABORTED:
+        if state is Stage.ABORTED:
             return refusal(self._error)
         answer = pairwise_pb2.Answer(phase=self.phase)
-        if state is State.DONE:
+        if state is Stage.DONE:
             return answer
         answer.wait_ms = wait_ms(session, self._state, self.terms.plan, self._deadline - now)
         answer.received = received if member.upload is None else self.terms.sealed_vector_bytes
@@ -351,17 +351,17 @@ class Coordinator:
             answer.kind, answer.reason = Kind.FORBIDDEN.value, GUILTY
         elif late:
             answer.kind, answer.reason = Kind.WINDOW_CLOSED.value, late
-        elif state is State.SHARE and member.shares is None:
+        elif state is Stage.SHARE and member.shares is None:
             answer.started.CopyFrom(self._seating.started_for(member, self._start))
-        elif state is State.CHECK and (dealt := self._seating.dealt_by(member.suspect)) is not None:
+        elif state is Stage.CHECK and (dealt := self._seating.dealt_by(member.suspect)) is not None:
             answer.dealt.CopyFrom(dealt)
-        elif (state is State.CHECK and not member.checked) or (
-            state is State.MASK and member.upload is None
+        elif (state is Stage.CHECK and not member.checked) or (
+            state is Stage.MASK and member.upload is None
         ):
             answer.roster.CopyFrom(self._seating.roster_for(member))
-        elif state is State.ENDORSE and member.endorsement is None:
+        elif state is Stage.ENDORSE and member.endorsement is None:
             answer.commit.CopyFrom(self._commit)
-        elif state is State.UNMASK and member.bundle is None:
+        elif state is Stage.UNMASK and member.bundle is None:
             answer.commit.CopyFrom(self._commit)
             answer.endorsements.extend(self._seating.endorsements_for(member))
         return answer
@@ -372,26 +372,26 @@ class Coordinator:
         """Go on if the phase is complete or over. Returns what to do, once per change."""
         seats, plan, over = self._seating, self.terms.plan, now >= self._deadline
         match self._state:
-            case State.JOIN if over or len(seats) >= plan.cohort_max:
+            case Stage.JOIN if over or len(seats) >= plan.cohort_max:
                 return (
                     self._ask_start()
                     if len(seats) >= plan.cohort_min
                     else self.failed(Reason.TOO_FEW_JOINED)
                 )
-            case State.SHARE if over or all(m.shares for m in seats):
-                return self._with_who_shared(State.CHECK, now + plan.share_s)
-            case State.CHECK if over or all(m.checked for m in seats if m.shares):
+            case Stage.SHARE if over or all(m.shares for m in seats):
+                return self._with_who_shared(Stage.CHECK, now + plan.share_s)
+            case Stage.CHECK if over or all(m.checked for m in seats if m.shares):
                 for member in seats:
                     if not member.checked:
                         member.leave()
-                return self._with_who_shared(State.MASK, now + plan.mask_s)
-            case State.MASK if over or all(m.upload for m in seats if m.shares):
+                return self._with_who_shared(Stage.MASK, now + plan.mask_s)
+            case Stage.MASK if over or all(m.upload for m in seats if m.shares):
                 return self._deliver()
-            case State.ENDORSE if over or all(m.endorsement for m in seats if m.alive):
+            case Stage.ENDORSE if over or all(m.endorsement for m in seats if m.alive):
                 if sum(m.endorsement is not None for m in seats) < seats.graph.threshold:
                     return self.failed(Reason.TOO_FEW_ENDORSED)
-                self._enter(State.UNMASK, now + plan.unmask_s / 2)
-            case State.UNMASK if over or all(m.bundle for m in seats if m.alive):
+                self._enter(Stage.UNMASK, now + plan.unmask_s / 2)
+            case Stage.UNMASK if over or all(m.bundle for m in seats if m.alive):
                 return self._ask_unmask()
         return []
 
@@ -399,7 +399,7 @@ class Coordinator:
         """The analyzer's start, compared with the shuffler's own computation. A wrong one ends the
         round (DISAGREE).
         """
-        if self._state is not State.STARTING:
+        if self._state is not Stage.STARTING:
             return []
         seats = self._seating.seats()
         try:
@@ -434,14 +434,14 @@ class Coordinator:
         self._start = self._signed(
             SigningContext.ROUND_START, reply.start, reply.analyzer_signature
         )
-        self._enter(State.SHARE, now + self.terms.plan.share_s)
+        self._enter(Stage.SHARE, now + self.terms.plan.share_s)
         return []
 
     def delivered(self, reply: pairwise_pb2.VectorsReply, now: float) -> list[Effect]:
         """Which rows the analyzer could not use: they count as lost. The commit is made of the
         rest, once.
         """
-        if self._state is not State.DELIVERING or self.round_id is None:
+        if self._state is not Stage.DELIVERING or self.round_id is None:
             return []
         unusable = set(reply.unusable)
         if len(unusable) != len(reply.unusable) or not unusable <= set(range(len(self._rows))):
@@ -455,7 +455,7 @@ class Coordinator:
         if commit.alive < self.terms.survivors(len(self._seating)):
             return self.failed(Reason.TOO_FEW_VECTORS)
         self._commit = self._signed(SigningContext.ROUND_COMMIT, commit.encode(), b"")
-        self._enter(State.COMMITTING)
+        self._enter(Stage.COMMITTING)
         request = pairwise_pb2.CommitRoundRequest(
             commit=self._commit.record,
             shuffler_signature=self._commit.shuffler_signature,
@@ -468,7 +468,7 @@ class Coordinator:
         """The analyzer's signature over the commit. Devices see the commit from now on, and not
         before.
         """
-        if self._state is not State.COMMITTING:
+        if self._state is not Stage.COMMITTING:
             return []
         try:
             verify(
@@ -483,14 +483,14 @@ class Coordinator:
         plan = self.terms.plan
         # the plan has no time of its own for it: both halves together are unmask_s
         if plan.mode is Mode.STRICT:
-            self._enter(State.ENDORSE, now + plan.unmask_s / 2)
+            self._enter(Stage.ENDORSE, now + plan.unmask_s / 2)
         else:
-            self._enter(State.UNMASK, now + plan.unmask_s)
+            self._enter(Stage.UNMASK, now + plan.unmask_s)
         return []
 
     def unmasked(self, reply: pairwise_pb2.UnmaskRoundReply, now: float) -> list[Effect]:
         """The end: the sum is on the analyzer's disk, or why there is none."""
-        if self._state is not State.SUMMING:
+        if self._state is not Stage.SUMMING:
             return []
         self.blamed = tuple(
             sorted({position for position in reply.blamed if position < len(self._seating)})
@@ -498,7 +498,7 @@ class Coordinator:
         if not reply.done and not reply.reason:
             return self.failed(Reason.DISAGREE)
         self.reason = None if reply.done else Reason.of(reply.reason)
-        self._end(State.DONE if reply.done else State.ABORTED)
+        self._end(Stage.DONE if reply.done else Stage.ABORTED)
         return []
 
     def failed(self, reason: Reason) -> list[Effect]:
@@ -506,15 +506,15 @@ class Coordinator:
         if self.ended:
             return []
         self.reason = reason
-        self._end(State.ABORTED)
+        self._end(Stage.ABORTED)
         return [End(reason)]
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _enter(self, state: State, deadline: float = math.inf) -> None:
+    def _enter(self, state: Stage, deadline: float = math.inf) -> None:
         self._state, self._deadline = state, deadline
 
-    def _with_who_shared(self, state: State, deadline: float) -> list[Effect]:
+    def _with_who_shared(self, state: Stage, deadline: float) -> list[Effect]:
         """Go on with them, if they are enough."""
         if sum(m.shares is not None for m in self._seating) < self.terms.survivors(
             len(self._seating)
@@ -531,7 +531,7 @@ class Coordinator:
             )
         return self.round_id
 
-    def _end(self, state: State) -> None:
+    def _end(self, state: Stage) -> None:
         """Nothing of the round is kept but who had a seat, so that polls are answered, and who left
         it.
         """
@@ -546,7 +546,7 @@ class Coordinator:
             self.terms.parameters(len(seats))
         except ShoalError:  # never for a task that passed lint: it looks at every cohort
             return self.failed(Reason.OTHER)
-        self._enter(State.STARTING)
+        self._enter(Stage.STARTING)
         return [
             AskStart(
                 pairwise_pb2.StartRoundRequest(
@@ -562,7 +562,7 @@ class Coordinator:
         if len(rows) < self.terms.survivors(len(self._seating)):
             return self.failed(Reason.TOO_FEW_VECTORS)
         self._rows = tuple(shuffled(rows, self._entropy))
-        self._enter(State.DELIVERING)
+        self._enter(Stage.DELIVERING)
         return [Deliver(self._rows)]
 
     def _ask_unmask(self) -> list[Effect]:
@@ -574,7 +574,7 @@ class Coordinator:
         bundles = shuffled(answered, self._entropy)
         if len(bundles) < self._seating.graph.threshold or self.round_id is None:
             return self.failed(Reason.TOO_FEW_SHARES)
-        self._enter(State.SUMMING)
+        self._enter(Stage.SUMMING)
         each = max(1, REQUEST_BYTES // len(bundles[0]))
         groups = [bundles[first : first + each] for first in range(0, len(bundles), each)]
         requests = [
@@ -594,7 +594,7 @@ class Coordinator:
 
     def _takes_devices(self, now: float) -> bool:
         return (
-            self._state is State.JOIN
+            self._state is Stage.JOIN
             and now < self._deadline
             and len(self._seating) < self.terms.plan.cohort_max
         )
@@ -604,7 +604,7 @@ class Coordinator:
         return (self.reason or Reason.OTHER).error
 
     def _not_aborted(self) -> None:
-        if self._state is State.ABORTED:
+        if self._state is Stage.ABORTED:
             raise self._error
 
     def _known(self, session: bytes) -> Member:
@@ -621,7 +621,7 @@ class Coordinator:
         self._not_aborted()
         return member
 
-    def _must_be(self, state: State, now: float) -> None:
+    def _must_be(self, state: Stage, now: float) -> None:
         if self._state.value < state.value:
             raise ShoalError(
                 Kind.TOO_EARLY,
@@ -644,12 +644,12 @@ class Coordinator:
         """Why this seat has no part in the present phase, or ""."""
         for since, came, what in (
             (
-                State.CHECK,
+                Stage.CHECK,
                 member.shares is not None,
                 "shares, or its check of the others' shares, did not come in time",
             ),
-            (State.DELIVERING, member.upload is not None, "vector did not come in time"),
-            (State.ENDORSE, member.alive, "vector could not be opened by the analyzer"),
+            (Stage.DELIVERING, member.upload is not None, "vector did not come in time"),
+            (Stage.ENDORSE, member.alive, "vector could not be opened by the analyzer"),
         ):
             if self._state.value >= since.value and not came:
                 return f"this device's {what}: it counts as lost in the round"

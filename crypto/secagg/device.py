@@ -41,7 +41,7 @@ from shoal.crypto import hpke
 from shoal.crypto.admission.enrolment import DeviceIdentity, verify_certificate
 from shoal.crypto.secagg import complaints, device_checks, pads, shares, words
 from shoal.crypto.secagg.complaints import Dispute
-from shoal.crypto.secagg.device_checks import Circle, Offered, OwnKeys, Peer
+from shoal.crypto.secagg.device_checks import CheckedOffer, Circle, OwnKeys, Peer
 from shoal.crypto.secagg.exchange import shares_info, vector_info
 from shoal.crypto.secagg.primitives import shamir
 from shoal.crypto.secagg.records import Commit, Status
@@ -110,7 +110,7 @@ class _New(_Secret):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class _Joined(_Secret):
-    offered: Offered
+    offered: CheckedOffer
     own: OwnKeys
     pad: X25519PrivateKey
     share: X25519PrivateKey

@@ -34,7 +34,7 @@ from shoal.protos import pairwise_pb2
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class CheckedOffer:
     """An offer that was checked, and its id."""
 
     offer: Offer
@@ -82,7 +82,7 @@ def round_keys(offer: Digest, pad_key: bytes, share_key: bytes) -> bytes:
     return offer.raw + pad_key + share_key
 
 
-def check_offer(terms: RoundTerms, signed: pairwise_pb2.SignedOffer) -> Offered:
+def check_offer(terms: RoundTerms, signed: pairwise_pb2.SignedOffer) -> CheckedOffer:
     """Both signatures (BAD_SIGNATURE); well-formed (INVALID); this task, window, analyzer key and
     schedule (MISMATCH).
     """
@@ -104,11 +104,15 @@ def check_offer(terms: RoundTerms, signed: pairwise_pb2.SignedOffer) -> Offered:
         offer.schedule_hash == terms.schedule_hash,
         "the offer rests on another key schedule: fetch the schedule again",
     )
-    return Offered(offer, offer_id(signed.offer))
+    return CheckedOffer(offer, offer_id(signed.offer))
 
 
 def check_started(
-    terms: RoundTerms, offered: Offered, own: OwnKeys, started: pairwise_pb2.Started, now: float
+    terms: RoundTerms,
+    offered: CheckedOffer,
+    own: OwnKeys,
+    started: pairwise_pb2.Started,
+    now: float,
 ) -> Circle:
     """Where the round puts this device, and who its neighbours are.
 

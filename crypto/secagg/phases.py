@@ -15,7 +15,7 @@ WAIT_LEAST_MS, WAIT_MOST_MS = 100, 10_000
 
 
 @unique
-class State(Enum):
+class Stage(Enum):
     """In the order in which a round goes through them; ABORTED can follow on each but DONE."""
 
     JOIN = auto()
@@ -33,28 +33,28 @@ class State(Enum):
 
 
 PHASE = {
-    State.JOIN: pairwise_pb2.PHASE_JOIN,
-    State.STARTING: pairwise_pb2.PHASE_JOIN,
-    State.SHARE: pairwise_pb2.PHASE_SHARE,
-    State.CHECK: pairwise_pb2.PHASE_CHECK,
-    State.MASK: pairwise_pb2.PHASE_MASK,
-    State.DELIVERING: pairwise_pb2.PHASE_MASK,
-    State.COMMITTING: pairwise_pb2.PHASE_MASK,
-    State.ENDORSE: pairwise_pb2.PHASE_ENDORSE,
-    State.UNMASK: pairwise_pb2.PHASE_UNMASK,
-    State.SUMMING: pairwise_pb2.PHASE_UNMASK,
-    State.DONE: pairwise_pb2.PHASE_DONE,
-    State.ABORTED: pairwise_pb2.PHASE_ABORTED,
+    Stage.JOIN: pairwise_pb2.PHASE_JOIN,
+    Stage.STARTING: pairwise_pb2.PHASE_JOIN,
+    Stage.SHARE: pairwise_pb2.PHASE_SHARE,
+    Stage.CHECK: pairwise_pb2.PHASE_CHECK,
+    Stage.MASK: pairwise_pb2.PHASE_MASK,
+    Stage.DELIVERING: pairwise_pb2.PHASE_MASK,
+    Stage.COMMITTING: pairwise_pb2.PHASE_MASK,
+    Stage.ENDORSE: pairwise_pb2.PHASE_ENDORSE,
+    Stage.UNMASK: pairwise_pb2.PHASE_UNMASK,
+    Stage.SUMMING: pairwise_pb2.PHASE_UNMASK,
+    Stage.DONE: pairwise_pb2.PHASE_DONE,
+    Stage.ABORTED: pairwise_pb2.PHASE_ABORTED,
 }
 """As devices see them: while the analyzer is asked, the phase before seems to go on."""
 
 WITH_DEVICES = frozenset(
-    {State.JOIN, State.SHARE, State.CHECK, State.MASK, State.ENDORSE, State.UNMASK}
+    {Stage.JOIN, Stage.SHARE, Stage.CHECK, Stage.MASK, Stage.ENDORSE, Stage.UNMASK}
 )
 """Those that wait for devices, and so have a deadline."""
 
 
-def wait_ms(session: bytes, state: State, plan: PairwisePlan, left_s: float) -> int:
+def wait_ms(session: bytes, state: Stage, plan: PairwisePlan, left_s: float) -> int:
     """When a device should ask again, in milliseconds.
 
     A twentieth of the phase, or half of what is left of it (``left_s``, seconds), whichever is

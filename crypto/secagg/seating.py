@@ -16,7 +16,7 @@ from shoal.crypto.admission.enrolment import verify_certificate
 from shoal.crypto.secagg.complaints import Dispute
 from shoal.crypto.secagg.pads import PUBLIC_SIZE, agree
 from shoal.crypto.secagg.parameters import GraphParameters
-from shoal.crypto.secagg.phases import State
+from shoal.crypto.secagg.phases import Stage
 from shoal.crypto.secagg.primitives.agreement_proof import on_curve
 from shoal.crypto.secagg.records import Reason, Status
 from shoal.crypto.secagg.ring import Ring, Seat, neighbour_positions, place_of, seat_of
@@ -31,8 +31,8 @@ from shoal.protos import pairwise_pb2
 # will do to look.
 _PROBE = X25519PrivateKey.from_private_bytes(bytes(31) + b"\x40")
 # the phase in which devices share is not over
-_BEFORE_CHECK = frozenset({State.JOIN, State.STARTING, State.SHARE})
-_BEFORE_DELIVERY = _BEFORE_CHECK | {State.CHECK, State.MASK}
+_BEFORE_CHECK = frozenset({Stage.JOIN, Stage.STARTING, Stage.SHARE})
+_BEFORE_DELIVERY = _BEFORE_CHECK | {Stage.CHECK, Stage.MASK}
 
 
 @dataclass(slots=True, repr=False)
@@ -231,7 +231,7 @@ class Seating:
             if one.endorsement is not None
         ]
 
-    def unfinished(self, state: State, reason: Reason | None) -> frozenset[bytes]:
+    def unfinished(self, state: Stage, reason: Reason | None) -> frozenset[bytes]:
         """Sessions that took a seat and then let a whole phase pass without what the round waited
         for.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from shoal.errors import Kind
 from shoal.storage import sqlite
 from shoal.storage.checksums import FUNCTIONS
-from shoal.storage.disks import Trouble, trouble_of
+from shoal.storage.disks import DiskTrouble, trouble_of
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -38,14 +38,16 @@ def kind_of(error: OSError | sqlite.Error, folder: Path) -> Kind:
     """OVERLOADED when the disk is full or read-only (it goes on once that is mended), INTERNAL for
     anything else.
     """
-    return Kind.INTERNAL if trouble_of(error, folder) is Trouble.FAILING else Kind.OVERLOADED
+    return Kind.INTERNAL if trouble_of(error, folder) is DiskTrouble.FAILING else Kind.OVERLOADED
 
 
 def reason_of(error: OSError | sqlite.Error, folder: Path) -> str:
     """For the operator's log: a full disk, a read-only one, or what failed, without its text."""
     trouble = trouble_of(error, folder)
     return (
-        f"{trouble.value} ({type(error).__name__})" if trouble is Trouble.FAILING else trouble.value
+        f"{trouble.value} ({type(error).__name__})"
+        if trouble is DiskTrouble.FAILING
+        else trouble.value
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.storage import disks
-from shoal.storage.disks import Trouble, looked, trouble_of, why_not
+from shoal.storage.disks import DiskTrouble, looked, trouble_of, why_not
 from tests.cases import for_each
 from tests.worlds.small_disk import SmallDisk, small_disk
 
@@ -49,7 +49,7 @@ def prepared(folder: Path) -> None:
 def test_what_a_disk_says(disk: SmallDisk, write: Callable[[Path], None]) -> None:
     """Planted: SQLITE_READONLY, or EROFS, taken for a full disk; SQLITE_FULL for a failing one."""
     prepared(disk.folder)
-    for change, trouble in ((disk.fill, Trouble.FULL), (disk.read_only, Trouble.READ_ONLY)):
+    for change, trouble in ((disk.fill, DiskTrouble.FULL), (disk.read_only, DiskTrouble.READ_ONLY)):
         change()
         with pytest.raises((OSError, sqlite3.Error)) as caught:
             write(disk.folder)
@@ -72,29 +72,29 @@ def test_what_sqlite_does_not_say_is_asked_of_the_folder(disk: SmallDisk, name: 
     """A quota, and a disk that became read-only under an open file. Planted: no look at the folder
     -> failing in every case.
     """
-    assert trouble_of(error_of(name), disk.folder) is Trouble.FAILING
+    assert trouble_of(error_of(name), disk.folder) is DiskTrouble.FAILING
     assert why_not(error_of(name), disk.folder) == ""
     assert [path for path in disk.folder.iterdir() if "try" in path.name] == []
     disk.fill()
-    assert trouble_of(error_of(name), disk.folder) is Trouble.FULL
+    assert trouble_of(error_of(name), disk.folder) is DiskTrouble.FULL
     disk.restore()
     if disk.real:
         disk.read_only()
-        assert trouble_of(error_of(name), disk.folder) is Trouble.READ_ONLY
+        assert trouble_of(error_of(name), disk.folder) is DiskTrouble.READ_ONLY
 
 
 @for_each(
     "number, trouble",
     [
-        (errno.ENOSPC, Trouble.FULL),
-        (errno.EDQUOT, Trouble.FULL),
-        (errno.EFBIG, Trouble.FULL),
-        (errno.EROFS, Trouble.READ_ONLY),
-        (errno.EIO, Trouble.FAILING),
+        (errno.ENOSPC, DiskTrouble.FULL),
+        (errno.EDQUOT, DiskTrouble.FULL),
+        (errno.EFBIG, DiskTrouble.FULL),
+        (errno.EROFS, DiskTrouble.READ_ONLY),
+        (errno.EIO, DiskTrouble.FAILING),
     ],
 )
 def test_what_the_system_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, trouble: Trouble
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, trouble: DiskTrouble
 ) -> None:
     """Of a failed call, and of the try that SQLite's unclear words lead to. Planted: EDQUOT left
     out -> failing.
@@ -115,14 +115,14 @@ def test_small_and_large_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     is full too.
     """
 
-    def of(free: int, blocks: int, files: int = 100, left: int = 50) -> Trouble | None:
+    def of(free: int, blocks: int, files: int = 100, left: int = 50) -> DiskTrouble | None:
         value = os.statvfs_result((4_096, 4_096, blocks, free, free, files, left, left, 0, 255))
         monkeypatch.setattr(os, "statvfs", lambda _: value)
         return looked(tmp_path)
 
-    assert of(255, 10**6) is Trouble.FULL
+    assert of(255, 10**6) is DiskTrouble.FULL
     assert of(256, 10**6) is None
-    assert of(15, 256) is Trouble.FULL
+    assert of(15, 256) is DiskTrouble.FULL
     assert of(16, 256) is None
-    assert of(10**5, 10**6, left=0) is Trouble.FULL
+    assert of(10**5, 10**6, left=0) is DiskTrouble.FULL
     assert of(10**5, 10**6, files=0, left=0) is None

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from shoal.crypto.secagg.effects import Deliver
-from shoal.crypto.secagg.phases import WAIT_LEAST_MS, WAIT_MOST_MS, State, refusal, wait_ms
+from shoal.crypto.secagg.phases import (
+    WAIT_LEAST_MS,
+    WAIT_MOST_MS,
+    Stage,
+    refusal,
+    wait_ms,
+)
 from shoal.crypto.secagg.records import Reason
 from shoal.crypto.signing import SigningContext
 from shoal.errors import Kind, ShoalError
@@ -278,13 +284,13 @@ def test_waiting() -> None:
     """
     plan = WORLD.plan
     for left in (120.0, 10.0, 1.0, 0.0, -5.0, math.inf):
-        waits = [wait_ms(bytes([i]) * 16, State.MASK, plan, left) for i in range(200)]
+        waits = [wait_ms(bytes([i]) * 16, Stage.MASK, plan, left) for i in range(200)]
         assert WAIT_LEAST_MS <= min(waits) <= max(waits) <= WAIT_MOST_MS
         assert max(waits) <= max(WAIT_LEAST_MS, 1000 * left * 0.63)
         if left >= 10:
             assert len(set(waits)) > 50
             assert max(waits) <= 1000 * 120 / 20 * 1.25
-    assert wait_ms(STRANGER, State.SUMMING, plan, math.inf) <= 60 / 20 * 1250
+    assert wait_ms(STRANGER, Stage.SUMMING, plan, math.inf) <= 60 / 20 * 1250
 
 
 def test_refusal() -> None:
