@@ -18,14 +18,14 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shoal.analyzer import store_mending as mending
 from shoal.analyzer.core import Batch, BatchState
+from shoal.analyzer.records import Spending, StoredAck, StoredRelease, WindowOutcome
+from shoal.analyzer.release_signatures import ReleaseSignatures
 from shoal.codec import decode_manifest, parse
-from shoal.crypto.signing import SigningContext, verify
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
@@ -43,58 +43,18 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 _PRAGMAS = (*sqlite.DURABLE, "foreign_keys = ON", "secure_delete = ON")
 _BUSY_S = 10.0  # a reader may hold the file for a moment
 _BATCH = "task_id, window, manifest, manifest_hash, state, digest"
+_INTO_BATCHES = (
+    f"INSERT INTO batches ({_BATCH}) "  # noqa: S608 - constant text
+    "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+)
 _MOVE = (
     "UPDATE batches SET state = ?, digest = row_digest(task_id, window, manifest, manifest_hash, ?)"
 )
 _RELEASE = "task_id, window, release, signature, epsilon, delta, loss_law, lifetime, digest"
-_INTO_RELEASES = f"INSERT INTO releases ({_RELEASE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant text
-
-
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """What one opened batch cost, for composition: the upper epsilon that was charged for it, and
-    its delta.
-
-    ``law``: the bytes of its law of privacy losses, which composes more tightly; None if only
-    epsilon and delta are known. ``lifetime``: of a memoized task, epsilon0 of its permanent
-    reports; None if every window drew anew.
-    """
-
-    task_id: TaskId
-    epsilon_upper: float
-    delta: float
-    law: bytes | None = None
-    lifetime: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WindowOutcome:
-    """The end of a batch, written as one transaction. ``tally`` is None when the release is
-    withheld: it is not kept then.
-    """
-
-    release: bytes
-    release_signature: bytes
-    ack: bytes
-    ack_signature: bytes
-    tally: bytes | None
-    spending: Spending
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRelease:
-    """The bytes of a release as they were signed, with the signature."""
-
-    task_id: TaskId
-    window: int
-    release: bytes
-    signature: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAck:
-    ack: bytes
-    signature: bytes
+_INTO_RELEASES = (
+    f"INSERT INTO releases ({_RELEASE}) "  # noqa: S608 - constant text
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 class AnalyzerStore:
@@ -106,18 +66,17 @@ class AnalyzerStore:
         self._lock = threading.RLock()
         self._path, self._read_only = path, read_only
         self._damage: dict[str, Condition] = {}
-        self._verified: set[bytes] = set()  # digests of releases whose signature verified
         try:
             if read_only:
                 self._db = _open_beside(path)
                 self._check_version()
             else:
                 self._open()
-            self._signers = [
+            self._signatures = ReleaseSignatures(
                 key
                 for key, digest in self._db.execute("SELECT key, digest FROM signer")
                 if digest == row_digest(key)
-            ]
+            )
             self._count_releases()
         except (sqlite.Error, OSError) as error:
             raise ShoalError(
@@ -168,7 +127,7 @@ class AnalyzerStore:
             db.execute(
                 "INSERT OR REPLACE INTO signer VALUES (?, ?)", (public_key, row_digest(public_key))
             )
-        self._signers = [*{*self._signers, public_key}]
+        self._signatures.trust(public_key)
 
     def damage(self) -> list[Condition]:
         """What was found damaged so far, for ``Conditions.watch``: the service goes on with
@@ -256,7 +215,8 @@ class AnalyzerStore:
 
     def _one(self, where: str, parameters: tuple[object, ...]) -> Batch | None:
         with self._lock:
-            row = self._db.execute(f"SELECT {_BATCH} FROM batches {where}", parameters).fetchone()  # noqa: S608 - constant text
+            select = f"SELECT {_BATCH} FROM batches {where}"  # noqa: S608 - constant text
+            row = self._db.execute(select, parameters).fetchone()
         if row is not None and not fits(row):
             self._tell_window(row[0], row[1], "batch")
             raise ShoalError(
@@ -273,7 +233,7 @@ class AnalyzerStore:
         manifest, manifest_hash = decode_manifest(manifest_bytes), Digest.of(manifest_bytes)
         with self.transaction() as db:
             db.execute(
-                f"INSERT INTO batches ({_BATCH}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",  # noqa: S608 - constant text
+                _INTO_BATCHES,
                 _digested(
                     manifest.task_id.raw,
                     manifest.window,
@@ -378,13 +338,10 @@ class AnalyzerStore:
             self._db.execute(
                 "INSERT OR IGNORE INTO loss_laws (hash, law) VALUES (?, ?)", (law_hash, cost.law)
             )
-        self._db.execute(
-            _INTO_RELEASES,
-            _digested(
-                task_id.raw, window, outcome.release, outcome.release_signature,
-                float(cost.epsilon_upper), float(cost.delta), law_hash, None if cost.lifetime is None else float(cost.lifetime),
-            ),
-        )  # fmt: skip
+        lifetime = None if cost.lifetime is None else float(cost.lifetime)
+        charged = (float(cost.epsilon_upper), float(cost.delta), law_hash, lifetime)
+        row = (task_id.raw, window, outcome.release, outcome.release_signature, *charged)
+        self._db.execute(_INTO_RELEASES, _digested(*row))
         hit("analyzer.store.release")
 
     def released(self, task_id: TaskId, window: int) -> bool:
@@ -427,7 +384,7 @@ class AnalyzerStore:
                 self._tell_window(task_id, window, "law of privacy losses")
             return Spending(TaskId(task_id), epsilon, delta, laws.get(law), lifetime)
         self._tell_window(task_id, window, "release")
-        if not self._signed(row):
+        if not self._signatures.hold(*row[:4]):
             return Spending(TaskId(bytes(32)), math.inf, 0.0)
         told = parse(release_pb2.Release, release, "release")
         privacy = told.privacy
@@ -493,19 +450,7 @@ class AnalyzerStore:
 
     def _sound(self, row: tuple[Any, ...]) -> bool:
         """Whether a release is what was written, and what was signed if a signer is known."""
-        return fits(row) and (not self._signers or self._signed(row))
-
-    def _signed(self, row: tuple[Any, ...]) -> bool:
-        task_id, window, release, signature = row[:4]
-        if not isinstance(release, bytes) or not isinstance(signature, bytes):
-            return False
-        digest = row_digest(release, signature)
-        if digest not in self._verified:
-            if not any(_verifies(key, release, signature) for key in self._signers):
-                return False
-            self._verified.add(digest)
-        told = parse(release_pb2.Release, release, "release")
-        return bool(told.task_id == task_id and told.window == window)
+        return fits(row) and (not self._signatures.known or self._signatures.hold(*row[:4]))
 
     def tally(self, task_id: TaskId, window: int) -> bytes | None:
         """Raises UNAVAILABLE if it is not what was written."""
@@ -529,14 +474,6 @@ def _batch(row: tuple[Any, ...]) -> Batch:
 
 def _digested(*values: Value) -> tuple[Value, ...]:
     return (*values, row_digest(*values))
-
-
-def _verifies(key: bytes, release: bytes, signature: bytes) -> bool:
-    try:
-        verify(key, SigningContext.RELEASE, release, signature)
-    except ShoalError:
-        return False
-    return True
 
 
 def _hex(value: Value) -> str:

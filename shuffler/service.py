@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -129,15 +130,7 @@ class Shuffler:
         storage = await open_store(config, self._entropy)
         self._stack.push_async_callback(storage.close)
         self.store = storage.reports
-        self.book = ShufflerTasks(
-            self.store,
-            self._clock,
-            config.tasks_dir,
-            config.keys_dir,
-            config.authority_keys,
-            signing_key.public,
-            config.delivery_delay_max_s,
-        )
+        self.book = self._make_tasks(signing_key)
         opener = Opener(
             config.keys_dir,
             default_workers() if config.open_workers is None else config.open_workers,
@@ -172,16 +165,9 @@ class Shuffler:
         )
         self.registry = CollectorRegistry()
         self.registry.register(page)
-        self.conditions.watch(watch_disk(folder))
-        own = {"tls.certificate": tls.certificate, "analyzer.certificate": to_analyzer.certificate}
-        self.conditions.watch(watch_certificates(own, {"analyzer.ca": analyzer_ca}))
-        for source in (
-            self.book.conditions,
-            self.serving.conditions,
-            page.conditions,
-            storage.damage,
-        ):
-            self.conditions.watch(source)
+        self._watch(folder, tls, to_analyzer, analyzer_ca)
+        self.conditions.watch(page.conditions)
+        self.conditions.watch(storage.damage)
         admin = Admin(
             config.admin_listen, self.conditions, page.status, self.registry, config.admin.access()
         )
@@ -191,6 +177,23 @@ class Shuffler:
         )
         server.health.ready = self.conditions.ready
         await asyncio.to_thread(opener.warm)
+        await self._begin(admin, server, bridge)
+        log.info("serving", port=self.port, tasks=len(self.book.served), workers=opener.workers)
+
+    def _make_tasks(self, signing_key: SigningKey) -> ShufflerTasks:
+        config = self._config
+        return ShufflerTasks(
+            self.store,
+            self._clock,
+            config.tasks_dir,
+            config.keys_dir,
+            config.authority_keys,
+            signing_key.public,
+            config.delivery_delay_max_s,
+        )
+
+    async def _begin(self, admin: Admin, server: RpcServer, bridge: MqttBridge | None) -> None:
+        """What goes on beside the calls of devices, then those."""
         end = asyncio.Event()
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.lifecycle.run(end)))
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.rounds.run(end)))
@@ -198,7 +201,16 @@ class Shuffler:
         self.admin_port = await admin.start()
         self._stack.push_async_callback(admin.stop)
         await self._open(server, bridge)
-        log.info("serving", port=self.port, tasks=len(self.book.served), workers=opener.workers)
+
+    def _watch(
+        self, folder: Path, tls: TlsIdentity, to_analyzer: TlsIdentity, analyzer_ca: bytes
+    ) -> None:
+        """Disk, certificates, tasks and the analyzer, for /status and readiness."""
+        self.conditions.watch(watch_disk(folder))
+        own = {"tls.certificate": tls.certificate, "analyzer.certificate": to_analyzer.certificate}
+        self.conditions.watch(watch_certificates(own, {"analyzer.ca": analyzer_ca}))
+        self.conditions.watch(self.book.conditions)
+        self.conditions.watch(self.serving.conditions)
 
     def _keep_time(self, channel: grpc.aio.Channel, signing_key: SigningKey) -> None:
         """Look at the clock once a second, and compare it with the analyzer's."""

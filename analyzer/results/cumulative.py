@@ -12,7 +12,7 @@ from shoal.accounting.composition.basic import Composed, compose_basic
 from shoal.accounting.composition.compose import compose
 from shoal.accounting.composition.loss_bytes import from_bytes
 from shoal.accounting.composition.losses import LossLaw, pure_law
-from shoal.analyzer.store import Spending
+from shoal.analyzer.records import Spending
 from shoal.errors import ShoalError
 from shoal.ids import TaskId
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.accounting.guarantee import Guarantee
+from shoal.analyzer.records import Spending
 from shoal.analyzer.results.cumulative import compose_spendings, composed_words
-from shoal.analyzer.store import Spending
 from shoal.protos import release_pb2
 from shoal.task import Task
 

@@ -29,6 +29,7 @@ from shoal.accounting.of_task import guarantee_of
 from shoal.analyzer import core
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch
+from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.privacy import privacy_message
 from shoal.analyzer.results.processed import (
     counted,
@@ -39,7 +40,6 @@ from shoal.analyzer.results.processed import (
     quantiles,
     quantiles_of,
 )
-from shoal.analyzer.store import Spending, WindowOutcome
 from shoal.arrays import np
 from shoal.codec import VERSION, parse
 from shoal.crypto.signing import SigningContext, SigningKey

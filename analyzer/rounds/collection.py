@@ -17,10 +17,11 @@ from typing import Protocol, TypeVar
 from shoal import codec
 from shoal.analyzer.core import retention_over
 from shoal.analyzer.keys import KeyFolder
+from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.release import decode_release
 from shoal.analyzer.rounds.singles import SingleCollection
 from shoal.analyzer.rounds.sums import Conclude, StoredSum, SumStore
-from shoal.analyzer.store import AnalyzerStore, Spending, WindowOutcome
+from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import UNKNOWN_TIME, Moment, SureClock
 from shoal.crypto.secagg.collector import Collector

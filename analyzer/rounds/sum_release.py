@@ -18,8 +18,8 @@ from typing import Protocol
 from shoal.accounting.sums.pairwise import SumBound, certify_sum
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer import core
+from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.privacy import privacy_message
-from shoal.analyzer.store import Spending, WindowOutcome
 from shoal.arrays import NDArray, np
 from shoal.codec import VERSION
 from shoal.crypto.signing import SigningContext, SigningKey

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shoal.analyzer.store import AnalyzerStore, Spending, WindowOutcome
+from shoal.analyzer.records import Spending, WindowOutcome
+from shoal.analyzer.store import AnalyzerStore
 from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit

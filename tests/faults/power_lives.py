@@ -16,8 +16,9 @@ from shoal import failpoints
 from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.keys import KeyFolder
+from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
-from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.store_mending import read_head
 from shoal.crypto import keyfiles
 from shoal.crypto.hpke import generate

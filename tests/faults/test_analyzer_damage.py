@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from shoal.analyzer.core import BatchState
+from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.cumulative import compose_spendings
 from shoal.analyzer.rounds.sums import DAMAGED, StoredSum, SumStore
-from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.store_mending import HEAD_NAME
 from shoal.cli.main import main
 from shoal.crypto.signing import SigningContext, SigningKey

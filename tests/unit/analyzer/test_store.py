@@ -12,7 +12,8 @@ import pytest
 
 from shoal import failpoints
 from shoal.analyzer.core import Batch, BatchState
-from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
+from shoal.analyzer.records import Spending, WindowOutcome
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from tests.worlds.analyzer import make_world

@@ -10,7 +10,8 @@ from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools, spool_path
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.keys import KeyFolder
-from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
+from shoal.analyzer.records import Spending, WindowOutcome
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError

@@ -31,6 +31,7 @@ from shoal.accounting.composition.memoized import (
 from shoal.accounting.lint import servable
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch, BatchState
+from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.cumulative import COMPOSED, COMPOSED_MEMOIZED, compose_spendings
 from shoal.analyzer.results.release import (
     MEMOIZED_UNIT,
@@ -43,7 +44,7 @@ from shoal.analyzer.results.release import (
     to_json,
 )
 from shoal.analyzer.results.report_page import render_report
-from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.approximate import GaussianLaw
 from shoal.cli.main import main

@@ -20,6 +20,7 @@ from shoal.accounting.composition.compose import compose, release_law
 from shoal.analyzer import core
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch, BatchState
+from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results import cumulative
 from shoal.analyzer.results.release import (
     OPEN_ADMISSION,
@@ -29,7 +30,6 @@ from shoal.analyzer.results.release import (
     prepare,
     to_json,
 )
-from shoal.analyzer.store import Spending, WindowOutcome
 from shoal.crypto.signing import SigningContext, verify
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally

@@ -16,13 +16,13 @@ import pytest
 from shoal.accounting.sums.pairwise import certify_sum
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer import core
+from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.rounds import sum_release
 from shoal.analyzer.rounds.sum_release import (
     standard_errors,
     sums_hash,
 )
-from shoal.analyzer.store import Spending, WindowOutcome
 from shoal.crypto.signing import SigningContext, verify
 from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from shoal import failpoints
+from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.rounds.sums import Conclude, StoredSum, SumStore
-from shoal.analyzer.store import FILE_NAME, AnalyzerStore, Spending, WindowOutcome
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal import codec
+from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.rounds.sum_release import (
     conclude_sums,
 )
-from shoal.analyzer.store import Spending, WindowOutcome
 from shoal.codec import Signed
 from shoal.crypto.hpke import generate
 from shoal.crypto.signing import SigningContext, SigningKey

@@ -1,0 +1,50 @@
+"""Whether stored releases are what this analyzer signed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shoal.codec import parse
+from shoal.crypto.signing import SigningContext, verify
+from shoal.errors import ShoalError
+from shoal.protos import release_pb2
+from shoal.storage.checksums import Value, row_digest
+
+
+class ReleaseSignatures:
+    """``keys``: Ed25519 public keys that signed releases of this store. What verified once is
+    remembered by its digest.
+    """
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self._keys = set(keys)
+        self._verified: set[bytes] = set()
+
+    @property
+    def known(self) -> bool:
+        """Whether any key is known: without one nothing can be verified."""
+        return bool(self._keys)
+
+    def trust(self, key: bytes) -> None:
+        """Take another key for one that signed releases."""
+        self._keys.add(key)
+
+    def hold(self, task_id: Value, window: Value, release: Value, signature: Value) -> bool:
+        """Whether one of the keys signed the release, and it is of that task and window."""
+        if not isinstance(release, bytes) or not isinstance(signature, bytes):
+            return False
+        digest = row_digest(release, signature)
+        if digest not in self._verified:
+            if not any(_verifies(key, release, signature) for key in self._keys):
+                return False
+            self._verified.add(digest)
+        told = parse(release_pb2.Release, release, "release")
+        return bool(told.task_id == task_id and told.window == window)
+
+
+def _verifies(key: bytes, release: bytes, signature: bytes) -> bool:
+    try:
+        verify(key, SigningContext.RELEASE, release, signature)
+    except ShoalError:
+        return False
+    return True
