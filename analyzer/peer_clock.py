@@ -10,7 +10,8 @@ from shoal.clocks.timekeeper import Timekeeper
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.timewords import TimeWord, read_word, sign_word
 from shoal.limits import KIB, LIMITS
-from shoal.rpc.server import Call, Method
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method
 
 
 class TimeAnswers:

@@ -300,7 +300,7 @@ def prepare(
 ) -> SealedReport:
     """Encode, randomize once, seal for the analyzer, seal for the shuffler.
 
-    Call it once per task and window, inside ``Outbox.claim``: a second call for the same window
+    Call it once per task and window, between ``Outbox.claim`` and ``Outbox.add``, in one transaction: a second call for the same window
     would be a second draw. ``prover`` from ``prover_for``. The value leaves no trace in the
     result but through the randomizer. Raises INVALID for a window the task hasn't.
     """
@@ -390,4 +390,5 @@ def pause(
     asked_s: float = 0.0,
 ) -> float:
     """Seconds before the next attempt, after ``attempts`` >= 1 failed ones: ``Backoff.pause``."""
-    return Backoff(first_s, most_s).pause(attempts, entropy, asked_s)
+    obeyed_s = max(most_s, LIMITS.retry_after_most_s)
+    return Backoff(first_s, most_s, obeyed_s=obeyed_s).pause(attempts, entropy, asked_s)

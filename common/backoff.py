@@ -16,19 +16,22 @@ class Backoff:
     """The ceiling of a pause doubles from ``first_s`` to ``most_s``; a pause is uniform on
     [least * ceiling, ceiling), so that those who failed together don't come back together.
 
-    ``least``: 0 is full jitter; 1 none at all. Raises INVALID unless 0 < first_s <= most_s and
-    0 <= least <= 1.
+    ``least``: 0 is full jitter; 1 none at all. ``obeyed_s``: the longest pause that a failure may
+    ask for. Raises INVALID unless 0 < first_s <= most_s, 0 <= least <= 1 and obeyed_s >= 0.
     """
 
     first_s: float
     most_s: float
     least: float = 0.0
+    obeyed_s: float = LIMITS.retry_after_most_s
 
     def __post_init__(self) -> None:
         if not (0.0 < self.first_s <= self.most_s and 0.0 <= self.least <= 1.0):
             raise ShoalError(
                 Kind.INVALID, "a backoff wants 0 < first_s <= most_s, and least from 0 to 1"
             )
+        if not self.obeyed_s >= 0.0:
+            raise ShoalError(Kind.INVALID, "a backoff obeys pauses of at least 0 seconds")
 
     def ceiling(self, failures: int) -> float:
         """Seconds at most, after ``failures`` >= 1 in a row."""
@@ -38,10 +41,10 @@ class Backoff:
         """Seconds before the next attempt, after ``failures`` >= 1 in a row.
 
         ``asked_s``: what the failure asked to wait (``ShoalError.retry_after_s``). It is never less
-        than that, and up to a quarter more. Who asks for more than ``most_s``, and for more than
-        any server of ours asks, is not obeyed: nobody may park a device.
+        than that, and up to a quarter more. Who asks for more than ``obeyed_s`` is not obeyed:
+        nobody may park a device, or a batch.
         """
         drawn = uniform(entropy)
-        asked = min(asked_s, max(self.most_s, LIMITS.retry_after_most_s))
+        asked = min(asked_s, self.obeyed_s)
         jittered = self.ceiling(failures) * (self.least + (1.0 - self.least) * drawn)
         return max(jittered, asked * (1.0 + drawn / 4.0))

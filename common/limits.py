@@ -96,9 +96,9 @@ class Limits:
     ask_retry_most_s: float = 5.0  # ... doubling up to this: devices wait meanwhile
     # least time that it is asked again for: two attempts to connect, and more
     ask_patience_s: float = 120.0
-    # first pause before the analyzer is asked again to finish a window ...
     release_retry_first_s: float = 0.5  # first pause before a batch is tried again ...
     release_retry_most_s: float = 60.0  # ... doubling up to this: its own disk and workers
+    # first pause before the analyzer is asked again to finish a window ...
     finish_retry_first_s: float = 1.0
     finish_retry_most_s: float = 300.0  # ... doubling up to this, until the task's retention ends
     deliver_poll_s: float = 1.0  # between two looks at whether the analyzer is done with a batch

@@ -20,7 +20,8 @@ from shoal.ids import TaskId
 from shoal.limits import KIB, LIMITS
 from shoal.log import get_log
 from shoal.protos import directory_pb2
-from shoal.rpc.server import Call, Method, Service
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method, Service
 from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")

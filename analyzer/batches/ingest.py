@@ -33,7 +33,8 @@ from shoal.ids import Digest, TaskId
 from shoal.limits import KIB, LIMITS
 from shoal.log import get_log
 from shoal.protos import delivery_pb2
-from shoal.rpc.server import Call, Method, Service
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method, Service
 from shoal.task import Task
 
 log = get_log("analyzer")

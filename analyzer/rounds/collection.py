@@ -36,7 +36,8 @@ from shoal.ids import Digest, TaskId
 from shoal.limits import KIB, LIMITS, MIB
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
-from shoal.rpc.server import Call, Method, Service
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method, Service
 from shoal.secagg import Mode
 
 log = get_log("analyzer")

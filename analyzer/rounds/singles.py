@@ -23,7 +23,7 @@ from shoal.ids import TaskId
 from shoal.limits import LIMITS, MIB
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
-from shoal.rpc.server import Call
+from shoal.rpc.call import Call
 from shoal.secagg import Mode
 
 log = get_log("analyzer")

@@ -48,7 +48,7 @@ Charged = Callable[[int], bool]  # whether a window was charged before
 
 NO_ROUND = Digest(bytes(32))  # of a window that was charged, in a round that nothing is known of
 # between two rounds that ended without a sum
-_NEXT_ROUND = Backoff(1.0, LIMITS.round_retry_most_s, least=0.75)
+_NEXT_ROUND = Backoff(1.0, LIMITS.round_retry_most_s)
 TAKEN = "taken for the sum of its window"
 _STATES = {
     RoundStanding.MASKED: ReportState.UNKNOWN,
@@ -241,7 +241,7 @@ class RoundsAgent:
                 window=window,
             )
             # A shuffler that opens and aborts rounds as fast as it can must not keep a device busy.
-            await self._sleep(_NEXT_ROUND.pause(failed, line.entropy))
+            await self._sleep(_NEXT_ROUND.ceiling(failed) * line.spread())
         # the last round's reason is what the owner wants to know
         if failed and outcome.state is RoundState.NONE:
             tried = "1 round" if failed == 1 else f"{failed} rounds"

@@ -20,7 +20,7 @@ from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
 # between two attempts to send the same bytes
-_RETRY = Backoff(LIMITS.step_retry_first_s, LIMITS.step_retry_most_s, least=0.75)
+_RETRY = Backoff(LIMITS.step_retry_first_s, LIMITS.step_retry_most_s)
 _KINDS = {kind.value: kind for kind in Kind}
 # What a shuffler says of a frame that no repetition mends; of a step it says so in its answer.
 FINAL_OF_CALL = frozenset(
@@ -89,7 +89,7 @@ class Line:
                 failure = error
             self.trouble(failure)
             attempts += 1
-            pause = _RETRY.pause(attempts, self.entropy)
+            pause = _RETRY.ceiling(attempts) * self.spread()
             await self.sleep(max(pause, self._asked(failure)))
 
     def _asked(self, failure: ShoalError) -> float:

@@ -7,13 +7,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from shoal import codec
 from shoal.errors import Kind, ShoalError
-
-if TYPE_CHECKING:
-    from shoal.rpc.server import Call
+from shoal.rpc.call import Call
 
 HEALTH = "grpc.health.v1.Health"
 _KEPT_S = 1.0  # an answer

@@ -29,25 +29,13 @@ from shoal.log import get_log
 from shoal.rpc.address import is_loopback, parse_address
 from shoal.rpc.admission import CallAdmission, Slot, busy
 from shoal.rpc.backlog import Backlog
+from shoal.rpc.call import Call
 from shoal.rpc.health import HEALTH, Health
 from shoal.rpc.status import KIND_KEY, MOST_TEXT, RETRY_KEY, status_of
 from shoal.rpc.tls import TlsIdentity
 
 log = get_log("rpc")
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-class Call:
-    """What a handler may know of a call: how long it has left. Nothing about who calls."""
-
-    __slots__ = ("_ends",)
-
-    def __init__(self, allowed_s: float) -> None:
-        self._ends = asyncio.get_running_loop().time() + allowed_s
-
-    def deadline_left(self) -> float:
-        """Seconds; counted from LIMITS.default_deadline_s where the caller stated none."""
-        return self._ends - asyncio.get_running_loop().time()
 
 
 Handler = Callable[[bytes, Call], Awaitable[bytes]]

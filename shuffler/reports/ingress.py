@@ -21,7 +21,8 @@ from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
 from shoal.protos import submit_pb2
 from shoal.rpc.backlog import Backlog
-from shoal.rpc.server import Call, Method, Service
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method, Service
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.reports.opening import AdmissionChecks, Content, Opener, key_id_of

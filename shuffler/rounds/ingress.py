@@ -24,7 +24,8 @@ from shoal.ids import KeyId, TaskId
 from shoal.limits import KIB, LIMITS
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
-from shoal.rpc.server import Call, Method, Service
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method, Service
 from shoal.secagg import Mode
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.rounds.driver import RoundDriver

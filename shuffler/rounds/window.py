@@ -235,9 +235,11 @@ class WindowRounds:
         try:
             live = await self._offered(now)
         except GaveUpError as error:
+            self._wanted = False  # who asked meanwhile asks again
             self._not_opened(reason=error.reason.value)
             return
         except ShoalError as error:
+            self._wanted = False
             self._not_opened(error=error)
             return
         self._joining = live

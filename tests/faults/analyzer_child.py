@@ -29,7 +29,7 @@ from shoal.clocks.clock import FakeClock
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.errors import Kind, ShoalError
 from shoal.protos import delivery_pb2
-from shoal.rpc.server import Call
+from shoal.rpc.call import Call
 from shoal.services.process import DataFolder
 from shoal.services.settings import load_settings
 from shoal.services.workers import WorkerPool

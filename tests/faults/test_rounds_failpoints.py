@@ -132,7 +132,8 @@ def test_every_point_is_swept() -> None:
     """
     names: set[str] = set()
     for folder in ("shuffler", "analyzer", "clients"):
-        text = "\n".join(path.read_text() for path in sorted((ROOT / folder).rglob("*.py")))
+        paths = [*(ROOT / folder).rglob("*.py"), *(ROOT / "common" / "storage").rglob("*.py")]
+        text = "\n".join(path.read_text() for path in sorted(paths))
         found = set(re.findall(r'\bhit\(f?"([^"]+)"\)', text))
         if "rounds.{method}" in found:
             methods = set(re.findall(r'(?:_unary|send)\(\s*"([A-Z]\w+)"', text))

@@ -407,7 +407,7 @@ async def test_a_device_tries_less_and_less_often_and_a_new_report_does_not_wait
         waits.append(core.pause(attempts, Longest(), 1.0, 3_600.0, asked_s))
         return waits[-1] / 1e6 if len(waits) < 14 else waits[-1]
 
-    monkeypatch.setattr(sending, "pause", shortened)
+    monkeypatch.setattr(attempts_module, "pause", shortened)
     device.transport.down = True
     async with device.agent(background=True) as agent:
         await agent.report("visits", 3, send=False)

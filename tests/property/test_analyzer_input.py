@@ -23,7 +23,7 @@ from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.protos import delivery_pb2
-from shoal.rpc.server import Call
+from shoal.rpc.call import Call
 from tests.worlds.analyzer import make_world
 
 WORLD = make_world()

@@ -33,7 +33,8 @@ from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.mechanisms import create, design
 from shoal.protos import submit_pb2
-from shoal.rpc.server import Call, Method, RpcServer, Service
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method, RpcServer, Service
 from shoal.rpc.tls import TlsIdentity
 from shoal.task import Task, WindowKeys, WindowPlan
 from tests.worlds.schedules import schedule_bytes

@@ -27,7 +27,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.entropy import SeededEntropy
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.protos import pairwise_pb2
-from shoal.rpc.server import Call
+from shoal.rpc.call import Call
 from shoal.secagg import Mode, PairwisePlan
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.rounds.singles import Singles

@@ -30,7 +30,8 @@ from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.protos import delivery_pb2, submit_pb2
-from shoal.rpc.server import Call, Method, RpcServer, Service
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method, RpcServer, Service
 from shoal.rpc.tls import TlsIdentity
 from shoal.shuffler import core
 from shoal.shuffler.config import ShufflerConfig

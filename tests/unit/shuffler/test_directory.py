@@ -16,7 +16,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.protos import directory_pb2
-from shoal.rpc.server import Call
+from shoal.rpc.call import Call
 from shoal.shuffler import directory
 from shoal.shuffler.directory import PAGE_BYTES, Directory
 from shoal.shuffler.tasks import ShufflerTasks

@@ -11,7 +11,8 @@ import pytest
 
 from shoal.clients.config import AgentConfig
 from shoal.clients.config_mqtt import FeedsConfig, ShufflerFeed
-from shoal.clients.feeds.feed import jittered, open_feeds, waited
+from shoal.clients.feeds.configured import open_feeds
+from shoal.clients.feeds.feed import jittered, waited
 from shoal.clients.owner.policy import Policy
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -70,7 +71,7 @@ import sys
 from pathlib import Path
 from shoal.clients.config import AgentConfig
 from shoal.clients.config_mqtt import FeedsConfig, ShufflerFeed
-from shoal.clients.feeds.feed import open_feeds
+from shoal.clients.feeds.configured import open_feeds
 from shoal.clients.owner.policy import Policy
 from shoal.mqtt.settings import BrokerSettings
 

@@ -23,7 +23,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.protos import directory_pb2
-from shoal.rpc.server import Call, Method, RpcServer, Service
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method, RpcServer, Service
 from shoal.shuffler.directory import Directory
 from tests.cases import for_each
 from tests.worlds.clients import CA, START, TLS, World, make_world

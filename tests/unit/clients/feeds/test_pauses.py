@@ -26,7 +26,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.mqtt.settings import BrokerSettings
 from shoal.protos import directory_pb2
-from shoal.rpc.server import Call, Method, RpcServer, Service
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method, RpcServer, Service
 from tests.cases import for_each
 from tests.worlds.clients import START, TLS, WEEK, make_world
 

@@ -20,7 +20,8 @@ from shoal.limits import LIMITS
 from shoal.rpc.backlog import Backlog
 from shoal.rpc.channel import call, call_stream
 from shoal.rpc.health import HEALTH
-from shoal.rpc.server import Call, Method, RpcServer, Service
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method, RpcServer, Service
 from tests.cases import for_each
 from tests.unit.common.rpc.world import (
     SERVICE,

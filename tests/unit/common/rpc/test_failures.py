@@ -16,7 +16,8 @@ from shoal import codec
 from shoal.errors import STATUS_OF, Kind, ShoalError
 from shoal.protos import submit_pb2
 from shoal.rpc.channel import call, call_stream
-from shoal.rpc.server import Call, Method
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method
 from shoal.rpc.status import KIND_KEY, Unnamed
 from tests.cases import for_each
 from tests.unit.common.rpc.world import METHODS, both, connected, messages, path, served

@@ -16,7 +16,8 @@ from shoal.errors import Kind
 from shoal.limits import LIMITS
 from shoal.rpc import channel as channel_module
 from shoal.rpc.channel import call
-from shoal.rpc.server import Call, Method
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method
 from shoal.rpc.status import Unnamed
 from tests.sizes import size
 from tests.unit.common.rpc.world import connected, path, served

@@ -12,7 +12,8 @@ import grpc
 
 from shoal.crypto.tlscerts import Identity, issue, make_authority
 from shoal.rpc.channel import build_channel
-from shoal.rpc.server import Call, Method, RpcServer, Service
+from shoal.rpc.call import Call
+from shoal.rpc.server import Method, RpcServer, Service
 from shoal.rpc.tls import TlsIdentity
 
 SERVICE = "shoal.test.Echo"
