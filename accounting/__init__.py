@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal.accounting.accountant import certify, certify_approximate, compare, upper_curve
     from shoal.accounting.certificate import Certificate
-    from shoal.accounting.guarantee import Guarantee
     from shoal.accounting.composition.basic import Composed, compose_basic, compose_parallel, group
     from shoal.accounting.composition.compose import compose, compose_memoized, release_law
+    from shoal.accounting.guarantee import Guarantee
     from shoal.accounting.of_task import guarantee_of, guaranteed
     from shoal.accounting.several_messages.messages import certify_messages
     from shoal.accounting.solving.solve import largest_epsilon0, smallest_delta, smallest_n

@@ -300,9 +300,10 @@ def prepare(
 ) -> SealedReport:
     """Encode, randomize once, seal for the analyzer, seal for the shuffler.
 
-    Call it once per task and window, between ``Outbox.claim`` and ``Outbox.add``, in one transaction: a second call for the same window
-    would be a second draw. ``prover`` from ``prover_for``. The value leaves no trace in the
-    result but through the randomizer. Raises INVALID for a window the task hasn't.
+    Call it once per task and window, between ``Outbox.claim`` and ``Outbox.add``, in one
+    transaction: a second call for the same window would be a second draw. ``prover`` from
+    ``prover_for``. The value leaves no trace in the result but through the randomizer. Raises
+    INVALID for a window the task hasn't.
     """
     report = draw(assignment, assignment.task.domain.encode(value, entropy), entropy)
     return seal(assignment, window, report, entropy, prover)

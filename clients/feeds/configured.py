@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.clients.feeds.feed import Feed, BundleListener, Pause, unheard
+from shoal.clients.feeds.feed import BundleListener, Feed, Pause, unheard
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 

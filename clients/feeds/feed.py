@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from shoal.entropy import SYSTEM, Entropy, uniform
-from shoal.errors import Kind, ShoalError
+from shoal.entropy import Entropy, uniform
 from shoal.ids import TaskId
 
 BundleListener = Callable[[bytes, str], None]
@@ -31,6 +29,7 @@ def unheard(_: str, __: Mapping[TaskId, frozenset[int]]) -> None:
 
 
 SHUFFLER, MQTT = "shuffler", "mqtt"
+
 
 class Feed(Protocol):
     """A source of bundles. Whatever is offered may be offered again."""

@@ -18,9 +18,9 @@ from grpc_health.v1 import health_pb2
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.rpc.backlog import Backlog
+from shoal.rpc.call import Call
 from shoal.rpc.channel import call, call_stream
 from shoal.rpc.health import HEALTH
-from shoal.rpc.call import Call
 from shoal.rpc.server import Method, RpcServer, Service
 from tests.cases import for_each
 from tests.unit.common.rpc.world import (

@@ -20,8 +20,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.address import is_loopback, parse_address
-from shoal.rpc.channel import build_channel, call
 from shoal.rpc.call import Call
+from shoal.rpc.channel import build_channel, call
 from shoal.rpc.server import Method, RpcServer, Service
 from shoal.rpc.tls import TlsIdentity
 from tests.cases import for_each

@@ -15,8 +15,8 @@ import pytest
 from shoal import codec
 from shoal.errors import STATUS_OF, Kind, ShoalError
 from shoal.protos import submit_pb2
-from shoal.rpc.channel import call, call_stream
 from shoal.rpc.call import Call
+from shoal.rpc.channel import call, call_stream
 from shoal.rpc.server import Method
 from shoal.rpc.status import KIND_KEY, Unnamed
 from tests.cases import for_each

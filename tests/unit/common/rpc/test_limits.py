@@ -13,8 +13,8 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-from shoal.rpc.channel import call, call_stream
 from shoal.rpc.call import Call
+from shoal.rpc.channel import call, call_stream
 from shoal.rpc.server import Method
 from tests.unit.common.rpc.world import both, messages, path
 

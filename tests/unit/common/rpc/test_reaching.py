@@ -15,8 +15,8 @@ from shoal.crypto.tlscerts import make_authority
 from shoal.errors import Kind
 from shoal.limits import LIMITS
 from shoal.rpc import channel as channel_module
-from shoal.rpc.channel import call
 from shoal.rpc.call import Call
+from shoal.rpc.channel import call
 from shoal.rpc.server import Method
 from shoal.rpc.status import Unnamed
 from tests.sizes import size

@@ -11,8 +11,8 @@ from functools import cache
 import grpc
 
 from shoal.crypto.tlscerts import Identity, issue, make_authority
-from shoal.rpc.channel import build_channel
 from shoal.rpc.call import Call
+from shoal.rpc.channel import build_channel
 from shoal.rpc.server import Method, RpcServer, Service
 from shoal.rpc.tls import TlsIdentity
 
