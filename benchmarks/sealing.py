@@ -15,7 +15,7 @@ from benchmarks.site import WINDOW
 from shoal.clients.core import Assignment, assign, messages_of, prepare, randomize, seal
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.share import Share, SimulatedTask
-from shoal.clients.fleet.simulated import Simulation
+from shoal.clients.fleet.simulated import FleetSimulation
 from shoal.clients.transports.transport import Receipt
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info
 from shoal.crypto.trust import trust_schedule, trust_task
@@ -177,7 +177,7 @@ def whole_devices(simulated: SimulatedTask, authorities: frozenset[bytes], count
         deadline_s=1.0,
     )
     begin = time.process_time()
-    result = asyncio.run(Simulation(share, [_Closed()]).run())
+    result = asyncio.run(FleetSimulation(share, [_Closed()]).run())
     if result.refused.total() + result.unknown != count:
         raise RuntimeError("a simulated device of the benchmark did not get its answer")
     return count, time.process_time() - begin

@@ -30,7 +30,7 @@ keys = typer.Typer(no_args_is_help=True, help="Make keys, key schedules and cert
 _BACKDATED_S = 3_600  # a device certificate holds from an hour ago: clocks differ
 
 
-class Role(StrEnum):
+class KeyRole(StrEnum):
     analyzer = "analyzer"
     shuffler = "shuffler"
 
@@ -56,7 +56,7 @@ def signing(out: Annotated[Path, typer.Option(help="Key file to make, mode 0600.
 @keys.command("hpke")
 def hpke_keys(
     role: Annotated[
-        Role,
+        KeyRole,
         typer.Option(
             help=(
                 "analyzer: one key per window; shuffler: one hop key for all windows, or "
@@ -100,7 +100,7 @@ def hpke_keys(
     Example: shoal keys hpke --role analyzer --windows 30 --key analyzer/signing.key --out
     analyzer/keys --public analyzer.pub
     """
-    count = windows if role is Role.analyzer or per_window else 1
+    count = windows if role is KeyRole.analyzer or per_window else 1
     named(public)
     signer = keyfiles.load_signing_key(key)
     made = make_role_keys(SuiteId(suite), count, out, role, signer)
@@ -117,7 +117,7 @@ class PublicKeys:
 
 
 def make_role_keys(
-    suite: SuiteId, count: int, folder: Path, role: Role, signer: SigningKey
+    suite: SuiteId, count: int, folder: Path, role: KeyRole, signer: SigningKey
 ) -> PublicKeys:
     """Make private keys ``<key id>.key`` in ``folder`` (0700); return their public configurations,
     signed by the role.
@@ -128,7 +128,7 @@ def make_role_keys(
         key = hpke.generate(suite)
         keyfiles.save_hpke_key(folder / f"{key.config.key_id.hex}.key", key)
         configs.append(key.config.raw)
-    context = SigningContext.ANALYZER_KEYS if role is Role.analyzer else SigningContext.HOP_KEYS
+    context = SigningContext.ANALYZER_KEYS if role is KeyRole.analyzer else SigningContext.HOP_KEYS
     return PublicKeys(tuple(configs), sign_keys(signer, context, configs))
 
 

@@ -32,9 +32,9 @@ from shoal.clients.memory.sealed_line import read_line, write_line
 from shoal.clocks.clock import DeviceClock
 from shoal.clocks.readings import Readings, SystemReadings, in_words
 from shoal.clocks.timekeeping import (
+    ClockStanding,
     Origin,
     Reading,
-    Standing,
     Trouble,
     expected,
     marked,
@@ -63,7 +63,7 @@ class Known:
     which running time. candidate: a new time, as it was first seen; None: no doubt.
     """
 
-    kept: Standing
+    kept: ClockStanding
     held: float
     steps: tuple[tuple[float, float], ...]
     candidate: Reading | None = None
@@ -77,7 +77,9 @@ class Known:
 
 
 def first(reading: Reading) -> Known:
-    return Known(Standing(reading, reading, Origin.FIRST), 0.0, ((max(reading.wall, 0.0), 0.0),))
+    return Known(
+        ClockStanding(reading, reading, Origin.FIRST), 0.0, ((max(reading.wall, 0.0), 0.0),)
+    )
 
 
 def step(known: Known | None, reading: Reading) -> Known:
@@ -97,7 +99,7 @@ def step(known: Known | None, reading: Reading) -> Known:
 
 
 def _goes_on(candidate: Reading, reading: Reading) -> bool:
-    alone = Standing(candidate, candidate, Origin.FIRST)
+    alone = ClockStanding(candidate, candidate, Origin.FIRST)
     return same_boot(alone, reading) and own_trouble(alone, reading) is None
 
 
@@ -111,7 +113,7 @@ def _anew(known: Known, reading: Reading) -> Known:
     while len(steps) > _MOST_STEPS:  # the oldest two as one, as young as the younger
         (one, _), (other, at) = steps[:2]
         steps[:2] = [(one + other, at)]
-    return Known(Standing(reading, reading, Origin.BOOT), running, tuple(steps))
+    return Known(ClockStanding(reading, reading, Origin.BOOT), running, tuple(steps))
 
 
 def surely(known: Known, reading: Reading) -> float:
@@ -243,7 +245,7 @@ def _from_json(found: dict[str, Any]) -> Known | None:
     steps = tuple([(float(seconds), float(at)) for seconds, at in found["steps"]])
     candidate = None if found["candidate"] is None else one(found["candidate"])
     return Known(
-        Standing(one(found["anchor"]), one(found["last"]), Origin.BOOT),
+        ClockStanding(one(found["anchor"]), one(found["last"]), Origin.BOOT),
         float(found["held"]),
         steps,
         candidate,

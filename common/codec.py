@@ -113,21 +113,21 @@ def encode_signed_schedule(signed: Signed) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class TaskBundle:
     """A SignedTask and its SignedKeySchedule, as serialized; nothing of them is verified."""
 
     signed_task: bytes
     signed_schedule: bytes
 
 
-def decode_bundle(data: bytes) -> Bundle:
+def decode_bundle(data: bytes) -> TaskBundle:
     """Raises INVALID, OVERSIZE."""
     _limit(data, LIMITS.bundle_bytes, "task bundle")
     message = parse(directory_pb2.TaskBundle, data, "task bundle")
-    return Bundle(message.signed_task, message.signed_schedule)
+    return TaskBundle(message.signed_task, message.signed_schedule)
 
 
-def encode_bundle(bundle: Bundle) -> bytes:
+def encode_bundle(bundle: TaskBundle) -> bytes:
     return directory_pb2.TaskBundle(
         signed_task=bundle.signed_task, signed_schedule=bundle.signed_schedule
     ).SerializeToString()

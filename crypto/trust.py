@@ -51,7 +51,7 @@ class ServedTask:
     task: Task
     task_id: TaskId
     keys: TrustedSchedule
-    bundle: codec.Bundle = field(repr=False, compare=False)
+    bundle: codec.TaskBundle = field(repr=False, compare=False)
 
 
 def trust_task(signed_task: bytes, authorities: Collection[bytes]) -> TrustedTask:
@@ -124,7 +124,7 @@ def serve_task(
     trusted = trust_task(signed_task, authorities)
     keys = trust_schedule(signed_schedule, trusted)
     return ServedTask(
-        trusted.task, trusted.task_id, keys, codec.Bundle(signed_task, signed_schedule)
+        trusted.task, trusted.task_id, keys, codec.TaskBundle(signed_task, signed_schedule)
     )
 
 

@@ -66,7 +66,7 @@ Shuffle: TypeAlias = "Callable[[NDArray[np.int64], Entropy], NDArray[np.int64]]"
 """int64[trials, reports] -> the same reports of every row, in another order."""
 
 
-class Randomizer(Protocol):
+class AttackedRandomizer(Protocol):
     """The part of a mechanism that is attacked: ``shoal.mechanisms.Mechanism`` fits."""
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
@@ -349,7 +349,7 @@ def permute(reports: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
 
 
 def shuffled_views(
-    randomizer: Randomizer,
+    randomizer: AttackedRandomizer,
     law: LocalPrivacy,
     n: int,
     entropy: Entropy,

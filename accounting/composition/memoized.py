@@ -135,7 +135,7 @@ _SHARED_KEPT = (
 )
 
 
-class Randomizer(Protocol):
+class MemoizedRandomizer(Protocol):
     """What is asked of a mechanism here (``shoal.mechanisms.Mechanism``)."""
 
     @property
@@ -147,7 +147,7 @@ class Randomizer(Protocol):
     def privacy(self) -> LocalPrivacy: ...
 
 
-def check_memoized(task: Task, mechanism: Randomizer | None) -> None:
+def check_memoized(task: Task, mechanism: MemoizedRandomizer | None) -> None:
     """Return if the task is not memoized, or if what memoizing promises holds for its mechanism;
     else raise INVALID.
 
@@ -166,7 +166,7 @@ def check_memoized(task: Task, mechanism: Randomizer | None) -> None:
     lifetime_epsilon(task, mechanism)
 
 
-def lifetime_epsilon(task: Task, mechanism: Randomizer) -> float:
+def lifetime_epsilon(task: Task, mechanism: MemoizedRandomizer) -> float:
     """epsilon0 of what a device keeps, finite: what an unchanged value costs over all windows, at
     delta = 0. Direction: upper bound.
 
@@ -195,7 +195,7 @@ def promised(mechanism: object) -> tuple[str, str, str]:
     )
 
 
-def recognised(task: Task, mechanism: Randomizer) -> str | None:
+def recognised(task: Task, mechanism: MemoizedRandomizer) -> str | None:
     """Why a device's windows may be linked: None where enough others send the same report
     (``rarest`` says how many).
     """

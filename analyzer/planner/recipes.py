@@ -16,7 +16,7 @@ from shoal.domain import Categories, Domain, Numeric
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Citation:
     """``text``: what it says, in our words. ``checked``: read while this was written; else it is
     recalled, and may be wrong in detail.
     """
@@ -46,7 +46,7 @@ class Recipe:
     reports_per_day: int
     memoized: bool
     claim: str
-    sources: tuple[Source, ...]
+    sources: tuple[Citation, ...]
     central: bool = False
     n: int = 100_000
     delta: float = 1e-6
@@ -113,7 +113,7 @@ RECIPES: tuple[Recipe, ...] = (
         "mean that a number that stays on the same rounding costs it once, however many reports; "
         "each other rounding costs it again.",
         sources=(
-            Source(
+            Citation(
                 "One-bit mean estimation with permanent answers (alpha-point rounding), for "
                 "counters collected repeatedly; deployed across "
                 "millions of devices",
@@ -121,7 +121,7 @@ RECIPES: tuple[Recipe, ...] = (
                 "2017, abstract",
                 checked=True,
             ),
-            Source("epsilon = 1.672, a report every six hours", _LIST, checked=False),
+            Citation("epsilon = 1.672, a report every six hours", _LIST, checked=False),
         ),
     ),
     Recipe(
@@ -139,14 +139,14 @@ RECIPES: tuple[Recipe, ...] = (
             "days add up."
         ),
         sources=(
-            Source("health types: epsilon = 2, the unit being a user-day", _LIST, checked=True),
-            Source(
+            Citation("health types: epsilon = 2, the unit being a user-day", _LIST, checked=True),
+            Citation(
                 "reports without device identifiers; one donation a day; kept for three months at "
                 "most",
                 _APPLE,
                 checked=False,
             ),
-            Source(
+            Citation(
                 "the sketch is the count mean sketch",
                 "Apple, Learning with Privacy at Scale, 2017",
                 checked=False,
@@ -166,16 +166,16 @@ RECIPES: tuple[Recipe, ...] = (
         claim="Local, per device and day: one report a day at most (a sketch whose bits are each flipped with probability "
         "1 / (1 + e^(epsilon / 2))), drawn anew each time, so that days add up.",
         sources=(
-            Source(
+            Citation(
                 "emoji suggestions: epsilon = 4, the unit being a user-day", _LIST, checked=True
             ),
-            Source(
+            Citation(
                 "bits flipped with probability 1 / (1 + e^(epsilon / 2)); no device identifiers, "
                 "opt-in",
                 _APPLE,
                 checked=True,
             ),
-            Source(
+            Citation(
                 "one donation a day; 2,600 emoji, 65,536 hash functions to 1,024 bits",
                 _APPLE,
                 checked=False,
@@ -196,13 +196,13 @@ RECIPES: tuple[Recipe, ...] = (
         "fresh noise away, and what is left is the permanent response, whose epsilon is larger; "
         "each further value costs that again.",
         sources=(
-            Source(
+            Citation(
                 "Bloom filters and cohorts, permanent and instantaneous randomized response; used "
                 "for Chrome settings",
                 "U. Erlingsson, V. Pihur, A. Korolova, RAPPOR, CCS 2014 (arXiv:1407.6981)",
                 checked=True,
             ),
-            Source(
+            Citation(
                 "2 per report, and 8 to 9 over a device's life",
                 "as told to Wired, September 2017",
                 checked=False,
@@ -225,14 +225,14 @@ RECIPES: tuple[Recipe, ...] = (
         "device, and the same 2.64 holds of the "
         "shuffled batch.",
         sources=(
-            Source(
+            Citation(
                 "anonymized metrics made on a server from the data of users who opted in, "
                 "published as changes from a baseline",
                 "A. Aktay and others, COVID-19 Community Mobility Reports: Anonymization Process "
                 "Description, arXiv:2004.04145, abstract",
                 checked=True,
             ),
-            Source(
+            Citation(
                 "epsilon = 2.64 per user and day, over all metrics together", _LIST, checked=False
             ),
         ),

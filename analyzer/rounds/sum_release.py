@@ -41,7 +41,7 @@ _Z95 = 1.959963984540054  # the normal quantile of 97.5 %
 _CHEBYSHEV = math.sqrt(20.0)  # standard deviations that any law exceeds with 5 % at most
 
 
-class Sum(Protocol):
+class FinishedSum(Protocol):
     """One finished round as it is stored: ``vector`` int64[d] in grid steps, over ``survivors``
     devices.
     """
@@ -56,7 +56,7 @@ class Sum(Protocol):
     def vector(self) -> NDArray[np.int64]: ...
 
 
-def sums_hash(task_id: TaskId, window: int, sums: Sequence[Sum]) -> Digest:
+def sums_hash(task_id: TaskId, window: int, sums: Sequence[FinishedSum]) -> Digest:
     """What stands where a shuffled release has its manifest's hash: SHA-256 over task, window (4
     bytes) and sorted round ids.
     """
@@ -71,7 +71,7 @@ def sums_hash(task_id: TaskId, window: int, sums: Sequence[Sum]) -> Digest:
 def conclude_sums(
     served: ServedTask,
     window: int,
-    sums: Sequence[Sum],
+    sums: Sequence[FinishedSum],
     aborted: Mapping[str, int],
     earlier: Sequence[Spending],
     key: SigningKey,
@@ -127,7 +127,9 @@ def conclude_sums(
     )
 
 
-def _withheld(task: Task, certificate: SumBound, sums: Sequence[Sum], survivors: int) -> str | None:
+def _withheld(
+    task: Task, certificate: SumBound, sums: Sequence[FinishedSum], survivors: int
+) -> str | None:
     """Why nothing may be published; None: publish."""
     if not sums:
         return NO_SUMS
@@ -138,7 +140,7 @@ def _withheld(task: Task, certificate: SumBound, sums: Sequence[Sum], survivors:
     return core.withheld(survivors, task.min_batch, certificate.epsilon_upper, task.target_epsilon)
 
 
-def total(sums: Sequence[Sum], domain: Vector) -> NDArray[np.float64]:
+def total(sums: Sequence[FinishedSum], domain: Vector) -> NDArray[np.float64]:
     """float64[d] in the task's unit: the rounds' sums added as Python integers, so that many 64-bit
     sums can't wrap.
 
@@ -191,7 +193,9 @@ def reach95(task: Task, survivors: int) -> float:
     return min(_Z95 + (_Z95**3 - 3.0 * _Z95) * kurtosis / 24.0, _CHEBYSHEV)
 
 
-def _estimates(task: Task, sums: Sequence[Sum], survivors: int) -> list[release_pb2.Estimate]:
+def _estimates(
+    task: Task, sums: Sequence[FinishedSum], survivors: int
+) -> list[release_pb2.Estimate]:
     domain = _domain(task)
     stderr = math.hypot(*standard_errors(task, survivors))
     reach = reach95(task, survivors) * stderr
@@ -203,7 +207,7 @@ def _estimates(task: Task, sums: Sequence[Sum], survivors: int) -> list[release_
     ]
 
 
-def _received(task: Task, certificate: SumBound, sums: Sequence[Sum]) -> float:
+def _received(task: Task, certificate: SumBound, sums: Sequence[FinishedSum]) -> float:
     """Epsilon at the survivors of the smallest round that came: not guaranteed. Above the guarantee
     only if a round was too small.
 
@@ -237,7 +241,7 @@ def _rounds(
     task: Task,
     certificate: SumBound,
     charged: float,
-    sums: Sequence[Sum],
+    sums: Sequence[FinishedSum],
     aborted: Mapping[str, int],
 ) -> release_pb2.RoundsReport:
     noise, rounding = standard_errors(task, sum(one.survivors for one in sums))

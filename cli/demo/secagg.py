@@ -24,7 +24,7 @@ from shoal.arrays import NDArray, np
 from shoal.cli.demo.workspace import Site
 from shoal.clients.core import Assignment, assign
 from shoal.clients.memory.rounds_ledger import MemoryLedger
-from shoal.clients.rounds.exchange import Line
+from shoal.clients.rounds.exchange import RoundLine
 from shoal.clients.rounds.participation import RoundState, take_part
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport
 from shoal.clocks.clock import SystemClock
@@ -246,7 +246,7 @@ async def play(one: SumTask, devices: list[Device], moved: Callable[[int], None]
     """Every device takes part, or dies on the way. ``moved`` hears how many are through."""
     transport = GrpcRoundTransport(one.task.shuffler_address, one.task.shuffler_ca)
     terms = RoundTerms.of(one.task, one.task_id, one.assignment.keys, 0)
-    line = Line(
+    line = RoundLine(
         one.assignment.keys.hop_keys[0],
         transport,
         SystemClock(),

@@ -12,7 +12,7 @@ from pathlib import Path
 from shoal.accounting.lint.task import lint
 from shoal.cli.demo.processes import free_port
 from shoal.cli.demo.survey import Question, report_size
-from shoal.cli.keys import PublicKeys, Role, make_role_keys, sign_schedule
+from shoal.cli.keys import KeyRole, PublicKeys, make_role_keys, sign_schedule
 from shoal.cli.task.command import sign_task
 from shoal.crypto import keyfiles, tlscerts
 from shoal.crypto.signing import SigningKey
@@ -81,7 +81,7 @@ class Site:
         signed_task = sign_task(task, self.authority)
         analyzer = keyfiles.load_signing_key(self.folder / "analyzer" / "signing.key")
         analyzer_keys = make_role_keys(
-            SuiteId.X25519_AES128, 1, self.folder / "analyzer" / "keys", Role.analyzer, analyzer
+            SuiteId.X25519_AES128, 1, self.folder / "analyzer" / "keys", KeyRole.analyzer, analyzer
         )
         signed_schedule = sign_schedule(signed_task, analyzer_keys, self.hop_keys, self.authority)
         (self.folder / "tasks" / f"{task.name}{TASK_SUFFIX}").write_bytes(signed_task)
@@ -102,7 +102,7 @@ def prepare(folder: Path) -> Site:
     ca = _certificates(folder)
     shuffler_port, analyzer_port, shuffler_admin, analyzer_admin = (free_port() for _ in range(4))
     hop_keys = make_role_keys(
-        SuiteId.X25519_AES128, 1, folder / "shuffler" / "keys", Role.shuffler, shuffler
+        SuiteId.X25519_AES128, 1, folder / "shuffler" / "keys", KeyRole.shuffler, shuffler
     )
     (folder / "tasks").mkdir()
     values = {

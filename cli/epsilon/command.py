@@ -20,7 +20,7 @@ from shoal.accounting.reference.published import PublishedBound, published
 from shoal.cli.epsilon import options as opt
 from shoal.cli.epsilon.laws import fraction, lifetime_of, subject_of
 from shoal.cli.epsilon.plot import plot
-from shoal.cli.epsilon.request import Request, Solved
+from shoal.cli.epsilon.request import EpsilonRequest, Solved
 from shoal.cli.epsilon.show import show_bound, show_composed, show_routes
 from shoal.cli.epsilon.subjects import Bound, Pure, Subject
 from shoal.cli.options import HonestFractionOption
@@ -101,7 +101,7 @@ def epsilon(
         "setting": setting,
     }
     subject = subject_of(mechanism, options, solved=solve.name if solve else None)
-    request = Request(mechanism, subject, epsilon0, n, delta, fraction(honest_fraction))
+    request = EpsilonRequest(mechanism, subject, epsilon0, n, delta, fraction(honest_fraction))
     request.check(solve, target)
     _check_extras(mechanism, subject, rounds, memoized, solve, compared)
     if picture is not None:
@@ -132,7 +132,7 @@ class _Shown:
     """The certificate and what was asked for beside it."""
 
     bound: Bound
-    request: Request
+    request: EpsilonRequest
     rounds: int | None
     compared: bool
     lifetime: float | None  # of a mechanism with a memory

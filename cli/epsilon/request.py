@@ -39,7 +39,7 @@ _RANGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EpsilonRequest:
     """What was asked. After ``check``, only the number to be solved for is missing."""
 
     mechanism: str
@@ -119,7 +119,7 @@ class Request:
 
     def solved(
         self, solve: Solved, target: float, rounds: int | None = None
-    ) -> tuple[Request, dict[str, float | int]]:
+    ) -> tuple[EpsilonRequest, dict[str, float | int]]:
         """The request with the missing number, and that number. Raises ShoalError CONFIG where none
         reaches the target.
 

@@ -90,10 +90,10 @@ def load(
     as_json: given.AsJsonOption = False,
 ) -> None:
     """See ``load_options.HELP``."""
-    run(given.Options(**locals()))
+    run(given.LoadOptions(**locals()))
 
 
-def run(options: given.Options, clock: Clock | None = None) -> None:
+def run(options: given.LoadOptions, clock: Clock | None = None) -> None:
     """Raises MISMATCH when something was lost, doubled or wrongly answered; KeyboardInterrupt after
     the figures of an interrupted load, UNAVAILABLE after those of one that had nobody to send to.
     """

@@ -274,7 +274,7 @@ AsJsonOption = Annotated[bool, typer.Option("--json", help="For programs.", rich
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LoadOptions:
     """What was asked for, as the command's parameters are called. Raises CONFIG for a combination
     that makes no sense.
     """

@@ -13,7 +13,7 @@ from shoal.cli.demo.processes import cpu_count
 from shoal.cli.figures import duration, figure, volume
 from shoal.cli.load.tasks import Target, stored_by
 from shoal.cli.output import say, say_table
-from shoal.clients.fleet.measure import Cost, cost_of
+from shoal.clients.fleet.measure import LoadCost, cost_of
 from shoal.clients.fleet.misbehaviour import MALFORMED, Conduct, Way, expected, mute
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.simulated import BATCH
@@ -51,7 +51,7 @@ def preparing_s(plan: SimulationPlan) -> float:
     return _encapsulating(plan, *_trials(plan)) / processes
 
 
-def _trials(plan: SimulationPlan) -> tuple[list[Cost], list[Cost]]:
+def _trials(plan: SimulationPlan) -> tuple[list[LoadCost], list[LoadCost]]:
     """What a report of each task costs, and what it costs with its encapsulations made before."""
     costs = [cost_of(one, plan.authorities, plan.enrolment_roots) for one in plan.tasks]
     return costs, [
@@ -65,7 +65,7 @@ def _own(plan: SimulationPlan) -> int:
     return mix[Conduct.HONEST] + mix[Conduct.DUPLICATE] + mix[Conduct.SECOND]
 
 
-def _encapsulating(plan: SimulationPlan, costs: list[Cost], ready: list[Cost]) -> float:
+def _encapsulating(plan: SimulationPlan, costs: list[LoadCost], ready: list[LoadCost]) -> float:
     """CPU seconds of all encapsulations."""
     return sum(
         _own(plan) * max(0.0, slow.make_s - fast.make_s)
@@ -103,7 +103,7 @@ def forecast(plan: SimulationPlan, found: list[Target]) -> Forecast:
     )
 
 
-def _bytes(plan: SimulationPlan, costs: list[Cost]) -> int:
+def _bytes(plan: SimulationPlan, costs: list[LoadCost]) -> int:
     """Of frames; what TLS and gRPC add is not in it. Frames that are cut, or noise, count as whole
     ones of their size.
     """

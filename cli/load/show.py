@@ -15,7 +15,7 @@ from shoal.cli.load.tasks import Target
 from shoal.cli.output import say, say_table
 from shoal.clients.fleet.measure import percentiles
 from shoal.clients.fleet.plan import Breaches, SimulationResult
-from shoal.clients.fleet.share import Effort
+from shoal.clients.fleet.share import SealingEffort
 from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
 
@@ -143,7 +143,7 @@ def to_json(outcome: LoadOutcome) -> dict[str, Any]:
     }
 
 
-def _generator_json(efforts: tuple[Effort, ...]) -> dict[str, Any]:
+def _generator_json(efforts: tuple[SealingEffort, ...]) -> dict[str, Any]:
     """``memory_bytes``: of the largest process."""
     return {
         "processes": len(efforts),

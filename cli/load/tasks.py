@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from shoal import codec
 from shoal.cli.figures import duration
-from shoal.cli.load.options import Options
+from shoal.cli.load.options import LoadOptions
 from shoal.cli.load.service_counts import Counted, Counter
 from shoal.cli.output import public_key, read_bytes
 from shoal.clients.core import window_at
@@ -55,7 +55,7 @@ class Target:
         return self.served.task_id.hex, self.window
 
 
-def targets(options: Options, now: float) -> list[Target]:
+def targets(options: LoadOptions, now: float) -> list[Target]:
     """``now``: Unix seconds. Raises CONFIG, and what verification raises."""
     authorities = [public_key(key, "--authority") for key in options.authority or []]
     paths = options.task or []
@@ -107,7 +107,7 @@ def targets(options: Options, now: float) -> list[Target]:
     return found
 
 
-def plan_of(options: Options, found: list[Target], now: float) -> SimulationPlan:
+def plan_of(options: LoadOptions, found: list[Target], now: float) -> SimulationPlan:
     """``now``: Unix seconds. Raises CONFIG, INVALID, also for a shuffler that is not on this
     machine and not named.
     """
@@ -140,7 +140,7 @@ def plan_of(options: Options, found: list[Target], now: float) -> SimulationPlan
 
 
 def starting(
-    options: Options,
+    options: LoadOptions,
     plan: SimulationPlan,
     found: list[Target],
     at: float,
@@ -267,7 +267,7 @@ def _simulated(one: Target, devices: int) -> SimulatedTask:
     return SimulatedTask(one.signed_task, one.signed_schedule, values, one.window)
 
 
-def _over(options: Options, found: list[Target], at: float) -> float | None:
+def _over(options: LoadOptions, found: list[Target], at: float) -> float | None:
     """Seconds for all reports, the first at ``at``, or None. A rush lasts until the first of its
     windows ends, if not told otherwise.
     """
@@ -300,7 +300,7 @@ def _roots(paths: list[Path], served: list[ServedTask]) -> tuple[bytes, ...]:
     return tuple(found[key].to_pem() for key in wanted)
 
 
-def _broker(options: Options) -> BrokerSettings | None:
+def _broker(options: LoadOptions) -> BrokerSettings | None:
     if options.broker is None:
         return None
     from shoal.mqtt.settings import BrokerSettings

@@ -19,7 +19,7 @@ from shoal.cli.key_checks import check_apart, check_held
 from shoal.cli.output import emit_json, public_key, read_bytes, say, stderr
 from shoal.cli.task import publish_options as given
 from shoal.clocks.readings import Readings, SystemReadings
-from shoal.codec import Bundle
+from shoal.codec import TaskBundle
 from shoal.crypto.keyfiles import load_private_pem
 from shoal.crypto.trust import (
     SCHEDULE_SUFFIX,
@@ -65,7 +65,7 @@ class PublishedTask:
     """
 
     trusted: TrustedTask
-    bundle: Bundle
+    bundle: TaskBundle
     name: str
     keys: TrustedSchedule | None = None
 
@@ -163,14 +163,14 @@ def _verified(file: Path, keys: Path, trust: str, *, withdraw: bool) -> Publishe
     except ShoalError as error:
         raise ShoalError(error.kind, f"{file.name}: {error}") from None
     if withdraw:
-        return PublishedTask(trusted, Bundle(signed_task, b""), file.stem)
+        return PublishedTask(trusted, TaskBundle(signed_task, b""), file.stem)
     signed_schedule = read_bytes(keys)
     try:
         schedule = trust_schedule(signed_schedule, trusted)
     except ShoalError as error:
         raise ShoalError(error.kind, f"{keys.name}: {error}") from None
     check_servable(trusted.task)
-    signed = PublishedTask(trusted, Bundle(signed_task, signed_schedule), file.stem, schedule)
+    signed = PublishedTask(trusted, TaskBundle(signed_task, signed_schedule), file.stem, schedule)
     if time.time() >= signed.ends_s:
         raise ShoalError(
             Kind.CONFIG,

@@ -102,7 +102,9 @@ class GrpcFeed:
             # whatever one task does to its reader, the others are read
             try:
                 self._offer(
-                    codec.encode_bundle(codec.Bundle(bundle.signed_task, bundle.signed_schedule)),
+                    codec.encode_bundle(
+                        codec.TaskBundle(bundle.signed_task, bundle.signed_schedule)
+                    ),
                     SHUFFLER,
                 )
             except ShoalError as error:

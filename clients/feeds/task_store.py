@@ -179,7 +179,7 @@ class Shelf:
             self._known = found
         return self._known
 
-    def _write(self, trusted: TrustedTask, bundle: codec.Bundle) -> None:
+    def _write(self, trusted: TrustedTask, bundle: codec.TaskBundle) -> None:
         """The schedule before the task: whoever reads the folder looks for tasks, and finds both.
 
         Signed bytes are written as they came, what lay around them is not: nobody can fill the disk

@@ -27,7 +27,7 @@ from shoal.errors import Kind, ShoalError
 
 
 @unique
-class Role(Enum):
+class FlightRole(Enum):
     OWN = "own"  # a device's one report: counted once
     COPY = "copy"  # the same bytes again: acknowledged with the same bytes, not counted again
     BREACH = "breach"  # a frame that breaks a rule
@@ -41,7 +41,7 @@ class Flight:
     ``doubtful``: some attempt of a COPY or BREACH may have been stored.
     """
 
-    role: Role
+    role: FlightRole
     conduct: Conduct
     frame: bytes = field(repr=False)
     ack_key: bytes = field(repr=False)
@@ -58,7 +58,7 @@ class Flight:
         """Whether any acknowledgement counts as one: a shuffler that can't open a frame can't make
         its receipt, yet must not say yes.
         """
-        return self.role is Role.BREACH and self.conduct is not Conduct.GARBAGE
+        return self.role is FlightRole.BREACH and self.conduct is not Conduct.GARBAGE
 
 
 class Tracker:
@@ -83,7 +83,7 @@ class Tracker:
         codes = self._result.codes[flight.task]
         if flight.attempts > 1 or codes[flight.device] != NOT_SENT:
             return
-        if flight.role is Role.BREACH:
+        if flight.role is FlightRole.BREACH:
             codes[flight.device] = (
                 GARBAGE_UNKNOWN if flight.conduct is Conduct.GARBAGE else NO_ANSWER
             )
@@ -96,11 +96,11 @@ class Tracker:
         ``late``: patience has ended.
         """
         match flight.role:
-            case Role.OWN:
+            case FlightRole.OWN:
                 return self._settle_own(flight, answer, late)
-            case Role.COPY:
+            case FlightRole.COPY:
                 return self._settle_copy(flight, answer, late)
-            case Role.BREACH:
+            case FlightRole.BREACH:
                 return self._settle_breach(flight, answer, late)
 
     # --- the three roles --------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def peak_memory_bytes() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class LoadCost:
     """One report of a task, measured here, on one core: seconds of CPU to make and to open both
     layers, and the frame's bytes.
     """
@@ -95,7 +95,7 @@ def cost_of(
     roots: tuple[bytes, ...],
     prepare: bool = False,
     count: int = 64,
-) -> Cost:
+) -> LoadCost:
     """Make ``count`` reports as a simulated device does, and open as many of the same shape as the
     services do. Sends nothing.
 
@@ -129,7 +129,7 @@ def cost_of(
         frame = reporter.report(assignment, reporter.window(0), 0, device).frame
     made = time.process_time() - begin
     opened, sealed_bytes = _opening(assignment, count)
-    return Cost(made / count, opened / count, len(frame), sealed_bytes)
+    return LoadCost(made / count, opened / count, len(frame), sealed_bytes)
 
 
 def _opening(assignment: Assignment, count: int) -> tuple[float, int]:

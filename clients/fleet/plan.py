@@ -19,7 +19,7 @@ from shoal.clients.fleet.share import (
     NOT_SENT,
     SURPRISE,
     UNKNOWN,
-    Effort,
+    SealingEffort,
     Share,
     ShareResult,
     SimulatedTask,
@@ -251,7 +251,7 @@ class SimulationResult:
     interrupted: bool = False
     began_at: float = 0.0
     prepare_s: float = 0.0
-    efforts: tuple[Effort, ...] = ()
+    efforts: tuple[SealingEffort, ...] = ()
 
     def acked_of(self, task: int) -> int:
         return self.outcomes[task].count(ACKED)

@@ -70,7 +70,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class SealingEffort:
     """What one process of the generator took: core-seconds to encapsulate beforehand, core-seconds
     from the first report to the last answer, and its largest resident set.
     """
@@ -104,7 +104,7 @@ class ShareResult:
     # why reports are tried again now, or why the last one that was given up was; empty once one
     # arrives
     trouble: str = ""
-    effort: Effort = Effort()
+    effort: SealingEffort = SealingEffort()
 
 
 def blank(share: Share) -> ShareResult:

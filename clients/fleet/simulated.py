@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from shoal.clients.core import ReportState, pause
 from shoal.clients.delivery import attempt, settle
-from shoal.clients.fleet.flight import Flight, Role, Tracker
+from shoal.clients.fleet.flight import Flight, FlightRole, Tracker
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Way, mute
 from shoal.clients.fleet.reporter import Reporter
 from shoal.clients.fleet.share import Share, ShareResult, blank
@@ -36,7 +36,7 @@ _SILENCE_S = 3.0  # how long a frame that must not be answered waits for an answ
 _SILENCES = 3.0  # ... so many times as long as the slowest answer took, if that is longer
 
 
-class Simulation:
+class FleetSimulation:
     """Runs a share over ``transports`` (used in turn). ``start``: the time of the first report
     under a rate, as ``now`` tells it.
 
@@ -85,7 +85,13 @@ class Simulation:
                 crafted = self._reporter.crafted(conduct, task, device)
                 return [
                     Flight(
-                        Role.BREACH, conduct, crafted.frame, crafted.ack_key, task, device, since
+                        FlightRole.BREACH,
+                        conduct,
+                        crafted.frame,
+                        crafted.ack_key,
+                        task,
+                        device,
+                        since,
                     )
                 ]
             assignment = self._reporter.assignment(task)
@@ -99,13 +105,13 @@ class Simulation:
             return []
         assert entry is not None  # noqa: S101 - it was claimed just now
         own = Flight(
-            Role.OWN, conduct, entry.frame, entry.ack_key, task, device, since, outbox, entry
+            FlightRole.OWN, conduct, entry.frame, entry.ack_key, task, device, since, outbox, entry
         )
         return [own, self._copy(own)] if conduct is Conduct.DUPLICATE else [own]
 
     def _second(self, own: Flight) -> list[Flight]:
         """What a device sends once its own report has its answer."""
-        if own.role is not Role.OWN:
+        if own.role is not FlightRole.OWN:
             return []
         if own.conduct is Conduct.DUPLICATE:
             return [self._copy(own)]
@@ -114,7 +120,7 @@ class Simulation:
         crafted = self._reporter.crafted(Conduct.SECOND, own.task, own.device)
         return [
             Flight(
-                Role.BREACH,
+                FlightRole.BREACH,
                 Conduct.SECOND,
                 crafted.frame,
                 crafted.ack_key,
@@ -126,7 +132,7 @@ class Simulation:
 
     def _copy(self, own: Flight) -> Flight:
         return Flight(
-            Role.COPY, own.conduct, own.frame, own.ack_key, own.task, own.device, own.since
+            FlightRole.COPY, own.conduct, own.frame, own.ack_key, own.task, own.device, own.since
         )
 
     def _due(self, task: int, device: int) -> float:

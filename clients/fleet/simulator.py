@@ -21,8 +21,8 @@ from shoal.clients.fleet.measure import peak_memory_bytes
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.plan import Progress, SimulationPlan, SimulationResult, merge
 from shoal.clients.fleet.reporter import Reporter
-from shoal.clients.fleet.share import Effort, Share, ShareResult, SimulatedTask, blank
-from shoal.clients.fleet.simulated import Simulation
+from shoal.clients.fleet.share import SealingEffort, Share, ShareResult, SimulatedTask, blank
+from shoal.clients.fleet.simulated import FleetSimulation
 from shoal.clients.transports.transport import Transport
 from shoal.crypto.trust import trust_task
 from shoal.errors import Kind, ShoalError
@@ -321,7 +321,7 @@ async def _serve(
     start, arrivals = await asyncio.to_thread(connection.recv)
     share = replace(share, arrivals=arrivals)
     before = time.process_time()
-    simulation = Simulation(share, transports, start, reporter=reporter)
+    simulation = FleetSimulation(share, transports, start, reporter=reporter)
     work = asyncio.create_task(simulation.run())
     teller = asyncio.create_task(_tell(connection, simulation.result))
     try:
@@ -331,7 +331,7 @@ async def _serve(
             await asyncio.wait({work})
         if not work.cancelled():
             await work
-        simulation.result.effort = Effort(
+        simulation.result.effort = SealingEffort(
             prepare_cpu_s, time.process_time() - before, peak_memory_bytes()
         )
         return simulation.result

@@ -20,7 +20,7 @@ from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, ReportState, window_at
 from shoal.clients.device_clock import Unhurried
 from shoal.clients.memory.rounds_ledger import Answered, RoundStanding, SqliteLedger
-from shoal.clients.rounds.exchange import Line, Sleep
+from shoal.clients.rounds.exchange import RoundLine, Sleep
 from shoal.clients.rounds.participation import Ledger, RoundOutcome, RoundState, take_part
 from shoal.clients.rounds.single import send_single
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport, RoundTransport
@@ -43,7 +43,9 @@ log = get_log("agent")
 VectorValue: TypeAlias = "Value | Sequence[float] | NDArray[np.float64]"
 TransportFactory = Callable[[Task, bool], RoundTransport]  # task, insecure
 Tell = Callable[[str], None]  # one line for the owner who waits
-Charge = Callable[[int], object]  # a window, durably and once; raises if the budget does not pay
+ChargeRound = Callable[
+    [int], object
+]  # a window, durably and once; raises if the budget does not pay
 Charged = Callable[[int], bool]  # whether a window was charged before
 
 NO_ROUND = Digest(bytes(32))  # of a window that was charged, in a round that nothing is known of
@@ -97,7 +99,7 @@ class _Charged:
     it leaves a charge without a vector.
     """
 
-    def __init__(self, ledger: Ledger, charge: Charge) -> None:
+    def __init__(self, ledger: Ledger, charge: ChargeRound) -> None:
         self._ledger, self._charge = ledger, charge
 
     def masked(self, task_id: TaskId, window: int, round_id: Digest, sealed: Digest) -> None:
@@ -144,7 +146,7 @@ class RoundsAgent:
         assignment: Assignment,
         identity: DeviceIdentity,
         value: VectorValue,
-        charge: Charge,
+        charge: ChargeRound,
         tell: Tell = nobody,
         charged: Charged = lambda _: False,
     ) -> tuple[int, Answered | RoundOutcome, bool]:
@@ -203,7 +205,7 @@ class RoundsAgent:
     ) -> RoundOutcome:
         task = assignment.task
         terms = RoundTerms.of(task, assignment.task_id, assignment.keys, window)
-        line = Line(
+        line = RoundLine(
             assignment.keys.hop_keys[window],
             self._transport(task),
             Unhurried(

@@ -48,7 +48,7 @@ def _unheard(_: ShoalError) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RoundLine:
     """A device's line to its shuffler. ``deadline``: Unix seconds after which nothing is sent.
     ``sleep``: tests shorten it.
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from shoal.arrays import NDArray, np
 from shoal.clients.memory.rounds_ledger import Answered, RoundStanding
-from shoal.clients.rounds.exchange import Line, kind_of
+from shoal.clients.rounds.exchange import RoundLine, kind_of
 from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.device import DeviceRound, DeviceState, RoundLedger
 from shoal.crypto.secagg.records import Reason
@@ -86,7 +86,7 @@ async def take_part(
     identity: DeviceIdentity,
     vector: NDArray[np.int64],
     ledger: Ledger,
-    line: Line,
+    line: RoundLine,
     watch: Callable[[DeviceRound], None] = _unwatched,
 ) -> RoundOutcome:
     """One round of the window: asked for, joined, and gone through to its end, before
@@ -144,7 +144,7 @@ class _Part:
         identity: DeviceIdentity,
         vector: NDArray[np.int64],
         ledger: Ledger,
-        line: Line,
+        line: RoundLine,
         watch: Callable[[DeviceRound], None],
     ) -> None:
         self._watch = watch

@@ -14,7 +14,7 @@ from functools import partial
 
 from shoal.arrays import NDArray, np
 from shoal.clients.memory.rounds_ledger import RoundStanding
-from shoal.clients.rounds.exchange import Line, kind_of
+from shoal.clients.rounds.exchange import RoundLine, kind_of
 from shoal.clients.rounds.participation import Ledger, RoundOutcome, RoundState
 from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.device import SESSION_SIZE
@@ -32,7 +32,7 @@ async def send_single(
     identity: DeviceIdentity,
     vector: NDArray[np.int64],
     ledger: Ledger,
-    line: Line,
+    line: RoundLine,
 ) -> RoundOutcome:
     """Ask, mask and send, before ``line.deadline``. COUNTED: the shuffler has it on its disk. NONE:
     it does not take the window now, or could not be asked; nothing was charged.
@@ -92,11 +92,11 @@ _STANDING = {
 
 async def _send(
     terms: RoundTerms,
-    line: Line,
+    line: RoundLine,
     session: bytes,
     **step: pairwise_pb2.Upload | pairwise_pb2.Single | pairwise_pb2.Poll,
 ) -> pairwise_pb2.Answer:
-    """Raises what the shuffler refuses, and what ``Line.send`` does."""
+    """Raises what the shuffler refuses, and what ``RoundLine.send`` does."""
     message = pairwise_pb2.Step(task_id=terms.task_id.raw, window=terms.window, session=session)
     for name, value in step.items():
         getattr(message, name).CopyFrom(value)
@@ -107,7 +107,7 @@ async def _send(
     return answer
 
 
-async def _deliver(terms: RoundTerms, submission: Submission, line: Line) -> None:
+async def _deliver(terms: RoundTerms, submission: Submission, line: RoundLine) -> None:
     """Upload from where the shuffler is, then the seed. Raises what the shuffler refuses."""
     send = partial(_send, terms, line, submission.session)
     told = False  # whether the shuffler may have had all of it

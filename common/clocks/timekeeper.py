@@ -22,9 +22,9 @@ from typing import Any
 
 from shoal.clocks.readings import Readings, SystemReadings, in_words
 from shoal.clocks.timekeeping import (
+    ClockStanding,
     Origin,
     Reading,
-    Standing,
     Trouble,
     Verdict,
     Word,
@@ -149,7 +149,7 @@ class Timekeeper:
     def _judge(self, reading: Reading) -> Verdict:
         return judge(self._standing, reading, self._words, self._nothing_over)
 
-    def _adopt(self, standing: Standing) -> None:
+    def _adopt(self, standing: ClockStanding) -> None:
         """On disk first; a disk that takes nothing stops no decision: after a crash the older
         record is judged again.
         """
@@ -166,7 +166,7 @@ class Timekeeper:
         self._write(self._standing)
         self._kept = reading.steady
 
-    def _write(self, standing: Standing | None) -> None:
+    def _write(self, standing: ClockStanding | None) -> None:
         trouble = judge(standing, self._readings.read(), self._words, self._nothing_over).trouble
         try:
             _save(self._folder / FILE_NAME, _to_json(standing, trouble, self._words))
@@ -260,7 +260,11 @@ class Report:
 
     @classmethod
     def of(
-        cls, standing: Standing | None, reading: Reading, verdict: Verdict, words: dict[str, Word]
+        cls,
+        standing: ClockStanding | None,
+        reading: Reading,
+        verdict: Verdict,
+        words: dict[str, Word],
     ) -> Report:
         peers = {
             name: word.difference(reading) for name, word in words.items() if word.fresh(reading)
@@ -327,12 +331,12 @@ def confirm(folder: Path, readings: Readings | None = None) -> Report:
 
 def _seen(
     folder: Path, readings: Readings | None
-) -> tuple[Standing | None, Trouble | None, dict[str, Word], Reading]:
+) -> tuple[ClockStanding | None, Trouble | None, dict[str, Word], Reading]:
     found = _load(folder / FILE_NAME)
     return (*_from_json(found), (readings or SystemReadings()).read())
 
 
-def _fits(given: dict[str, Any], standing: Standing | None, reading: Reading) -> bool:
+def _fits(given: dict[str, Any], standing: ClockStanding | None, reading: Reading) -> bool:
     """Whether a confirmation is about this record and this position of the wall clock."""
     try:
         meant = _to_reading(given["reading"])
@@ -344,7 +348,7 @@ def _fits(given: dict[str, Any], standing: Standing | None, reading: Reading) ->
     return abs(moved) <= 1.0 + 0.01 * max(reading.steady - meant.steady, 0.0)
 
 
-def _seen_name(standing: Standing | None) -> str:
+def _seen_name(standing: ClockStanding | None) -> str:
     text = (
         "none"
         if standing is None
@@ -358,7 +362,7 @@ def _seen_name(standing: Standing | None) -> str:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def load(folder: Path) -> Standing | None:
+def load(folder: Path) -> ClockStanding | None:
     """The record in a data folder; None if there is none. Raises CONFIG if it is damaged."""
     try:
         return _from_json(_load(folder / FILE_NAME))[0]
@@ -378,7 +382,7 @@ def _to_reading(value: Any) -> Reading:
 
 
 def _to_json(
-    standing: Standing | None, trouble: Trouble | None, words: dict[str, Word]
+    standing: ClockStanding | None, trouble: Trouble | None, words: dict[str, Word]
 ) -> dict[str, Any]:
     kept = None
     if standing is not None:
@@ -400,14 +404,18 @@ def _to_json(
     }
 
 
-def _from_json(found: dict[str, Any]) -> tuple[Standing | None, Trouble | None, dict[str, Word]]:
+def _from_json(
+    found: dict[str, Any],
+) -> tuple[ClockStanding | None, Trouble | None, dict[str, Word]]:
     try:
         kept, name = found["standing"], found["trouble"]
         standing = None
         if kept is not None:
             excused = {str(peer): float(difference) for peer, difference in kept["excused"].items()}
             anchor, last = _to_reading(kept["anchor"]), _to_reading(kept["last"])
-            standing = Standing(anchor, last, Origin(kept["origin"]), float(kept["off_s"]), excused)
+            standing = ClockStanding(
+                anchor, last, Origin(kept["origin"]), float(kept["off_s"]), excused
+            )
         words = {
             str(peer): Word(float(one[0]), float(one[1]), float(one[2]), bool(one[3]))
             for peer, one in found["peers"].items()

@@ -62,7 +62,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClockStanding:
     """What is kept on disk. The anchor is the first reading of this boot that was believed, or the
     last that was witnessed: it does not slide along with the wall clock, so what drifts slowly adds
     up and is seen.
@@ -123,7 +123,7 @@ class Verdict:
 
     trouble: Trouble | None
     expected: float | None
-    adopt: Standing | None = None
+    adopt: ClockStanding | None = None
 
     @property
     def sure(self) -> bool:
@@ -133,7 +133,7 @@ class Verdict:
 Words = Mapping[str, Word]
 
 
-def expected(standing: Standing, reading: Reading) -> float:
+def expected(standing: ClockStanding, reading: Reading) -> float:
     """Unix seconds by the time before: the anchor's and the hardware's since, or after a restart
     the last known and those since.
     """
@@ -142,7 +142,7 @@ def expected(standing: Standing, reading: Reading) -> float:
     return standing.last.wall + max(reading.steady, 0.0)
 
 
-def same_boot(standing: Standing, reading: Reading) -> bool:
+def same_boot(standing: ClockStanding, reading: Reading) -> bool:
     """A machine that was set back to a snapshot has its boot id and less of its time: that is
     another boot.
     """
@@ -152,7 +152,7 @@ def same_boot(standing: Standing, reading: Reading) -> bool:
     )
 
 
-def own_trouble(standing: Standing, reading: Reading) -> Trouble | None:
+def own_trouble(standing: ClockStanding, reading: Reading) -> Trouble | None:
     """What speaks against the wall clock without a word of anybody else."""
     ahead = reading.wall - expected(standing, reading)
     if same_boot(standing, reading):
@@ -164,7 +164,10 @@ def own_trouble(standing: Standing, reading: Reading) -> Trouble | None:
 
 
 def judge(
-    standing: Standing | None, reading: Reading, words: Words, nothing_over: Callable[[float], bool]
+    standing: ClockStanding | None,
+    reading: Reading,
+    words: Words,
+    nothing_over: Callable[[float], bool],
 ) -> Verdict:
     """The verdict on a wall clock. ``nothing_over(wall)``: whether by that time nothing is to be
     closed or deleted, asked only where no earlier time is known: then a clock that leads to nothing
@@ -177,7 +180,7 @@ def judge(
     )
     witnessed = bool(fresh) and all(word.agrees(reading) for word in fresh.values())
     wanted = None if standing is None else expected(standing, reading)
-    anew = Standing(reading, reading, Origin.PEER)
+    anew = ClockStanding(reading, reading, Origin.PEER)
     if standing is None:
         if witnessed:
             return Verdict(None, wanted, anew)
@@ -197,18 +200,20 @@ def judge(
             if witnessed
             else standing.off_s + max(reading.wall - expected(standing, reading), 0.0)
         )
-        return Verdict(None, wanted, Standing(reading, reading, Origin.BOOT, off, standing.excused))
+        return Verdict(
+            None, wanted, ClockStanding(reading, reading, Origin.BOOT, off, standing.excused)
+        )
     if witnessed and standing.off_s:
         return Verdict(None, wanted, replace(standing, off_s=0.0))
     return Verdict(None, wanted)
 
 
-def _excused(standing: Standing | None, name: str, word: Word, reading: Reading) -> bool:
+def _excused(standing: ClockStanding | None, name: str, word: Word, reading: Reading) -> bool:
     known = None if standing is None else standing.excused.get(name)
     return known is not None and abs(word.difference(reading) - known) <= TOLERANCE_S + word.slack
 
 
-def vouches(standing: Standing | None, reading: Reading) -> bool:
+def vouches(standing: ClockStanding | None, reading: Reading) -> bool:
     """Whether this clock may be a witness for another: it went on without a jump, and was not just
     believed for want of another.
     """
@@ -223,7 +228,7 @@ def vouches(standing: Standing | None, reading: Reading) -> bool:
     )
 
 
-def marked(standing: Standing, reading: Reading) -> Standing:
+def marked(standing: ClockStanding, reading: Reading) -> ClockStanding:
     """With the newest time known: the wall clock's, or, while it is disputed, what is expected.
     After another boot nothing changes.
 
@@ -238,7 +243,7 @@ def marked(standing: Standing, reading: Reading) -> Standing:
     return replace(standing, last=replace(reading, wall=wall))
 
 
-def confirmed(reading: Reading, words: Words) -> Standing:
+def confirmed(reading: Reading, words: Words) -> ClockStanding:
     """After an operator said that the clock is right: the anchor, and what peers differ by, are
     taken as they are now.
     """
@@ -247,4 +252,4 @@ def confirmed(reading: Reading, words: Words) -> Standing:
         for name, word in words.items()
         if word.fresh(reading) and not word.agrees(reading)
     }
-    return Standing(reading, reading, Origin.OPERATOR, 0.0, fresh)
+    return ClockStanding(reading, reading, Origin.OPERATOR, 0.0, fresh)

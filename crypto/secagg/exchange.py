@@ -62,7 +62,7 @@ def single_info(task_id: TaskId, window: int, key_id: KeyId) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SealedRequest:
     """A sealed step and the secret key of its reply, which does not print."""
 
     frame: bytes
@@ -74,7 +74,7 @@ class Request:
         )
 
 
-def seal_request(hop_config: PublicKeyConfig, step: bytes, entropy: Entropy) -> Request:
+def seal_request(hop_config: PublicKeyConfig, step: bytes, entropy: Entropy) -> SealedRequest:
     """One step sealed to the shuffler. A retry may send the same frame again, or seal the step
     anew.
 
@@ -88,7 +88,7 @@ def seal_request(hop_config: PublicKeyConfig, step: bytes, entropy: Entropy) -> 
         )
     reply_key = entropy.bytes(REPLY_KEY_SIZE)
     header = bytes((VERSION, hop_config.suite)) + hop_config.key_id.raw
-    return Request(
+    return SealedRequest(
         header + seal(hop_config, reply_key + step, exchange_info(hop_config.key_id)), reply_key
     )
 

@@ -126,7 +126,7 @@ Item = tuple[ShareKind, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class ShareBundle:
     """What the device at ``position`` hands to the analyzer: one item per neighbour in ring order;
     the share of a NONE is empty.
     """
@@ -156,13 +156,13 @@ def bundle_size(neighbours: int) -> int:
 
 def encode_bundle(position: int, items: Sequence[tuple[int, bytes]]) -> bytes:
     """u32be position, then per neighbour u8 kind and 33 bytes (zeros for NONE). Raises INVALID."""
-    bundle = Bundle(position, tuple((_kind(kind), share) for kind, share in items))
+    bundle = ShareBundle(position, tuple((_kind(kind), share) for kind, share in items))
     return u32(position, "position") + b"".join(
         bytes((kind,)) + share.rjust(SHARE_SIZE, b"\x00") for kind, share in bundle.items
     )
 
 
-def decode_bundle(data: bytes, neighbours: int) -> Bundle:
+def decode_bundle(data: bytes, neighbours: int) -> ShareBundle:
     """Strict: the length of ``neighbours`` items, known kinds, zeros for NONE, shares below the
     prime; else INVALID.
     """
@@ -175,7 +175,7 @@ def decode_bundle(data: bytes, neighbours: int) -> Bundle:
     for start in range(_POSITION_SIZE, len(data), _ITEM_SIZE):
         kind, share = _kind(data[start]), data[start + 1 : start + _ITEM_SIZE]
         items.append((kind, b"" if kind is ShareKind.NONE and not any(share) else share))
-    return Bundle(int.from_bytes(data[:_POSITION_SIZE], "big"), tuple(items))
+    return ShareBundle(int.from_bytes(data[:_POSITION_SIZE], "big"), tuple(items))
 
 
 def _kind(number: int) -> ShareKind:

@@ -34,7 +34,7 @@ from shoal.crypto.secagg.primitives.decoding import at_zero, decode, interpolate
 from shoal.crypto.secagg.primitives.shamir import SECRET_SIZE, combine, parse_share
 from shoal.crypto.secagg.records import Reason, Status
 from shoal.crypto.secagg.ring import neighbour_positions
-from shoal.crypto.secagg.shares import Bundle, ShareKind, commitment
+from shoal.crypto.secagg.shares import ShareBundle, ShareKind, commitment
 from shoal.errors import ShoalError
 from shoal.ids import Digest
 
@@ -109,7 +109,7 @@ class ShareBook:
             if status != Status.NEVER_SHARED
         }
 
-    def add(self, position: int, bundle: Bundle) -> None:
+    def add(self, position: int, bundle: ShareBundle) -> None:
         """Take the bundle that came from ``position``.
 
         Ignored as a whole, and the position blamed: another position inside, a sender that is not

@@ -27,7 +27,7 @@ from shoal.analyzer.service import AnalyzerService
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.backoff import Backoff
 from shoal.clients.memory.rounds_ledger import SqliteLedger
-from shoal.clients.rounds.exchange import Line
+from shoal.clients.rounds.exchange import RoundLine
 from shoal.clients.rounds.participation import take_part
 from shoal.clients.rounds.single import send_single
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport, RoundTransport
@@ -163,7 +163,7 @@ def device(folder: Path) -> None:
 
     async def main() -> None:
         transport = Counted(GrpcRoundTransport(plan["address"], ca), folder / "sent")
-        line = Line(
+        line = RoundLine(
             served.keys.hop_keys[plan["window"]],
             transport,
             clock,

@@ -27,7 +27,7 @@ import pytest
 from shoal.analyzer.results.release import decode_release
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
-from shoal.clients.rounds.exchange import Line
+from shoal.clients.rounds.exchange import RoundLine
 from shoal.clients.rounds.participation import RoundOutcome, RoundState, take_part
 from shoal.clients.rounds.single import send_single
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport
@@ -215,7 +215,7 @@ class Services:
         served, device = self.world.published.served, part.device
         terms = RoundTerms.served(served, window)
         deadline = float(served.task.windows.deadline_of(window)) + LENGTH
-        line = Line(
+        line = RoundLine(
             served.keys.hop_keys[window],
             self.transport,
             self.clock,

@@ -23,7 +23,7 @@ from shoal.clients.agent import Agent
 from shoal.clients.config import AgentConfig
 from shoal.clients.core import ReportState
 from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
-from shoal.codec import Bundle
+from shoal.codec import TaskBundle
 from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
 from shoal.domain import YesNo
@@ -456,7 +456,7 @@ async def test_over_a_broker_alone_it_learns_answers_and_heeds_a_second_schedule
             await link.connected(PATIENCE_S)
 
             async def published_with(schedule: bytes) -> None:
-                bundle = codec.encode_bundle(Bundle(signed, schedule))
+                bundle = codec.encode_bundle(TaskBundle(signed, schedule))
                 await link.publish(
                     task_topic(published.task_id), bundle, retain=True, timeout_s=PATIENCE_S
                 )

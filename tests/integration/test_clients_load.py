@@ -28,7 +28,7 @@ from shoal.clients.fleet.misbehaviour import (
 )
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult, merge
 from shoal.clients.fleet.reporter import Reporter
-from shoal.clients.fleet.simulated import Simulation
+from shoal.clients.fleet.simulated import FleetSimulation
 from shoal.clients.transports.grpc_transport import GrpcTransport
 from shoal.crypto import keyfiles
 from shoal.crypto.signing import SigningKey
@@ -131,7 +131,7 @@ async def run_here(plan: SimulationPlan) -> SimulationResult:
     task = trust_task(plan.tasks[0].signed_task, plan.authorities).task
     transport = GrpcTransport(task.shuffler_address, task.shuffler_ca, private_pool=True)
     try:
-        result = await Simulation(share, [transport], reporter=reporter).run()
+        result = await FleetSimulation(share, [transport], reporter=reporter).run()
     finally:
         await transport.close()
     return merge(plan, share.conduct, [result], 1.0, False)

@@ -19,7 +19,7 @@ from shoal.clients.fleet.arrivals import Arrivals, Pattern
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.plan import Progress, SimulationPlan
 from shoal.clients.fleet.share import ACKED, NOT_SENT, UNKNOWN, Share, SimulatedTask
-from shoal.clients.fleet.simulated import Simulation
+from shoal.clients.fleet.simulated import FleetSimulation
 from shoal.clients.fleet.simulator import simulate, target_of
 from shoal.clients.transports.transport import Receipt
 from shoal.crypto import trust
@@ -239,7 +239,7 @@ async def test_each_device_verifies_both_signatures_itself(monkeypatch: pytest.M
     far = FarEnd([world.hop])
     task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(25)))
     share = Share((task,), world.authorities, 0, 1, 4, Way.GRPC, None, 5.0, 5.0)
-    result = await Simulation(share, [DirectTransport(far)]).run()
+    result = await FleetSimulation(share, [DirectTransport(far)]).run()
     assert result.acked == 25
     assert Counter(counted) == {"SigningContext.TASK": 25, "SigningContext.KEY_SCHEDULE": 25}
 
@@ -277,7 +277,7 @@ async def test_a_rate_is_kept_and_latency_counts_from_when_a_report_was_due() ->
     share = Share(
         (task,), world.authorities, 0, 1, 1, Way.GRPC, Arrivals.steady(60, 100.0), 5.0, 5.0
     )
-    result = await Simulation(
+    result = await FleetSimulation(
         share, [Stalling(far)], clock.now(), now=clock.now, sleep=clock.sleep
     ).run()
     assert result.acked == 60
@@ -309,7 +309,7 @@ async def test_processes_share_one_schedule() -> None:
             5.0,
             5.0,
         )
-        simulation = Simulation(
+        simulation = FleetSimulation(
             share, [DirectTransport(FarEnd([world.hop]))], 1_000.0, now=clock.now, sleep=clock.sleep
         )
         due[first] = [
@@ -482,7 +482,7 @@ async def test_relayed_batches_keep_the_limits() -> None:
 
     task = SimulatedTask(world.signed_task, world.signed_schedule, (1,) * 1_200)
     share = Share((task,), world.authorities, 0, 1, 1, Way.RELAY, None, 5.0, 5.0)
-    result = await Simulation(share, [Counting(far)]).run()
+    result = await FleetSimulation(share, [Counting(far)]).run()
     assert result.acked == 1_200
     assert sizes == [500, 500, 200]
     assert 500 * (LIMITS.frame_sizes[0] + 8) <= LIMITS.batch_bytes

@@ -30,7 +30,7 @@ from shoal.clients.core import ReportState
 from shoal.clients.feeds import grpc_feed, mqtt_feed
 from shoal.clients.feeds.feed import Feed
 from shoal.clocks.clock import FakeClock
-from shoal.codec import Bundle
+from shoal.codec import TaskBundle
 from shoal.crypto.trust import trust_task
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
@@ -445,7 +445,9 @@ async def test_publishing_goes_on_through_a_jump_of_the_clock_and_ends_with_the_
     """
     world = make_world(start=START, length=3_600, count=1)
     signed = task_publish.PublishedTask(
-        trust_task(world.signed_task, world.authorities), Bundle(world.signed_task, b""), "visits"
+        trust_task(world.signed_task, world.authorities),
+        TaskBundle(world.signed_task, b""),
+        "visits",
     )
     machine, rounds = Machine(START + 60.0), 0
     machine.jumps(wrong)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.core import prepare
-from shoal.clients.rounds.exchange import Line
+from shoal.clients.rounds.exchange import RoundLine
 from shoal.clients.rounds.participation import RoundOutcome, RoundState, take_part
 from shoal.clients.transports.grpc_transport import GrpcTransport
 from shoal.clients.transports.mqtt_transport import MqttTransport
@@ -198,7 +198,9 @@ async def by_rounds(folder: Path, link: SlowLink) -> None:
                 link.address, shuffler_world.CA.cert_pem, private_pool=True
             )
             stack.push_async_callback(transport.close)
-            line = Line(hop, transport, one.clock, until, sleep=asyncio.sleep if FULL else short)
+            line = RoundLine(
+                hop, transport, one.clock, until, sleep=asyncio.sleep if FULL else short
+            )
             # as an agent does: a round that too few joined in time cost nothing, and the next one
             # is joined
             while True:

@@ -11,7 +11,15 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.clocks.timekeeping import DRIFT, MOST_OFF_S, TOLERANCE_S, Standing, Word, judge, marked
+from shoal.clocks.timekeeping import (
+    DRIFT,
+    MOST_OFF_S,
+    TOLERANCE_S,
+    ClockStanding,
+    Word,
+    judge,
+    marked,
+)
 from tests.worlds.clock import DAY, Machine
 
 NOW = 1_800_000_000.0
@@ -35,8 +43,8 @@ class Service:
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.words = machine, dict[str, Word]()
-        self.standing: Standing | None = None
-        self.kept: Standing | None = None
+        self.standing: ClockStanding | None = None
+        self.kept: ClockStanding | None = None
 
     def look(self, keep: bool) -> None:
         reading = self.machine.read()

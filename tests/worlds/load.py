@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
-from shoal.cli.keys import Role, make_role_keys, sign_schedule
+from shoal.cli.keys import KeyRole, make_role_keys, sign_schedule
 from shoal.cli.load.service_counts import Counted, Counter
 from shoal.cli.task.command import sign_task
 from shoal.clients.fleet.share import SimulatedTask
@@ -155,7 +155,7 @@ class LoadSite:
     def at(cls, folder: Path) -> LoadSite:
         folder.mkdir(exist_ok=True)
         made = cls(prepare(folder))
-        for role in Role:
+        for role in KeyRole:
             _believed(made.site.folder / role / "data")
         return made
 
@@ -173,12 +173,12 @@ class LoadSite:
         )
         task = yes_no_task(site, name, windows, 2, most, root)
         signed_task = sign_task(task, site.authority)
-        signers = {role: load_signing_key(site.folder / role / "signing.key") for role in Role}
+        signers = {role: load_signing_key(site.folder / role / "signing.key") for role in KeyRole}
         keys, hops = (
             make_role_keys(
                 SuiteId.X25519_AES128, 2, site.folder / role / "keys", role, signers[role]
             )
-            for role in (Role.analyzer, Role.shuffler)
+            for role in (KeyRole.analyzer, KeyRole.shuffler)
         )
         signed_schedule = sign_schedule(signed_task, keys, hops, site.authority)
         file = site.folder / "tasks" / f"{name}.task"

@@ -25,7 +25,7 @@ from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.service import AnalyzerService
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clients.memory.rounds_ledger import MemoryLedger
-from shoal.clients.rounds.exchange import Line
+from shoal.clients.rounds.exchange import RoundLine
 from shoal.clients.rounds.participation import RoundOutcome, take_part
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport, RoundTransport
 from shoal.clocks.clock import FakeClock
@@ -257,10 +257,10 @@ class Running:
         *,
         window: int = 0,
         deadline: float = START + LENGTH * 3.0,
-    ) -> Line:
+    ) -> RoundLine:
         """A device's way to the shuffler; its pauses are cut short."""
         hop = self.world.published.served.keys.hop_keys[window]
-        return Line(
+        return RoundLine(
             hop,
             transport or self.transport(),
             self.clock,

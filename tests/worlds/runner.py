@@ -25,7 +25,7 @@ from shoal.clients.service.runner import Runner
 from shoal.clients.sources import read
 from shoal.clients.sources.spec import SourceSpec
 from shoal.clocks.clock import FakeClock
-from shoal.codec import Bundle
+from shoal.codec import TaskBundle
 from shoal.domain import Value
 from shoal.entropy import SYSTEM
 from shoal.task import Task
@@ -80,7 +80,7 @@ def quicken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bundle(world: World) -> bytes:
-    return codec.encode_bundle(Bundle(world.signed_task, world.signed_schedule))
+    return codec.encode_bundle(TaskBundle(world.signed_task, world.signed_schedule))
 
 
 @dataclass

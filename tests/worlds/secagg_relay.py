@@ -33,7 +33,7 @@ from shoal.crypto.secagg.records import (
     round_id,
 )
 from shoal.crypto.secagg.ring import Seat, graph_seed, neighbour_positions, seat_of, tag
-from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, Bundle, ShareKind, decode_bundle
+from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, ShareBundle, ShareKind, decode_bundle
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
@@ -307,7 +307,7 @@ class Relay:
 
     # --- at the analyzer --------------------------------------------------------------------------
 
-    def open_bundle(self, position: int, sealed: bytes) -> Bundle:
+    def open_bundle(self, position: int, sealed: bytes) -> ShareBundle:
         info = shares_info(self.round_id, self.terms.analyzer_config.key_id)
         return decode_bundle(open_sealed(analyzer_key(), sealed, info), len(self.peers(position)))
 

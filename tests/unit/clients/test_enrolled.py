@@ -15,7 +15,7 @@ from shoal.clients.config import AgentConfig, EnrolmentFiles
 from shoal.clients.core import ReportState, prepare, prover_for
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.share import ACKED, Share, SimulatedTask
-from shoal.clients.fleet.simulated import Simulation
+from shoal.clients.fleet.simulated import FleetSimulation
 from shoal.clients.owner.policy import Policy
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.admission.enrolled import ADMISSION_SIZE, EnrolledProver, verify_proof
@@ -219,7 +219,7 @@ async def test_simulated_devices_are_enrolled_each_for_itself(relay: bool) -> No
     first = enrolled_world("one")
     worlds = [first, enrolled_world("two", first)]
     far = FarEnd([first.hop])
-    result = await Simulation(
+    result = await FleetSimulation(
         share_of(worlds, (ROOT.to_pem(),), relay=relay), [DirectTransport(far)]
     ).run()
     assert [set(codes) for codes in result.codes] == [{ACKED}, {ACKED}]
@@ -234,7 +234,7 @@ async def test_simulated_devices_are_enrolled_each_for_itself(relay: bool) -> No
 async def test_simulated_devices_without_their_authority_send_nothing() -> None:
     world = enrolled_world()
     far = FarEnd([world.hop])
-    result = await Simulation(
+    result = await FleetSimulation(
         share_of([world], (SigningKey.generate().to_pem(),)), [DirectTransport(far)]
     ).run()
     assert [list(codes) for codes in result.codes] == [[Kind.CONFIG.value] * 6]

@@ -15,7 +15,7 @@ import pytest
 from shoal.accounting import certify
 from shoal.accounting.composition.memoized import (
     PROMISE,
-    Randomizer,
+    MemoizedRandomizer,
     check_memoized,
     lifetime_epsilon,
     rarest,
@@ -170,7 +170,7 @@ def memoized_task(**changes: Any) -> Any:
         (None, "every round"),
     ],
 )
-def test_what_cannot_be_memoized_is_refused(made: Randomizer | None, words: str) -> None:
+def test_what_cannot_be_memoized_is_refused(made: MemoizedRandomizer | None, words: str) -> None:
     """Planted: ``hasattr(law, "epsilon0")`` taken for a ratio -> the approximate law passes, and
     this fails.
     """

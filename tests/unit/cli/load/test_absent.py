@@ -11,7 +11,7 @@ import pytest
 from shoal.cli.load import absent as load_absent
 from shoal.cli.load import command as load
 from shoal.cli.load.absent import Absence
-from shoal.cli.load.options import Options
+from shoal.cli.load.options import LoadOptions
 from shoal.clients.fleet.plan import Progress
 from shoal.errors import Kind, ShoalError
 from tests.worlds.broker import free_port
@@ -93,7 +93,7 @@ def test_a_load_against_nobody_says_so(
     make_world(f"127.0.0.1:{free_port()}", start=int(time.time()) - 10).write(tmp_path)
     with pytest.raises(ShoalError) as caught:
         load.run(
-            Options(
+            LoadOptions(
                 devices=3,
                 task=[tmp_path / "visits.task"],
                 processes=1,

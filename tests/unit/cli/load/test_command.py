@@ -14,7 +14,7 @@ import pytest
 
 from shoal.cli.load import command as load
 from shoal.cli.load.command import run
-from shoal.cli.load.options import Options
+from shoal.cli.load.options import LoadOptions
 from shoal.cli.load.service_counts import Counted, Counter
 from shoal.cli.load.show import LoadOutcome, TaskRow, show
 from shoal.cli.load.tasks import check_closing, plan_of, stored_by, targets, values_of
@@ -235,7 +235,7 @@ def test_wrong_requests_are_one_line_and_nothing_is_sent(
             ],
         }
     with pytest.raises(ShoalError) as caught:
-        run(Options(devices=3, **{"patience": 1.0, "wait": 1.0, **choices}))  # type: ignore[arg-type] # each case knows its own
+        run(LoadOptions(devices=3, **{"patience": 1.0, "wait": 1.0, **choices}))  # type: ignore[arg-type] # each case knows its own
     assert text in caught.value.message
     assert "\n" not in caught.value.message
 
@@ -249,7 +249,7 @@ def test_an_address_that_is_named_may_be_anywhere(tmp_path: Path) -> None:
     fails.
     """
     make_world("far.example:7443", start=int(time.time()) - 10).write(tmp_path)
-    options = Options(devices=3, task=[tmp_path / "visits.task"], address="far.example:7443")
+    options = LoadOptions(devices=3, task=[tmp_path / "visits.task"], address="far.example:7443")
     assert (
         target_of(plan_of(options, targets(options, time.time()), time.time()))
         == "far.example:7443"
@@ -258,7 +258,7 @@ def test_an_address_that_is_named_may_be_anywhere(tmp_path: Path) -> None:
 
 def test_a_rush_lasts_until_its_window_ends(tmp_path: Path) -> None:
     make_world(start=1_000_000, length=100).write(tmp_path)  # and as much grace
-    options = Options(devices=3, task=[tmp_path / "visits.task"], arrival=Pattern.RUSH)
+    options = LoadOptions(devices=3, task=[tmp_path / "visits.task"], arrival=Pattern.RUSH)
     arrivals = plan_of(options, targets(options, 1_000_010.0), 1_000_010.0).arrivals
     assert arrivals is not None
     assert arrivals.over_s == 180.0

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.cli.load import command as load
 from shoal.cli.load import options as load_options
-from shoal.cli.load.options import Options
+from shoal.cli.load.options import LoadOptions
 from shoal.cli.main import main
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.errors import ShoalError
@@ -20,7 +20,7 @@ def test_help_shows_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None
     """Every example of --help is a command that the parser takes. Planted: an option of another
     name -> fails.
     """
-    seen: list[Options] = []
+    seen: list[LoadOptions] = []
     monkeypatch.setattr(load, "run", seen.append)
     examples = [
         line.split()
@@ -32,11 +32,11 @@ def test_help_shows_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None
         assert main(example[1:]) == 0
     assert [one.way for one in seen].count(Way.MQTT) == 1
     assert {one.plan for one in seen} == {False, True}
-    assert {name.name for name in fields(Options)} == set(signature(load.load).parameters)
+    assert {name.name for name in fields(LoadOptions)} == set(signature(load.load).parameters)
 
 
 def test_a_bad_task_file_is_named(tmp_path: Path) -> None:
     for name in ("odd.task", "odd.keys"):
         (tmp_path / name).write_bytes(b"\xff\xff")
     with pytest.raises(ShoalError, match=r"^odd\.task: "):
-        load.run(Options(devices=3, task=[tmp_path / "odd.task"]))
+        load.run(LoadOptions(devices=3, task=[tmp_path / "odd.task"]))

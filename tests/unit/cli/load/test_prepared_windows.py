@@ -14,14 +14,14 @@ import pytest
 from shoal.cli.load import command as load
 from shoal.cli.load import plan as load_plan
 from shoal.cli.load.command import failures, run
-from shoal.cli.load.options import Options
+from shoal.cli.load.options import LoadOptions
 from shoal.cli.load.service_counts import Counted, Counter, ServiceUsage, Watch
 from shoal.cli.load.show import LoadOutcome, TaskRow, show
 from shoal.clients.fleet.arrivals import Pattern
-from shoal.clients.fleet.measure import Cost
+from shoal.clients.fleet.measure import LoadCost
 from shoal.clients.fleet.misbehaviour import Shares, Way
 from shoal.clients.fleet.plan import Progress, SimulationPlan, SimulationResult
-from shoal.clients.fleet.share import Effort, SimulatedTask
+from shoal.clients.fleet.share import SealingEffort, SimulatedTask
 from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from tests.unit.cli.load.loads import target_of_world
@@ -52,7 +52,7 @@ class Load:
     def run(self, **choices: object) -> str:
         """Nothing if it sends, else why not."""
         with pytest.raises((KeyboardInterrupt, ShoalError)) as caught:
-            run(Options(devices=3, task=[self._file], **choices), self.clock)  # type: ignore[arg-type] # each test knows its own
+            run(LoadOptions(devices=3, task=[self._file], **choices), self.clock)  # type: ignore[arg-type] # each test knows its own
         refusal = caught.value if isinstance(caught.value, ShoalError) else None
         assert len(self.sent) == (refusal is None)
         assert refusal is None or refusal.kind is Kind.CONFIG
@@ -151,8 +151,8 @@ def test_what_preparing_takes_is_shared_out_over_the_processes(
     devices, or on one core -> fails.
     """
 
-    def cost(*_: object, prepare: bool = False) -> Cost:
-        return Cost(0.000_5 if prepare else 0.002, 0.001, 512, 65)
+    def cost(*_: object, prepare: bool = False) -> LoadCost:
+        return LoadCost(0.000_5 if prepare else 0.002, 0.001, 512, 65)
 
     monkeypatch.setattr(load_plan, "cost_of", cost)
     monkeypatch.setattr(load_plan, "cpu_count", lambda: 4)
@@ -184,7 +184,7 @@ def test_a_plan_says_what_it_costs_and_sends_nothing(
 
     monkeypatch.setattr(load, "_send", sent)
     make_world(start=int(time.time()) - 10).write(tmp_path)
-    options = Options(
+    options = LoadOptions(
         devices=1_000,
         task=[tmp_path / "visits.task"],
         duplicates=0.1,
@@ -221,13 +221,13 @@ def test_small_loads_have_figures_too(tmp_path: Path, capsys: pytest.CaptureFixt
     MiB", "0.0 s" and 0 per second.
     """
     make_world(start=int(time.time()) - 10).write(tmp_path)
-    run(Options(devices=3, task=[tmp_path / "visits.task"], rate=0.05, prepare=True, plan=True))
+    run(LoadOptions(devices=3, task=[tmp_path / "visits.task"], rate=0.05, prepare=True, plan=True))
     text = " ".join(capsys.readouterr().out.split())
     assert "within 60 s, at most 0.05 per second" in text
     assert "sends 1.5 KiB of frames in 3 calls; the shuffler stores 195 bytes" in text
     assert "under 1 s to make the reports; under 1 s for the services" in text
     row = TaskRow(target_of_world(make_world()), 3, 3, 0, 0, 0, Counted(3, 0))
-    effort = Effort(0.01, 0.02, 3 << 20)
+    effort = SealingEffort(0.01, 0.02, 3 << 20)
     result = SimulationResult(3, 3, {}, 0, 0.04, array("f"), (b"",), efforts=(effort,))
     show(
         LoadOutcome(

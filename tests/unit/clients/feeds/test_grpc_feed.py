@@ -15,7 +15,7 @@ from shoal import codec
 from shoal.clients.feeds import grpc_feed
 from shoal.clients.feeds.grpc_feed import GrpcFeed
 from shoal.clocks.clock import FakeClock
-from shoal.codec import Bundle
+from shoal.codec import TaskBundle
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import serve_task
 from shoal.entropy import SeededEntropy
@@ -36,7 +36,8 @@ Page = Callable[[directory_pb2.PageRequest], directory_pb2.PageReply]
 
 def bundles(worlds: list[World]) -> list[bytes]:
     return [
-        codec.encode_bundle(Bundle(world.signed_task, world.signed_schedule)) for world in worlds
+        codec.encode_bundle(TaskBundle(world.signed_task, world.signed_schedule))
+        for world in worlds
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 from shoal import codec
 from shoal.clients.feeds import mqtt_feed
 from shoal.clients.feeds.mqtt_feed import MqttFeed
-from shoal.codec import Bundle
+from shoal.codec import TaskBundle
 from shoal.crypto.signing import SigningKey
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -24,7 +24,7 @@ from tests.worlds.clients import make_world
 AUTHORITY = SigningKey.generate()
 WORLDS = [make_world(authority=AUTHORITY, name=f"task-{i}") for i in range(3)]
 BUNDLES = [
-    codec.encode_bundle(Bundle(world.signed_task, world.signed_schedule)) for world in WORLDS
+    codec.encode_bundle(TaskBundle(world.signed_task, world.signed_schedule)) for world in WORLDS
 ]
 TOPICS = [task_topic(world.task_id) for world in WORLDS]
 SETTINGS = BrokerSettings("127.0.0.1", 1, insecure=True)

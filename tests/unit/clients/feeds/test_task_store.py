@@ -15,7 +15,7 @@ from shoal import codec
 from shoal.clients.core import expiry
 from shoal.clients.feeds.task_store import FINAL, Shelf, ShelvedTask
 from shoal.clocks.clock import FakeClock
-from shoal.codec import Bundle
+from shoal.codec import TaskBundle
 from shoal.crypto.hpke import generate
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
@@ -31,7 +31,7 @@ END = START + 4 * WEEK
 
 def bundle(world: World = WORLD, task: bytes | None = None, schedule: bytes | None = None) -> bytes:
     return codec.encode_bundle(
-        Bundle(
+        TaskBundle(
             world.signed_task if task is None else task,
             world.signed_schedule if schedule is None else schedule,
         )

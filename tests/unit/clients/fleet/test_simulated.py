@@ -34,7 +34,7 @@ from shoal.clients.fleet.share import (
     Share,
     SimulatedTask,
 )
-from shoal.clients.fleet.simulated import Simulation
+from shoal.clients.fleet.simulated import FleetSimulation
 from shoal.clients.transports.transport import Receipt
 from shoal.crypto.envelope import open_frame
 from shoal.crypto.signing import SigningKey
@@ -90,7 +90,7 @@ async def run(
     reporter = Reporter(share)
     if prepare:
         reporter.prepare()
-    result = await Simulation(
+    result = await FleetSimulation(
         share, [judge], now=clock.now, sleep=clock.sleep, reporter=reporter
     ).run()
     plan = SimulationPlan(share.tasks, share.authorities)
@@ -316,7 +316,7 @@ async def test_an_interrupted_share_claims_nothing_that_it_does_not_know() -> No
                 await asyncio.Event().wait()
             return mac
 
-    simulation = Simulation(
+    simulation = FleetSimulation(
         share_of(world, (Conduct.HONEST,) * 10, Way.GRPC, in_flight=2), [Stuck(world)]
     )
     task = asyncio.create_task(simulation.run())
@@ -348,7 +348,7 @@ async def test_batches_with_copies_and_oversized_frames_keep_the_limits() -> Non
         (40, (Conduct.OVERSIZED,)),  # more than a call takes, of one device
     ):
         share = share_of(world, conduct, Way.RELAY, in_flight=1)
-        await Simulation(replace(share, tasks=share.tasks * tasks), [Counting(world)]).run()
+        await FleetSimulation(replace(share, tasks=share.tasks * tasks), [Counting(world)]).run()
     assert max(frames for frames, _ in calls) <= 500
     assert max(size for _, size in calls) <= 1 << 20
     assert sum(frames for frames, _ in calls) == 1 + 3 * 400 + 2 * 40
@@ -363,7 +363,7 @@ async def test_a_device_may_have_more_tasks_than_a_call_takes() -> None:
         world = world_of()
         judge = Judge(world, none, False, most=1 << 30)
         share = share_of(world, conduct, Way.RELAY, in_flight=1)
-        await Simulation(replace(share, tasks=share.tasks * tasks), [judge]).run()
+        await FleetSimulation(replace(share, tasks=share.tasks * tasks), [judge]).run()
         assert len(judge.stored) == tasks * len(conduct)
 
 
@@ -384,7 +384,7 @@ async def test_a_relay_does_not_wait_for_frames_that_its_call_has_no_room_for() 
     world = world_of()
     share = share_of(world, (Conduct.OVERSIZED,) * 60, Way.RELAY, in_flight=1)
     share = replace(share, arrivals=Arrivals.steady(60, 100.0))
-    await Simulation(share, [Timed(world)], 1_000.0, now=clock.now, sleep=clock.sleep).run()
+    await FleetSimulation(share, [Timed(world)], 1_000.0, now=clock.now, sleep=clock.sleep).run()
     assert sent == [0.14, 0.29, 0.44, 0.59]
 
 

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.clients.memory.rounds_ledger import MemoryLedger
-from shoal.clients.rounds.exchange import Line
+from shoal.clients.rounds.exchange import RoundLine
 from shoal.clients.rounds.participation import RoundOutcome, RoundState, take_part
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.hpke import generate
@@ -70,7 +70,7 @@ async def part(
         pauses.append(seconds)
         clock.advance(seconds)
 
-    line = Line(HOP.config, wire, clock, NOW + deadline, SeededEntropy("device"), sleep)
+    line = RoundLine(HOP.config, wire, clock, NOW + deadline, SeededEntropy("device"), sleep)
     return await take_part(TERMS, identity(0), VECTOR, ledger or MemoryLedger(), line), wire, pauses
 
 
@@ -201,7 +201,7 @@ async def test_a_window_that_was_answered_sends_nothing() -> None:
 )
 async def test_a_vector_that_is_none_of_this_task_sends_nothing(vector: NDArray[Any]) -> None:
     wire = Scripted(always(NONE))
-    line = Line(HOP.config, wire, FakeClock(NOW), NOW + 10)
+    line = RoundLine(HOP.config, wire, FakeClock(NOW), NOW + 10)
     with pytest.raises(ShoalError) as error:
         await take_part(TERMS, identity(0), vector, MemoryLedger(), line)
     assert error.value.kind is Kind.INVALID

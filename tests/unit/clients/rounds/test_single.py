@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.clients.memory.rounds_ledger import MemoryLedger, RoundStanding
-from shoal.clients.rounds.exchange import Line
+from shoal.clients.rounds.exchange import RoundLine
 from shoal.clients.rounds.participation import RoundState
 from shoal.clients.rounds.single import send_single
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
@@ -120,8 +120,8 @@ def identity() -> DeviceIdentity:
     return DeviceIdentity(key, issue(ROOT, key.public, int(NOW) - 10, int(NOW) + 1_000))
 
 
-def line(shuffler: Shuffler, clock: Clock, entropy: int = 1) -> Line:
-    return Line(HOP.config, shuffler, clock, NOW + 300, SeededEntropy(entropy), clock.sleep)
+def line(shuffler: Shuffler, clock: Clock, entropy: int = 1) -> RoundLine:
+    return RoundLine(HOP.config, shuffler, clock, NOW + 300, SeededEntropy(entropy), clock.sleep)
 
 
 @for_each("lost", [set[int](), *({n} for n in range(6)), {0, 2, 4}, set(range(1, 6))], ids=str)
@@ -209,7 +209,7 @@ async def test_a_window_that_is_paused_costs_nothing(tmp_path: Path, polls: int)
         seen.append(len(ledger.answers()))
         await clock.sleep(seconds)
 
-    way = Line(HOP.config, shuffler, clock, NOW + 300, SeededEntropy(1), sleep)
+    way = RoundLine(HOP.config, shuffler, clock, NOW + 300, SeededEntropy(1), sleep)
     outcome = await send_single(TERMS, identity(), np.ones(DIMENSION, np.int64), ledger, way)
     assert set(seen) == {0}
     if polls == 3:

@@ -14,7 +14,7 @@ from shoal import codec
 from shoal.clients.config import AgentConfig
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.service import runner as runner_module
-from shoal.codec import Bundle
+from shoal.codec import TaskBundle
 from shoal.crypto.hpke import generate
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
@@ -125,7 +125,7 @@ async def test_a_second_schedule_from_a_feed_strikes_the_task_for_ever(
         fed[0].give(bundle(world))
         await place.until(lambda: place.windows() == [0])
         other = world.schedule(generate(SuiteId.X25519_AES128))
-        fed[0].give(codec.encode_bundle(Bundle(world.signed_task, other)))
+        fed[0].give(codec.encode_bundle(TaskBundle(world.signed_task, other)))
         assert fed[0].refused == [Kind.CONFLICT]
         await place.until(lambda: bool(place.entries(LedgerEvent.STRUCK)))
         await place.until(lambda: place.clock.now() > START + 7 * HOUR)
@@ -150,7 +150,7 @@ async def test_a_strike_that_a_full_disk_did_not_take_is_asked_for_again(
         fed[0].give(bundle(world))
         await place.until(lambda: place.windows() == [0])
         other = codec.encode_bundle(
-            Bundle(world.signed_task, world.schedule(generate(SuiteId.X25519_AES128)))
+            TaskBundle(world.signed_task, world.schedule(generate(SuiteId.X25519_AES128)))
         )
         with monkeypatch.context() as full:
 
@@ -195,16 +195,16 @@ async def test_what_a_feed_brings_and_is_refused_is_in_the_ledger_once_and_nothi
     data, kinds = {
         "junk": (b"junk", {Kind.INVALID}),
         "unsigned": (
-            codec.encode_bundle(Bundle(forged, world.signed_schedule)),
+            codec.encode_bundle(TaskBundle(forged, world.signed_schedule)),
             {Kind.BAD_SIGNATURE, Kind.INVALID},
         ),
         "wrongly signed": (bundle(resigned(world)), {Kind.BAD_SIGNATURE}),
         "altered task": (
-            codec.encode_bundle(Bundle(altered(world.signed_task), world.signed_schedule)),
+            codec.encode_bundle(TaskBundle(altered(world.signed_task), world.signed_schedule)),
             {Kind.BAD_SIGNATURE},
         ),
         "altered schedule": (
-            codec.encode_bundle(Bundle(world.signed_task, altered(world.signed_schedule))),
+            codec.encode_bundle(TaskBundle(world.signed_task, altered(world.signed_schedule))),
             {Kind.BAD_SIGNATURE},
         ),
         "expired": (

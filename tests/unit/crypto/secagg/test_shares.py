@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from shoal.crypto.secagg.primitives.shamir import PRIME
 from shoal.crypto.secagg.shares import (
     CIPHERTEXT_SIZE,
-    Bundle,
+    ShareBundle,
     ShareKind,
     SharePair,
     bundle_size,
@@ -199,8 +199,8 @@ def test_a_bundle_comes_back() -> None:
         + b"\x01"
         + LARGEST
     )
-    assert decode_bundle(data, 4) == Bundle(258, ITEMS)
-    assert decode_bundle(encode_bundle(0, ()), 0) == Bundle(0, ())
+    assert decode_bundle(data, 4) == ShareBundle(258, ITEMS)
+    assert decode_bundle(encode_bundle(0, ()), 0) == ShareBundle(0, ())
 
 
 def test_a_share_of_zeros_is_not_none() -> None:
@@ -253,7 +253,7 @@ def test_bundles_that_are_none_are_refused() -> None:
 # --- secrets --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("holder", [PAIR, Bundle(1, ITEMS)], ids=["pair", "bundle"])
+@pytest.mark.parametrize("holder", [PAIR, ShareBundle(1, ITEMS)], ids=["pair", "bundle"])
 def test_shares_do_not_print_pickle_or_copy(holder: object) -> None:
     """Planted: repr=False removed; ``__reduce__`` removed -> this fails."""
     for share in (SHARE_B, SHARE_S):

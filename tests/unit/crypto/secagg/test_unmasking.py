@@ -17,7 +17,7 @@ from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.primitives.decoding import at_zero, decode, interpolate, outliers
 from shoal.crypto.secagg.primitives.shamir import PRIME, combine, split
 from shoal.crypto.secagg.records import Reason, Status
-from shoal.crypto.secagg.shares import Bundle, Item, ShareKind, commitment
+from shoal.crypto.secagg.shares import Item, ShareBundle, ShareKind, commitment
 from shoal.crypto.secagg.unmasking import Committed, Secrets, ShareBook, remove_masks
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -94,9 +94,9 @@ class Masked:
                 masks.append((stream, pads.sign_of(public[position], public[other])))
         return masks
 
-    def bundle(self, position: int) -> Bundle:
+    def bundle(self, position: int) -> ShareBundle:
         none: Item = (ShareKind.NONE, b"")
-        return Bundle(
+        return ShareBundle(
             position,
             tuple(
                 self.items[position].get(one, none) for one in self.committed.neighbours(position)
@@ -259,11 +259,11 @@ def test_one_bundle_per_alive_position() -> None:
     book.add(99, one.bundle(0))
     book.refuse(99)
     assert not book.blamed
-    book.add(2, Bundle(2, one.bundle(0).items))  # dropped
+    book.add(2, ShareBundle(2, one.bundle(0).items))  # dropped
     assert book.blamed == {2}
     fresh = ShareBook(one.committed)
     fresh.add(0, one.bundle(1))
-    fresh.add(3, Bundle(3, one.bundle(3).items[:-1]))
+    fresh.add(3, ShareBundle(3, one.bundle(3).items[:-1]))
     fresh.refuse(5)
     fresh.add(5, one.bundle(5))
     assert fresh.blamed == {0, 3, 5}
