@@ -8,6 +8,7 @@ by name (``BEGIN IMMEDIATE``, ``COMMIT``). The module is light: an idle agent ha
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -150,8 +151,14 @@ def open_whole(
 
 
 def scripts(folder: Path, name: str) -> list[Path]:
-    """The migrations of a kind of file: ``name_001.sql``, ``name_002.sql``, ... of the folder."""
+    """The migrations of a kind of file: ``name_001.sql``, ``name_002.sql``, ... of the folder.
+
+    Raises OSError where there are none (the program is being replaced: against an empty list every
+    file would seem to be of a newer version), INTERNAL for a gap in the numbers.
+    """
     found = sorted(path for path in folder.glob(f"{name}_*.sql"))
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, f"no migrations of {name}", str(folder))
     if [path.name for path in found] != [f"{name}_{at:03}.sql" for at in range(1, len(found) + 1)]:
         raise ShoalError(
             Kind.INTERNAL,

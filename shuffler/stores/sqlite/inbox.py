@@ -19,6 +19,7 @@ secret and every tag carry a checksum; how many rows were acknowledged is counte
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
@@ -72,7 +73,8 @@ class KeyedHash:
 
 class Inbox:
     """An open window's file, used by one thread. Raises OSError and sqlite.Error; ``disk.kind_of``
-    says what they mean, and ``is_damaged`` whether the file's content is wrong.
+    says what they mean, and ``is_damaged`` whether the file's content is wrong. INTERNAL where
+    the program's own migrations have a gap.
     """
 
     def __init__(self, path: Path, secret: bytes | None = None) -> None:
@@ -85,7 +87,10 @@ class Inbox:
             self._connection.text_factory = bytes
             try:
                 disk.migrate(self._connection, path, "inbox")
-            except ShoalError:  # its version is newer than any, but state.db's is not
+            except ShoalError as error:
+                if error.kind is not Kind.CONFIG:  # the program is damaged, not the file
+                    raise
+                # its version is newer than any, but state.db's is not
                 raise DamagedError("version") from None
             found = self._connection.execute("SELECT secret, digest FROM secret").fetchone()
             if found is None:
@@ -292,9 +297,10 @@ def salvage(path: Path, most: int) -> bool:
 
     ``most``: row numbers to look at, 1 to ``most`` (rows are never deleted, so numbers have no
     gaps). False: without its secret nothing of it can be verified; the file is gone then, and the
-    next one begins with another secret. Raises OSError, sqlite.Error when the disk fails.
+    next one begins with another secret. Raises OSError, sqlite.Error when the disk fails; OSError
+    also where the new file can't be made though the old one's secret is whole: it stays then.
     """
-    fresh = path.with_name(path.name + ".tmp")
+    fresh, secret = path.with_name(path.name + ".tmp"), None
     destroy(fresh)
     try:
         with closing(disk.connect(path)) as old:
@@ -317,6 +323,8 @@ def salvage(path: Path, most: int) -> bool:
         destroy(fresh)
         if not is_damaged(error):
             raise
+        if secret is not None:  # reading on raises nothing of the kind: it was the new file
+            raise OSError(errno.EIO, "a new inbox can't be made", fresh.name) from None
         destroy(path)
         return False
     for suffix in reversed(SUFFIXES[1:]):  # the log of the old file is none of the new one's

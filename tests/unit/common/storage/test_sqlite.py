@@ -125,6 +125,18 @@ def test_migrations_without_a_gap(tmp_path: Path, scripts: Path) -> None:
     assert refused.value.kind is Kind.INTERNAL
 
 
+def test_no_migrations_at_all_say_nothing_of_a_file(tmp_path: Path, scripts: Path) -> None:
+    """The program is being replaced. Planted: an empty list taken as it is -> "written by a newer
+    version", fails.
+    """
+    path = tmp_path / "kept.db"
+    opened(path, scripts).close()
+    for folder in (tmp_path / "away", tmp_path):
+        with pytest.raises(FileNotFoundError, match="no migrations of kept"):
+            opened(path, folder)
+    opened(path, scripts).close()
+
+
 def test_a_reader_beside_and_after_the_writer(tmp_path: Path, scripts: Path) -> None:
     path = tmp_path / "kept.db"
     writer = opened(path, scripts)
