@@ -41,9 +41,17 @@ class ShufflerStorage:
             yield from part.damage()
 
     async def close(self) -> None:
-        """Commit what waits, refuse what comes, release files."""
+        """Commit what waits, refuse what comes, release files. All parts are closed, also where one
+        fails; then the first failure is raised.
+        """
+        failure: BaseException | None = None
         for part in (self.vectors, self.answered, self.reports):
-            await part.close()
+            try:
+                await part.close()
+            except BaseException as error:  # noqa: BLE001 - raised when all are closed
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
 
 async def open_store(config: ShufflerConfig, entropy: Entropy = SYSTEM) -> ShufflerStorage:
