@@ -162,14 +162,16 @@ class ThreadedStore:
 
 
 async def _to_its_end(step: Coroutine[Any, Any, T]) -> T:
-    """Wait for a thread also when this task is cancelled: nobody takes a window over before what
-    was begun has ended.
+    """Wait for a thread also when this task is cancelled, however often: nobody takes a window over
+    before what was begun has ended.
     """
     running = asyncio.ensure_future(step)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running])
+        while not running.done():  # whoever cancels again waits, too
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
         if not running.cancelled():
             running.exception()  # nobody waits for it any more
         raise
