@@ -184,9 +184,14 @@ class Lifecycle:
             return
         self._renew_at = now + RENEW_S
         for window, claim in list(self._claims.items()):
+            # work that ended while another claim was renewed has released its own
+            if self._claims.get(window) is not claim:
+                continue
             try:
                 await self._store.renew(claim, CLAIM_S)
             except StaleClaimError:
+                if self._claims.get(window) is not claim:
+                    continue
                 log.warning("a window was taken over", task=window.task_id, window=window.window)
                 self._claims.pop(window, None)
                 if window in self._working:

@@ -11,6 +11,7 @@ from shoal.entropy import SeededEntropy
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.core import WindowState as S
 from shoal.shuffler.reports.lifecycle import CLAIM_S, RENEW_S, Lifecycle
+from shoal.shuffler.stores.claims import Claim
 from shoal.shuffler.stores.store import AdmittedReport
 from shoal.shuffler.stores.threaded import ThreadedStore
 from tests.unit.shuffler.reports.test_lifecycle import DEADLINE, Line, Sink
@@ -62,3 +63,36 @@ async def test_a_window_of_a_shuffler_that_is_gone_is_taken_over_once(line: Line
     await first.settle()  # would wait for ever
     assert sinks[0].batches == {}
     await store.close()
+
+
+@pytest.mark.parametrize("released_in", [0, 1])
+async def test_a_window_that_is_finished_during_a_renewal_was_not_taken_over(
+    line: Line,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    released_in: int,
+) -> None:
+    """In the renewal of another claim (0) or of its own (1). Planted: claims renewed whether they
+    are held still or not, or a stale one of a finished window told -> "taken over", fails.
+    """
+    line.start()
+    published = line.world.publish(min_batch=3)
+    line.book.reload()
+    lifecycle, renewed = line.lifecycle, list[WindowId]()
+    windows = [WindowId(published.task_id, number) for number in (0, 1)]
+    claims = [await lifecycle._claimed(window) for window in windows]
+    real = line.store.renew
+
+    async def renew(claim: Claim, seconds: float) -> None:
+        if len(renewed) == released_in:  # the work on the second window ends here
+            finished = claims[1]
+            assert finished is not None
+            lifecycle._claims.pop(windows[1])
+            await line.store.release(finished)
+        renewed.append(claim.window)
+        await real(claim, seconds)
+
+    monkeypatch.setattr(line.store, "renew", renew)
+    await lifecycle._renew(line.clock.steady())
+    assert renewed == windows[: released_in + 1]
+    assert not [entry for entry in caplog.records if "taken over" in entry.getMessage()]
