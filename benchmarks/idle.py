@@ -20,10 +20,12 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 120.0
 _LOADED = (
-    "benchmarks.bare, grpc, paho.mqtt.client, shoal.cli.agent.command, "
+    "benchmarks.bare, grpc, paho.mqtt.client, shoal.cli.agent.command, shoal.cli.agent.light, "
+    "shoal.clients.feeds.grpc_feed, shoal.clients.feeds.mqtt_feed, "
     "shoal.clients.service.runner, shoal.clients.transports.grpc_transport, "
     "shoal.clients.transports.mqtt_transport, shoal.clients.memory.outbox_sqlite, "
-    "shoal.clients.sources.json_file, shoal.mechanisms.registry, shoal.accounting.guarantee"
+    "shoal.clients.sources.json_file, shoal.mechanisms.categories.krr, "
+    "shoal.mechanisms.registry, shoal.accounting.guarantee"
 )
 
 

@@ -19,20 +19,17 @@ What a draw handles is typed ``Any``, because it is one thing or the other:
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from shoal.arrays import NDArray, np
-from shoal.entropy import Entropy, bernoulli, streamed
-from shoal.mechanisms.base import invalid
-from shoal.mechanisms.parts import bitmaps, cells, sampling
+from shoal.entropy import Entropy, streamed
+from shoal.mechanisms.parts import cells, sampling
+from shoal.mechanisms.parts.one_device import OneDevice
 
 Lane: TypeAlias = Any
 Bits: TypeAlias = Any
 Field: TypeAlias = Any
-_WORD = 32  # bits of the words that ``below`` takes
-_MOST = 1 << _WORD
 
 
 class NumberSet(Protocol):
@@ -200,6 +197,9 @@ def many_reports(
     """``randomize`` of the same mechanism: uint8[n, 1, size], ``most`` devices at a time, so that
     their words stay in cache. Raises INVALID for what are no cells.
     """
+    # Here, because no device has an array.
+    from shoal.mechanisms.parts.many_devices import ManyDevices
+
     reports = np.empty((cells.check_shape(values).shape[0], 1, size), dtype=np.uint8)
     if values.shape[0] > most:
         entropy = streamed(entropy)
@@ -207,251 +207,3 @@ def many_reports(
         checked = cells.check_values(values[part], k)
         reports[part, 0] = draw(checked, ManyDevices(checked.shape[0], entropy))
     return reports
-
-
-class OneDevice:
-    """``Draws`` of one device."""
-
-    __slots__ = ("_entropy",)
-
-    def __init__(self, entropy: Entropy) -> None:
-        self._entropy = entropy
-
-    def coin(self, threshold: int) -> bool:
-        return bernoulli(threshold, self._entropy)
-
-    def coin_if(self, given: int, if_not: int, if_so: int) -> bool:
-        return bernoulli(if_so if given else if_not, self._entropy)
-
-    def below(self, bound: int) -> int:
-        # Not ``shoal.entropy.uniform_below``, which draws words of 64 bits.
-        if not 1 <= bound <= _MOST:
-            raise invalid(f"a uniform draw wants a bound from 1 to 2^32, got {bound}")
-        refused = _MOST % bound
-        while True:
-            product = int.from_bytes(self._entropy.bytes(_WORD // 8), "little") * bound
-            if product % _MOST >= refused:
-                return product >> _WORD
-
-    def below_power(self, bound: int) -> int:
-        return int.from_bytes(self._entropy.bytes(2), "little") * bound >> 16
-
-    def seed(self, size: int) -> bytes:
-        return self._entropy.bytes(size)
-
-    def _words(self, count: int) -> tuple[int, ...]:
-        return struct.unpack(f"<{count}Q", self._entropy.bytes(8 * count))
-
-    def coins(self, k: int, threshold: int) -> list[bool]:
-        return [word < threshold for word in self._words(k)]
-
-    def coins_but_one(self, k: int, threshold: int, at: int, there: int) -> list[bool]:
-        thresholds = [threshold] * k
-        if at < k:
-            thresholds[at] = there
-        return [word < limit for word, limit in zip(self._words(k), thresholds, strict=True)]
-
-    def coins_if(self, given: list[bool], if_not: int, if_so: int) -> list[bool]:
-        limits = (if_not, if_so)
-        return [
-            word < limits[bit] for word, bit in zip(self._words(len(given)), given, strict=True)
-        ]
-
-    def where(self, condition: int, if_so: int, if_not: int) -> int:
-        return if_so if condition else if_not
-
-    def odd(self, number: int) -> int:
-        return number.bit_count() & 1
-
-    def flipped(self, bits: list[bool], at: int) -> list[bool]:
-        bits[at] = not bits[at]
-        return bits
-
-    def marked(self, k: int) -> NumberSet:
-        return _OneSet(k)
-
-    def place_in(self, members: list[int], number: int) -> int:
-        return members.index(number) if number in members else len(members)
-
-    def hashed(self, hashing: Hashing, index: int, cell: int) -> int:
-        return hashing.hashed(index, cell)
-
-    def off_filter(
-        self, bits: list[bool], filtering: Filtering, cohort: int, cell: int
-    ) -> list[bool]:
-        for place in set(filtering.places(cohort, cell)):
-            bits[place] = not bits[place]
-        return bits
-
-    def number(self, number: int, size: int) -> bytes:
-        return number.to_bytes(size, "big")
-
-    def numbers(self, members: list[int], size: int) -> bytes:
-        return b"".join([number.to_bytes(size, "big") for number in members])
-
-    def bitmap(self, bits: list[bool]) -> bytes:
-        return bitmaps.pack(bits)
-
-    def read(self, field: bytes, place: int) -> int:
-        return int.from_bytes(field[4 * place : 4 * place + 4], "big")
-
-    def joined(self, *fields: bytes) -> bytes:
-        return b"".join(fields)
-
-
-class _OneSet:
-    """``NumberSet`` of one device."""
-
-    __slots__ = ("_k", "_set")
-
-    def __init__(self, k: int) -> None:
-        self._k, self._set = k, set[int]()
-
-    def has(self, place: int) -> bool:
-        return place in self._set
-
-    def put(self, place: int, marked: int) -> None:
-        (self._set.add if marked else self._set.discard)(place)
-
-    def bits(self) -> list[bool]:
-        return [number in self._set for number in range(self._k)]
-
-    def members(self) -> list[int]:
-        return sorted(self._set)
-
-
-class ManyDevices:
-    """``Draws`` of n devices, n >= 1."""
-
-    __slots__ = ("_entropy", "_n")
-
-    def __init__(self, n: int, entropy: Entropy) -> None:
-        self._n, self._entropy = n, entropy
-
-    def coin(self, threshold: int) -> NDArray[np.bool_]:
-        return np.less(self._entropy.words(self._n), np.uint64(threshold))
-
-    def coin_if(self, given: NDArray[Any], if_not: int, if_so: int) -> NDArray[np.bool_]:
-        return _less_if(self._entropy.words(self._n), given, if_not, if_so)
-
-    def below(self, bound: int) -> NDArray[np.int64]:
-        return sampling.uniform_below(bound, self._n, self._entropy)
-
-    def below_power(self, bound: int) -> NDArray[np.int64]:
-        words = np.frombuffer(self._entropy.bytes(2 * self._n), dtype="<u2")
-        return words.astype(np.int64) * bound >> 16
-
-    def seed(self, size: int) -> NDArray[np.uint8]:
-        drawn = self._entropy.bytes(size * self._n)
-        return np.frombuffer(drawn, dtype=np.uint8).reshape(self._n, size)
-
-    def _words(self, k: int) -> NDArray[np.uint64]:
-        return self._entropy.words(self._n * k).reshape(self._n, k)
-
-    def coins(self, k: int, threshold: int) -> NDArray[np.bool_]:
-        return np.less(self._words(k), np.uint64(threshold))
-
-    def coins_but_one(
-        self, k: int, threshold: int, at: NDArray[np.int64], there: int
-    ) -> NDArray[np.bool_]:
-        words = self._words(k)
-        bits = np.less(words, np.uint64(threshold))
-        rows = np.flatnonzero(at < k)
-        mine = (rows, at[rows])
-        bits[mine] = words[mine] < np.uint64(there)
-        return bits
-
-    def coins_if(self, given: NDArray[np.bool_], if_not: int, if_so: int) -> NDArray[np.bool_]:
-        return _less_if(self._words(given.shape[1]), given, if_not, if_so)
-
-    def where(self, condition: NDArray[Any], if_so: Lane, if_not: Lane) -> Lane:
-        return np.where(condition, if_so, if_not)
-
-    def odd(self, number: NDArray[np.int64]) -> NDArray[np.uint8]:
-        return np.bitwise_count(number) & np.uint8(1)
-
-    def flipped(self, bits: NDArray[np.bool_], at: NDArray[np.int64]) -> NDArray[np.bool_]:
-        bits[np.arange(self._n), at] ^= True
-        return bits
-
-    def marked(self, k: int) -> NumberSet:
-        return _ManySets(self._n, k)
-
-    def place_in(self, members: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-        same = members == number[:, None]
-        known = same.any(axis=1)
-        places: NDArray[np.int64] = np.where(known, same.argmax(axis=1), members.shape[1])
-        return places
-
-    def hashed(
-        self, hashing: Hashing, index: NDArray[np.int64], cell: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        return hashing.hash_many(index, cell)
-
-    def off_filter(
-        self,
-        bits: NDArray[np.bool_],
-        filtering: Filtering,
-        cohort: NDArray[np.int64],
-        cell: NDArray[np.int64],
-    ) -> NDArray[np.bool_]:
-        bits ^= filtering.filters(cohort, cell)
-        return bits
-
-    def number(self, number: NDArray[Any], size: int) -> NDArray[np.uint8]:
-        if number.dtype.itemsize == size == 1:
-            return number.view(np.uint8)[:, None]
-        width = 4 if size == 3 else size
-        written = number.astype(f">u{width}").view(np.uint8).reshape(self._n, width)
-        return written[:, width - size :]
-
-    def numbers(self, members: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
-        written = np.ascontiguousarray(members.astype(f">u{size}"))
-        return written.view(np.uint8).reshape(self._n, -1)
-
-    def bitmap(self, bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        return np.packbits(bits, axis=1)
-
-    def read(self, field: NDArray[np.uint8], place: int) -> NDArray[np.int64]:
-        return field.view(">u4")[:, place].astype(np.int64)
-
-    def joined(self, *fields: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        # Item by item: a row of a few bytes at a time takes several times as long.
-        parts = np.empty(self._n, [(f"{at}", f"V{f.shape[1]}") for at, f in enumerate(fields)])
-        for at, field in enumerate(fields):
-            parts[f"{at}"] = np.ascontiguousarray(field).view(f"V{field.shape[1]}")[:, 0]
-        return parts.view(np.uint8).reshape(self._n, -1)
-
-
-class _ManySets:
-    """``NumberSet`` of n devices: bool[n, k]."""
-
-    __slots__ = ("_flat", "_marks", "_rows")
-
-    def __init__(self, n: int, k: int) -> None:
-        self._marks = np.zeros((n, k), dtype=np.bool_)
-        self._flat, self._rows = self._marks.reshape(-1), np.arange(n, dtype=np.int64) * k
-
-    def has(self, place: NDArray[np.int64]) -> Lane:
-        return self._flat[self._rows + place]
-
-    def put(self, place: NDArray[np.int64], marked: Lane) -> None:
-        self._flat[self._rows + place] = marked
-
-    def bits(self) -> NDArray[np.bool_]:
-        return self._marks
-
-    def members(self) -> NDArray[np.int64]:
-        return np.nonzero(self._marks)[1].reshape(self._marks.shape[0], -1)
-
-
-def _less_if(
-    words: NDArray[np.uint64], given: NDArray[Any], if_not: int, if_so: int
-) -> NDArray[np.bool_]:
-    """words < (if_so where given else if_not), if_not < if_so. Both are compared with every word:
-    half the time of looking up which counts.
-    """
-    found: NDArray[np.bool_] = np.less(words, np.uint64(if_so))
-    found &= given if given.dtype == np.bool_ else np.not_equal(given, 0)
-    found |= words < np.uint64(if_not)
-    return found
