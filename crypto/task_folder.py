@@ -265,17 +265,22 @@ class TaskFolder(ABC):
 
     def _look(self) -> _Stamp | None:
         """Names, sizes and times of the folder's files, cheap to compare. None if it can't be
-        listed: whoever reads it next says so.
+        listed: whoever reads it next says so. A file that can't be looked at has size -1.
         """
         stamp = set()
         try:
             with os.scandir(self._folder) as entries:
                 for entry in entries:
                     if entry.name.endswith((TASK_SUFFIX, SCHEDULE_SUFFIX)):
-                        status = entry.stat()
-                        stamp.add(
-                            (entry.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-                        )
+                        stamp.add((entry.name, *_size_and_times(entry)))
         except OSError:
             return None
         return frozenset(stamp)
+
+
+def _size_and_times(entry: os.DirEntry[str]) -> tuple[int, int, int]:
+    try:
+        status = entry.stat()
+    except OSError:  # for example a link to nothing: it says nothing of the other files
+        return -1, 0, 0
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -105,3 +105,23 @@ def test_a_folder_that_goes_away_keeps_what_was_served(tmp_path: Path) -> None:
     with pytest.raises(ShoalError) as caught:
         Folder(tmp_path)
     assert caught.value.kind is Kind.CONFIG
+
+
+@pytest.mark.parametrize("suffix", [".task", ".keys"])
+def test_a_link_to_nothing_changes_once(tmp_path: Path, suffix: str) -> None:
+    """It costs its own task alone, and what it points to is found when it is there. Planted: a file
+    that can't be looked at taken for a folder that can't -> always changed; left out -> the file
+    behind it is not found. Both fail.
+    """
+    WORLD.write(tmp_path)
+    target = tmp_path / "target"
+    (tmp_path / "tasks" / f"link{suffix}").symlink_to(target)
+    folder = Folder(tmp_path)
+    assert list(folder.served) == [WORLD.task_id]
+    assert not folder.changed()
+    target.write_bytes(b"no task")
+    assert folder.changed()
+    folder.reload()
+    assert not folder.changed()
+    target.unlink()
+    assert folder.changed()
