@@ -116,6 +116,7 @@ class ShufflerTasks(TaskFolder):
             )
             if key_id not in self.keys and key_id not in keys and wanted:
                 keys[key_id] = self._load_key(key_id)
+        verifier = verifier_of(task)  # like all that may raise, before anything changes
         self._store.adopt(task_id, served.keys.digest, Capacity.of(task), row_size(task))
         self.keys.update(keys)
         self.keys_by_raw_id.update((key_id.raw, key) for key_id, key in keys.items())
@@ -123,7 +124,6 @@ class ShufflerTasks(TaskFolder):
         for key in served.keys.hop_keys:
             self._uses.setdefault(key.key_id, 0)
         self._undecided[task_id] = undecided
-        verifier = verifier_of(task)
         if verifier is not OPEN:
             self.verifiers[task_id.raw] = verifier
         log.info("task served", task=task_id, name=task.name, windows=len(undecided))

@@ -11,16 +11,19 @@ from pathlib import Path
 import pytest
 
 from shoal.clocks.clock import FakeClock
+from shoal.crypto.admission.admission import Verifier
 from shoal.crypto.hpke import generate
 from shoal.crypto.keyfiles import save_hpke_key
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
+from shoal.shuffler import tasks
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import AdmittedReport
 from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
+from shoal.task import Task
 from tests.cases import for_each
 from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World, digest_of
 
@@ -239,6 +242,24 @@ def test_a_second_schedule_is_a_conflict_at_start_and_is_not_taken_up_later(desk
     again = desk.restart()
     assert not again.served
     assert [one.subject for one in again.conditions()] == [path.with_suffix(".task").name]
+
+
+def test_a_task_whose_admission_is_not_available_changes_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the verifier made after the windows and keys are noted -> the refused task's windows
+    run, fails.
+    """
+
+    def unavailable(task: Task) -> Verifier:
+        raise ShoalError(Kind.INVALID, f"task {task.name}: planted")
+
+    desk.world.publish()
+    monkeypatch.setattr(tasks, "verifier_of", unavailable)
+    book = desk.book()
+    assert (book.served, book.keys, book.verifiers) == ({}, {}, {})
+    assert list(book.running(START + LENGTH)) == []
+    assert [one.code for one in book.conditions()] == ["task"]
 
 
 def test_new_tasks_are_taken_up_and_vanished_ones_stay_until_the_next_start(desk: Desk) -> None:
