@@ -25,7 +25,7 @@ class AnalyzerTasks(TaskFolder):
     def __init__(self, folder: Path, authorities: Collection[bytes], signing_key: bytes) -> None:
         self._signing_key = signing_key
         super().__init__(folder, authorities, "analyzer")
-        log.info("tasks read", tasks=len(self.served), count=len(self.refused()))
+        log.info("tasks read", tasks=len(self.served), count=len(self._refused))
 
     def take_up(self, served: ServedTask) -> None:
         """See ``TaskFolder.take_up``. Raises CONFIG, and what ``check_servable`` raises."""

@@ -87,6 +87,21 @@ def test_a_broken_folder_leaves_what_was_served(
     assert list(again.conditions()) == list(tasks.conditions())
 
 
+def test_a_start_counts_every_file_that_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Planted: only those counted whose files verify -> count=0, fails."""
+    WORLD.write(tmp_path)
+    (tmp_path / "tasks" / "bad.task").write_bytes(b"no task")
+    heard = Heard(caplog)
+    caplog.set_level(logging.INFO, "shoal")
+    with heard:
+        tasks_of(tmp_path)
+    assert [text for text in heard.texts if text.startswith("tasks read")] == [
+        "tasks read tasks=1 count=1"
+    ]
+
+
 def test_a_folder_that_stays_broken_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
