@@ -54,7 +54,7 @@ __all__ = [
 # would lose the last ones.)
 DURABLE = ("journal_mode = WAL", "synchronous = FULL")
 _BUSY_S = 5.0
-_FAR = 127  # versions: a file that says it is further ahead was damaged
+_FAR = 127  # versions: no program is so far behind
 _DAMAGE = frozenset(
     {
         sqlite3.SQLITE_CORRUPT,
@@ -134,14 +134,17 @@ def open_whole(
     *,
     functions: Functions | None = None,
     busy_s: float = _BUSY_S,
+    far_is_damage: bool = False,
 ) -> Connection:
     """Open or make a file, bring it up to date and read all of it, mode 0600. Raises OSError, Error
     (``is_damaged`` tells a damaged file from a failing disk), CONFIG for a newer version.
+
+    ``far_is_damage``: see ``migrate``.
     """
     connection = connect(path, pragmas, functions=functions, busy_s=busy_s)
     try:
         path.chmod(0o600)
-        migrate(connection, path.name, migrations, name)
+        migrate(connection, path.name, migrations, name, far_is_damage=far_is_damage)
         if not is_whole(connection):
             raise DamagedError(name)
     except BaseException:
@@ -173,12 +176,15 @@ def version_of(connection: Connection) -> int:
     return version
 
 
-def migrate(connection: Connection, what: str, folder: Path, name: str) -> None:
+def migrate(
+    connection: Connection, what: str, folder: Path, name: str, *, far_is_damage: bool = False
+) -> None:
     """Bring a file up to date: all ``scripts`` that it hasn't had, with their number, in one
     transaction. ``what``: the file in a message.
 
     Of two processes that open an old file at once, one migrates it. Raises CONFIG for a file that a
-    newer version wrote, DamagedError for one that claims to be far ahead, OSError and Error.
+    newer version wrote, OSError and Error. ``far_is_damage``: of one that claims to be more than
+    127 versions ahead, DamagedError in place of CONFIG.
     """
     wanted = scripts(folder, name)
     with legible():
@@ -187,7 +193,7 @@ def migrate(connection: Connection, what: str, folder: Path, name: str) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
             version = version_of(connection)
-            if version - len(wanted) > _FAR:
+            if far_is_damage and version - len(wanted) > _FAR:
                 raise DamagedError("user_version")
             if version > len(wanted):
                 raise ShoalError(

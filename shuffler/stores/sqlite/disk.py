@@ -22,7 +22,7 @@ def migrate(connection: sqlite.Connection, path: Path, name: str) -> None:
 
     Raises as ``shoal.storage.sqlite.migrate`` does.
     """
-    sqlite.migrate(connection, path.name, _MIGRATIONS, name)
+    sqlite.migrate(connection, path.name, _MIGRATIONS, name, far_is_damage=True)
 
 
 def open_whole(path: Path, name: str, *pragmas: str) -> sqlite.Connection:
@@ -30,7 +30,12 @@ def open_whole(path: Path, name: str, *pragmas: str) -> sqlite.Connection:
     ``shoal.storage.sqlite.open_whole`` does.
     """
     return sqlite.open_whole(
-        path, _MIGRATIONS, name, (*sqlite.DURABLE, *pragmas), functions=FUNCTIONS
+        path,
+        _MIGRATIONS,
+        name,
+        (*sqlite.DURABLE, *pragmas),
+        functions=FUNCTIONS,
+        far_is_damage=True,
     )
 
 

@@ -231,9 +231,13 @@ def test_a_store_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_newer_programs_store_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [99, 2**30])
+def test_a_newer_programs_store_is_left_alone(tmp_path: Path, version: int) -> None:
+    """However far ahead it says that it is. Planted: far ahead taken for damage -> it is set aside
+    and the store opens, fails.
+    """
     database = sqlite3.connect(tmp_path / FILE_NAME)
-    database.execute("PRAGMA user_version = 99")
+    database.execute(f"PRAGMA user_version = {version}")
     database.close()
     for read_only in (True, False):
         with pytest.raises(ShoalError) as error:

@@ -76,17 +76,19 @@ def test_a_failure_in_a_migration_leaves_the_file_as_it_was(tmp_path: Path, scri
     opened(path, scripts).close()
 
 
-@pytest.mark.parametrize(("version", "damaged"), [(3, False), (129, False), (130, True)])
-def test_a_newer_file_is_refused_and_an_impossible_one_is_damaged(
-    tmp_path: Path, scripts: Path, version: int, damaged: bool
+@pytest.mark.parametrize("far_is_damage", [False, True])
+@pytest.mark.parametrize(("version", "far"), [(3, False), (129, False), (130, True)])
+def test_a_newer_file_is_refused_and_an_impossible_one_is_damaged_where_that_is_wanted(
+    tmp_path: Path, scripts: Path, version: int, far: bool, far_is_damage: bool
 ) -> None:
+    """Planted: damage whatever the caller says, or never -> fails."""
     path = tmp_path / "kept.db"
     with sqlite3.connect(path) as made:
         made.execute(f"PRAGMA user_version = {version}")
     made.close()
     with pytest.raises((ShoalError, sqlite.Error)) as refused:
-        opened(path, scripts)
-    if damaged:
+        sqlite.open_whole(path, scripts, "kept", far_is_damage=far_is_damage)
+    if far and far_is_damage:
         assert sqlite.is_damaged(refused.value)
     else:
         assert isinstance(refused.value, ShoalError)
