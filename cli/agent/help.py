@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import Any, NoReturn
 
 from shoal.errors import Kind, ShoalError
@@ -21,8 +22,10 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, **settings: Any) -> None:
-        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(**settings, allow_abbrev=False, add_help=False)
+        # argparse makes a formatter for each argument. One that asks how wide the terminal is loads
+        # shutil, and with it three libraries that compress: half a megabyte of an agent that waits.
+        narrow = partial(argparse.RawDescriptionHelpFormatter, width=80)
+        super().__init__(**settings, formatter_class=narrow, allow_abbrev=False, add_help=False)
         self.add_argument("--help", "-h", action="help", help="Show this message and exit.")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -42,6 +45,7 @@ class Parser(argparse.ArgumentParser):
         try:
             from rich.console import Console
         except ImportError:
+            self.formatter_class = argparse.RawDescriptionHelpFormatter
             super().print_help(file)
             return
         console = Console(file=file or sys.stdout, highlight=False)
