@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from shoal import mechanisms
 from shoal.approximate import GaussianLaw
 from shoal.clients.core import assign
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import registry
 from tests.worlds.clients import World, make_world
 
 BASE = make_world()
@@ -56,9 +56,9 @@ def test_others_are_refused_before_anything_is_randomized(
     """Planted: the check left out of ``assign`` -> the task of two messages is taken, and this
     fails.
     """
-    made = registry.create(WORLD.task.mechanism, WORLD.task.domain)
+    made = mechanisms.create(WORLD.task.mechanism, WORLD.task.domain)
     law = made.privacy() if pure else GaussianLaw(1.0, 1.0)
-    monkeypatch.setattr(registry, "create", lambda *_: Broken(made, messages, law))
+    monkeypatch.setattr(mechanisms, "create", lambda *_: Broken(made, messages, law))
     world = World(
         replace(WORLD.task, messages=messages),
         BASE.authority,
