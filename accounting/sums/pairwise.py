@@ -38,14 +38,20 @@ SKELLAM_EXACT = "skellam-exact"
 PURE = "discrete-laplace"
 
 _WHO = {
-    Mode.DEFAULT: "it holds against the analyzer alone and against the shuffler alone, each with the corrupt devices; shuffler and "
-    "analyzer together can see one device's vector with its own share of the noise: epsilon0",
+    Mode.DEFAULT: (
+        "it holds against the analyzer alone and against the shuffler alone, each with the corrupt "
+        "devices; shuffler and analyzer together can see one device's vector with its own share of "
+        "the noise: epsilon0"
+    ),
     Mode.STRICT: (
         "it holds against shuffler and analyzer together with the corrupt devices: honest devices "
         "have compared who survived"
     ),
-    Mode.HELPER: "it holds against the analyzer with the corrupt devices, and the shuffler sees no vector; shuffler and analyzer "
-    "together can see one device's vector with its own share of the noise: epsilon0",
+    Mode.HELPER: (
+        "it holds against the analyzer with the corrupt devices, and the shuffler sees no vector; "
+        "shuffler and analyzer together can see one device's vector with its own share of the "
+        "noise: epsilon0"
+    ),
 }
 _ENFORCED = {
     Mode.DEFAULT: "every honest device refuses to unmask fewer",

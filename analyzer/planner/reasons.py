@@ -146,7 +146,9 @@ def over_limits(messages: int, size: int, request: Request) -> str:
 
 def times(ratio: float) -> str:
     """ "3.14 times", rounded down: it stands behind "at least" too."""
-    return f"{bound_text(ratio, up=False, digits=3 if ratio >= 1.02 else 4) if not 999.5 <= ratio < 1e9 else f'{math.floor(ratio):,}'} times"
+    if 999.5 <= ratio < 1e9:
+        return f"{math.floor(ratio):,} times"
+    return f"{bound_text(ratio, up=False, digits=3 if ratio >= 1.02 else 4)} times"
 
 
 def _percent(share: float) -> str:

@@ -109,7 +109,8 @@ RECIPES: tuple[Recipe, ...] = (
         question=Mean(_SIX_HOURS.low, _SIX_HOURS.high, (2, 3, 4, 8), unit=_SIX_HOURS.unit),
         reports_per_day=4,
         memoized=True,
-        claim="Local, of a permanent answer: one bit that is set more often the longer the app was used, every six hours. Kept answers "
+        claim="Local, of a permanent answer: one bit that is set more often the longer the app "
+        "was used, every six hours. Kept answers "
         "mean that a number that stays on the same rounding costs it once, however many reports; "
         "each other rounding costs it again.",
         sources=(
@@ -163,7 +164,8 @@ RECIPES: tuple[Recipe, ...] = (
         question=Frequencies(_EMOJI),
         reports_per_day=1,
         memoized=False,
-        claim="Local, per device and day: one report a day at most (a sketch whose bits are each flipped with probability "
+        claim="Local, per device and day: one report a day at most (a sketch whose bits are each "
+        "flipped with probability "
         "1 / (1 + e^(epsilon / 2))), drawn anew each time, so that days add up.",
         sources=(
             Citation(
@@ -192,7 +194,8 @@ RECIPES: tuple[Recipe, ...] = (
         question=Frequencies(_SETTING),
         reports_per_day=1,
         memoized=True,
-        claim="Local, of one report: fresh noise (the instantaneous response) on permanent bits. Many reports about one value average the "
+        claim="Local, of one report: fresh noise (the instantaneous response) on permanent bits. "
+        "Many reports about one value average the "
         "fresh noise away, and what is left is the permanent response, whose epsilon is larger; "
         "each further value costs that again.",
         sources=(
@@ -220,7 +223,8 @@ RECIPES: tuple[Recipe, ...] = (
         reports_per_day=1,
         memoized=False,
         central=True,
-        claim="Central, per person and day: Laplace noise on counts that a server makes of everybody's raw visits. Nothing holds against "
+        claim="Central, per person and day: Laplace noise on counts that a server makes of "
+        "everybody's raw visits. Nothing holds against "
         "the server. Days add up. Here no server sees raw visits: reports are randomized on the "
         "device, and the same 2.64 holds of the "
         "shuffled batch.",

@@ -166,7 +166,9 @@ class _Part:
                 answer = await self._next(answer)
         except _OverError as over:
             return over.outcome
-        except ShoalError as error:  # the machine found something wrong, or the ledger could not be written: nothing more is sent
+        except ShoalError as error:
+            # the machine found something wrong, or the ledger could not be written: nothing more is
+            # sent
             return self._outcome(RoundState.LOST if self._sealed else RoundState.ABORTED, error)
 
     # --- joining ----------------------------------------------------------------------------------

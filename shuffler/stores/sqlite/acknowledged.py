@@ -19,7 +19,8 @@ what the inboxes hold, and misses too few only where these lost rows as well.
     copy     "SHOALACK", block number u32, entries u32, generation u64, entries, check (16 bytes)
     numbers big endian
     entry
-    task id (32 bytes), window u64, rows acknowledged u64, of all times: also those that were lost later
+    task id (32 bytes), window u64,
+    rows acknowledged u64, of all times: also those that were lost later
 """
 
 from __future__ import annotations

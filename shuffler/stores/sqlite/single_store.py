@@ -65,7 +65,9 @@ _CLOSE = (
     "count, decided, 1) "
     "WHERE task_id = ? AND window = ?"
 )
-_BEGIN = f"INSERT INTO single_window ({_TABLES['single_window'].columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant text
+_COLUMNS = _TABLES["single_window"].columns
+# constant text
+_BEGIN = f"INSERT INTO single_window ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _REMEMBERED = 1_000  # windows that are over and forgotten
 # constant text
 _WINDOW = f"SELECT {_TABLES['single_window'].columns} FROM single_window {_WHERE}"  # noqa: S608

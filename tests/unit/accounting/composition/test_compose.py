@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shoal.accounting.accountant import certify, upper_curve
 from shoal.accounting.bounds.blanket import kary_blanket
 from shoal.accounting.bounds.clones import clones
-from shoal.accounting.composition import compose as composition
+from shoal.accounting.composition import tilted_sum
 from shoal.accounting.composition.compose import (
     Charge,
     advanced,
@@ -209,7 +209,7 @@ def test_different_rounds_to_fifty_digits(longest: int, monkeypatch: pytest.Monk
 
     Planted: a coarser law's indices used as they are on a finer lattice -> this fails.
     """
-    monkeypatch.setattr(composition, "_LONGEST", longest)
+    monkeypatch.setattr(tilted_sum, "_LONGEST", longest)
     rounds = [(pure_law(0.125), 12), (pure_law(1.0, steps=1), 5), (pure_law(77 / 256, steps=64), 6)]
     with mpmath.workdps(50):
         # Sums of these losses are exact in floats.
@@ -274,7 +274,7 @@ def test_low_precision_is_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with mpmath.workdps(50):
         monkeypatch.setattr(np.fft, "rfft", rough)
-        monkeypatch.setattr(composition, "_TRANSFORM", 16 * 2.0**-24)
+        monkeypatch.setattr(tilted_sum, "_TRANSFORM", 16 * 2.0**-24)
         for delta in (1e-4, 1e-8, 1e-12):
             for _ in range(size(10, 100)):
                 found = compose([(pure_law(0.125), 100)], delta).epsilon_upper
