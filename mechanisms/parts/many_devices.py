@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.mechanisms.parts import sampling
-from shoal.mechanisms.parts.draws import Filtering, Hashing, Lane, NumberSet
+
+if TYPE_CHECKING:
+    from shoal.mechanisms.parts.draws import Filtering, Hashing, Lane, NumberSet
 
 
 class ManyDevices:
