@@ -240,8 +240,8 @@ class Supporting(Mechanism, Protocol):
     on nothing else.
 
     It is ``privacy().max_ratio`` times as likely under a cell that it supports as under one that it
-    does not (``mechanisms.laws``). What an attacker reads off a report, so that ``shoal audit``
-    attacks such a mechanism as well as anybody could.
+    does not (``mechanisms.parts.laws``). What an attacker reads off a report, so that ``shoal
+    audit`` attacks such a mechanism as well as anybody could.
     """
 
     def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:

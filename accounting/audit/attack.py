@@ -6,8 +6,9 @@ knows every output's probabilities.
 
 *Reports that support cells.* Too many outputs to list, but how likely one is under an input depends
 on whether it supports that input alone: it is ``law.max_ratio`` times as likely with as without
-(``mechanisms.laws``). So which of x, x' and z it supports is all that the likelihood ratio of a
-histogram needs, and a report is cut down to these three bits, by the mechanism's own ``supports``.
+(``mechanisms.parts.laws``). So which of x, x' and z it supports is all that the likelihood ratio of
+a histogram needs, and a report is cut down to these three bits, by the mechanism's own
+``supports``.
 
 *Anything else*: the mechanism's own estimates of how many devices answered x and x', one tally per
 view. That is weaker and slower, and needs no knowledge of the reports: what any other randomizer

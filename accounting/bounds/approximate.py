@@ -10,7 +10,7 @@ e^epsilon,
 clones(...) is the divergence of the following pair of views: each of the n - 1 others shows, with
 probability q, a symbol: 0 or 1 (s/2 each) or "neither" (1 - s); the victim shows "neither" with
 probability 1 - s, else 0 rather than 1 with odds E : 1 or 1 : E. With s = 1 it is the pair of
-``accounting.clones``. a and b are free: each choice is proven by itself, and the search below only
+``bounds.clones``. a and b are free: each choice is proven by itself, and the search below only
 looks for good ones. D(0) is the total variation of two answers: a Gaussian of large sigma has a
 long tail of ratios but a small D(0), and most of its reports show neither.
 
@@ -47,7 +47,7 @@ to any common measure.
    e eta for every event S.
 
 *Evaluation.* Given how many reports show a symbol, the victim stands at a random place among them;
-as in ``accounting.blanket`` delta = E[(sum L)_+] / (q n) over Bin(n, q) symbols drawn from M, with
+as in ``bounds.blanket`` delta = E[(sum L)_+] / (q n) over Bin(n, q) symbols drawn from M, with
 L = 2 (E - e)/(E + 1), 2 (1 - e E)/(E + 1) and 1 - e: a ``Walk``.
 
 *Adaptive choices.* As in the pure theorem the data are shuffled first and the i-th randomizer may
@@ -58,7 +58,7 @@ different randomizers of their own. A clone of the victim's report has to come f
 running the victim's randomizer.
 
 **Many levels** instead of three symbols, where more than two ratios are known of D:
-``accounting.levels``, with (n - 1) q D(b) as eta.
+``bounds.levels``, with (n - 1) q D(b) as eta.
 
 **Numbers.** All terms are positive; exponentials are rounded to the safe side by 1e-12
 (``_ratio_above``), eta and s by 1e-12. The curves err upward (``curve``, ``lattice``). The search
@@ -162,7 +162,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Many levels of evidence (``accounting.levels``) instead of three symbols; nothing but the
+    """Many levels of evidence (``bounds.levels``) instead of three symbols; nothing but the
     others' term is lost.
     """
 

@@ -1,7 +1,7 @@
 """From a local curve to the law of one report's evidence, on finitely many levels: the sharper form
-of ``accounting.approximate``.
+of ``bounds.approximate``.
 
-**Statement.** In the setting and words of ``accounting.approximate``, for every q = e^-b < 1,
+**Statement.** In the setting and words of ``bounds.approximate``, for every q = e^-b < 1,
 
     delta(epsilon) <= E[(L_1 + ... + L_n)_+] / n + (1 + e) (n - 1) q D(b), L_i = (2 r - 2 e (1 - r))
     / q with probability q, r drawn from a law nu on [0, 1];  0 with probability 1 - q,
@@ -13,7 +13,7 @@ every pair of answers.
 (n - 1) q D(b) in all of laws that contain q M. Given the number m of draws from M, the victim's
 among them, the victim stands at a uniformly random place; the density with respect to m draws of M
 is the mean of P/M = 2 r, respectively Q/M = 2 (1 - r), which is the formula with the true law of r
-(as in ``accounting.blanket``). (L_1 + ...)_+ is convex in each L, and L is linear in r: a larger
+(as in ``bounds.blanket``). (L_1 + ...)_+ is convex in each L, and L is linear in r: a larger
 law in convex order only raises it. (In the words of Blackwell: (P, Q) is a post-processing of the
 pair with evidence nu, and M of that pair's mean. So the step also holds for randomizers chosen
 adaptively.) No term is lost to the victim's rare outputs: they are levels near 0 and 1.

@@ -24,7 +24,7 @@ which a device may only act on with its owner's explicit consent.
 
 Split-and-mix (Ishai, Kushilevitz, Ostrovsky, Sahai 2006; Balle, Bell, Gascon, Nissim, CCS 2020)
 would add a statistical distance eta between the view and a function of the noisy sum: delta <=
-delta_central + (1 + e^epsilon) eta, as in ``accounting.approximate``, and its noise shares have to
+delta_central + (1 + e^epsilon) eta, as in ``bounds.approximate``, and its noise shares have to
 be infinitely divisible with shape 1/n_honest, not 1/n. Cancelling +1/-1 noise (Ghazi, Kumar,
 Manurangsi, Pagh, Sinha 2021) has the two-dimensional view (sum, number of messages): the divergence
 of the sum alone does not bound it.

@@ -3,7 +3,7 @@ laws behind them.
 
 Laws are those of the registered mechanisms' own integers, so that what is accounted for is what the
 code draws. Only where no mechanism has such parameters (a hash to a g that is no power of two) is
-the law that of ``mechanisms.laws``, at the ratio asked for.
+the law that of ``mechanisms.parts.laws``, at the ratio asked for.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ log = get_log("agent")
 
 
 def certificate_of(task: Task, mechanism: Mechanism | None) -> Certificate:
-    """What holds for every batch that the task can release: ``accounting.guarantee.guaranteed``.
+    """What holds for every batch that the task can release: ``accounting.of_task.guaranteed``.
     ``mechanism``: the task's own.
 
     Computed here and now; loads the accountant and numpy. Raises INVALID for a task of sums, CONFIG

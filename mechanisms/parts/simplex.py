@@ -1,7 +1,7 @@
 """The nearest point of a simplex: raw shares or counts made non-negative, with the right sum.
 
 For a reader of all cells, and never for further arithmetic: a projection moves empty cells up, and
-sums add that up (``analyzer.postprocess`` says more, and what else there is).
+sums add that up (``analyzer.results.postprocess`` says more, and what else there is).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The errors that ``accounting.tilted`` states, each at a size at which its absence shows, against
-exact rationals.
+"""The errors that ``accounting.numerics.tilted`` states, each at a size at which its absence shows,
+against exact rationals.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ false alarm.
 
 A grid of randomizers (k-ary response, unary encoding with p = 1/2 and with p near 1, local
 hashing), numbers of devices, and holders of the cell. Full size: 11,520 laws. The worst that was
-found there is what ``mechanisms.intervals`` states.
+found there is what ``mechanisms.parts.intervals`` states.
 
 Planted: z 5 % too small; the two-component variance replaced by one binomial's; the skewness with
 the other sign; the room for whole counts left out, or always there; the two ends of "no" exchanged
@@ -114,7 +114,7 @@ def test_no_more_than_the_level_where_counts_are_fine_enough() -> None:
 
 
 def test_what_wald_covers_on_the_same_grid() -> None:
-    """The reason for all this: stated in ``mechanisms.intervals``."""
+    """The reason for all this: stated in ``mechanisms.parts.intervals``."""
     assert min(grid(), key=lambda found: found.wald).wald == pytest.approx(WALD, abs=0.1)
 
 
