@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from shoal.crypto.admission import enrolment
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
 from shoal.crypto.hpke import generate
-from shoal.crypto.secagg.collector import Collector
-from shoal.crypto.secagg.coordinator import Coordinator, countersign, open_request
-from shoal.crypto.secagg.device import DeviceRound
-from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect
+from shoal.crypto.secagg.analyzer.collector import Collector
+from shoal.crypto.secagg.device.machine import DeviceRound
 from shoal.crypto.secagg.parameters import GraphParameters
+from shoal.crypto.secagg.shuffler.coordinator import Coordinator, countersign, open_request
+from shoal.crypto.secagg.shuffler.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.clients.agent import Agent, ReportOutcome
-    from shoal.clients.config import AgentConfig
     from shoal.clients.owner.policy import Policy
+    from shoal.clients.settings.config import AgentConfig
 
 __all__ = ["Agent", "AgentConfig", "Policy", "ReportOutcome"]
 
 _HOME = {
     "Agent": "agent",
     "ReportOutcome": "agent",
-    "AgentConfig": "config",
+    "AgentConfig": "settings.config",
     "Policy": "owner.policy",
 }
 

@@ -21,9 +21,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from shoal.clients.answering import AnswerRequest, charge_sum, is_answered
-from shoal.clients.attempts import Attempted, Attempts
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import chosen_window, enrolled_identity, prover_for
 from shoal.clients.device_clock import OwnClock
 from shoal.clients.feeds.known_tasks import KnownTasks
@@ -31,13 +28,16 @@ from shoal.clients.feeds.pauses import Pauses
 from shoal.clients.memory.commitments import ConsentAnswer
 from shoal.clients.memory.device_memory import Budget, Memory
 from shoal.clients.memory.ledger import Head, Stored
-from shoal.clients.outcomes import ReportOutcome, TaskStatus, outcome_of
 from shoal.clients.owner.gate import Gates
 from shoal.clients.owner.guarantees import Guarantees
 from shoal.clients.owner.rules import settle
 from shoal.clients.owner.under_way import UnderWay
-from shoal.clients.permit import Permit
-from shoal.clients.sending import Sender
+from shoal.clients.reports.answering import AnswerRequest, charge_sum, is_answered
+from shoal.clients.reports.attempts import Attempted, Attempts
+from shoal.clients.reports.outcomes import ReportOutcome, TaskStatus, outcome_of
+from shoal.clients.reports.permit import Permit
+from shoal.clients.reports.sending import Sender
+from shoal.clients.settings.config import AgentConfig
 from shoal.clients.task_review import TaskReview
 from shoal.clients.transports.configured import RoundsFactory, open_rounds, way_to_shuffler
 from shoal.clocks.clock import DeviceClock

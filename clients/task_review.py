@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from shoal.clients.core import Assignment, prover_for, window_at
 from shoal.clients.feeds.known_tasks import KnownTasks
 from shoal.clients.memory.device_memory import ACCEPTED, Memory
-from shoal.clients.outcomes import TaskStatus
 from shoal.clients.owner.consent import not_agreed
-from shoal.clients.permit import Permit
+from shoal.clients.reports.outcomes import TaskStatus
+from shoal.clients.reports.permit import Permit
 from shoal.clocks.clock import DeviceClock
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId

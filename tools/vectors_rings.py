@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from vectors_tasks import Json, fixed, hpke_key, signing_key
 
 from shoal.crypto.secagg import records, words
-from shoal.crypto.secagg.device_checks import OwnKeys, round_keys
+from shoal.crypto.secagg.device.checks import OwnKeys, round_keys
 from shoal.crypto.secagg.parameters import parameters_for, survivors_needed
 from shoal.crypto.secagg.primitives import merkle
 from shoal.crypto.secagg.records import Commit, Offer, Start

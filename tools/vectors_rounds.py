@@ -22,12 +22,12 @@ from shoal import codec
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import records
-from shoal.crypto.secagg.collector import Collector
-from shoal.crypto.secagg.coordinator import Coordinator, countersign
-from shoal.crypto.secagg.device import DeviceRound
-from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect
+from shoal.crypto.secagg.analyzer.collector import Collector
+from shoal.crypto.secagg.device.machine import DeviceRound
 from shoal.crypto.secagg.exchange import shares_info, single_info, vector_info
 from shoal.crypto.secagg.primitives.shamir import SHARE_SIZE
+from shoal.crypto.secagg.shuffler.coordinator import Coordinator, countersign
+from shoal.crypto.secagg.shuffler.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect
 from shoal.crypto.secagg.single import SingleSum, submit, sum_pads, window_label
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext

@@ -24,7 +24,7 @@ from shoal.analyzer.rounds.sums import Conclude, StoredSum, SumStore
 from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import UNKNOWN_TIME, Moment, SureClock
-from shoal.crypto.secagg.collector import Collector
+from shoal.crypto.secagg.analyzer.collector import Collector
 from shoal.crypto.secagg.records import NONCE_SIZE, Reason
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey

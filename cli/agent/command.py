@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import argparse
 
     from shoal.clients.agent import Agent
-    from shoal.clients.config import AgentConfig
     from shoal.clients.core import Assignment
     from shoal.clients.memory.commitments import Commitments
+    from shoal.clients.settings.config import AgentConfig
     from shoal.task import Task
 
 
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     arguments = parse(argv)
     if arguments.command == "run":  # it reads the file itself, and again on SIGHUP
         return asyncio.run(_run(arguments))
-    from shoal.clients.config import AgentConfig
+    from shoal.clients.settings.config import AgentConfig
     from shoal.log import configure
 
     configure("warning", without=["mqtt"])  # what a link logs is told with each report

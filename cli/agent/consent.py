@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
 
     from shoal.clients.agent import Agent
-    from shoal.clients.config import AgentConfig
+    from shoal.clients.settings.config import AgentConfig
 
 _TAKES_BACK = ("deny", "ask")
 

@@ -16,10 +16,10 @@ from shoal.clients.memory.commitments import NANO
 if TYPE_CHECKING:
     import argparse
 
-    from shoal.clients.config import AgentConfig
     from shoal.clients.memory.commitments import Commitments
     from shoal.clients.memory.database import AgentStore
     from shoal.clients.memory.ledger import Head, LedgerEntry, Stored
+    from shoal.clients.settings.config import AgentConfig
     from shoal.ids import TaskId
 
 _LEAST_ID = 8  # hex digits that may stand for a task id

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from shoal.clients.config import AgentConfig
     from shoal.clients.core import Assignment
     from shoal.clients.memory.device_memory import Memory
     from shoal.clients.memory.rounds_ledger import SqliteLedger
     from shoal.clients.memory.setback import SetBack
+    from shoal.clients.settings.config import AgentConfig
 
 
 def memory(arguments: argparse.Namespace, config: AgentConfig) -> int:

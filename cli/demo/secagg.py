@@ -29,7 +29,7 @@ from shoal.clients.rounds.participation import RoundState, take_part
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport
 from shoal.clocks.clock import SystemClock
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
-from shoal.crypto.secagg.device import DeviceRound, DeviceState
+from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import trust_schedule, trust_task

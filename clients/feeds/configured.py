@@ -11,7 +11,7 @@ from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
-    from shoal.clients.config import AgentConfig
+    from shoal.clients.settings.config import AgentConfig
 
 _CA_BYTES = 1 << 20
 

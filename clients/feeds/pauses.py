@@ -25,21 +25,21 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shoal.clients.answering import is_answered
 from shoal.clients.feeds.feed import jittered, waited
 from shoal.clients.memory.sealed_line import read_line, write_line
+from shoal.clients.reports.answering import is_answered
 from shoal.digests import sha256
 from shoal.errors import ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
 
 if TYPE_CHECKING:
-    from shoal.clients.config import AgentConfig
     from shoal.clients.core import Assignment
     from shoal.clients.feeds.grpc_feed import GrpcFeed
     from shoal.clients.feeds.known_tasks import KnownTasks
     from shoal.clients.memory.device_memory import Memory
-    from shoal.clients.permit import Permit
+    from shoal.clients.reports.permit import Permit
+    from shoal.clients.settings.config import AgentConfig
     from shoal.clocks.clock import DeviceClock
     from shoal.entropy import Entropy
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from enum import Enum, unique
 
 from shoal.clients.core import ACTION_OF, NOT_STORED, Action, ReportState
-from shoal.clients.delivery import give_up
 from shoal.clients.fleet.misbehaviour import Conduct, Way, expected
 from shoal.clients.fleet.share import (
     ACKED,
@@ -22,6 +21,7 @@ from shoal.clients.fleet.share import (
     ShareResult,
 )
 from shoal.clients.memory.outbox import Entry, MemoryOutbox
+from shoal.clients.reports.delivery import give_up
 from shoal.clients.transports.transport import Undated
 from shoal.errors import Kind, ShoalError
 

@@ -14,12 +14,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from shoal.clients.core import ReportState, pause
-from shoal.clients.delivery import attempt, settle
 from shoal.clients.fleet.flight import Flight, FlightRole, Tracker
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Way, mute
 from shoal.clients.fleet.reporter import Reporter
 from shoal.clients.fleet.share import Share, ShareResult, blank
 from shoal.clients.memory.outbox import MemoryOutbox
+from shoal.clients.reports.delivery import attempt, settle
 from shoal.clients.transports.transport import BatchTransport, Receipt, Transport
 from shoal.crypto.envelope import verify_receipt
 from shoal.entropy import SYSTEM

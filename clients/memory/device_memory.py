@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, ReportState, SealedReport
 from shoal.clients.feeds.known_tasks import Unusable
 from shoal.clients.memory.commitments import Commitments, ConsentAnswer, SeenTask, nano_up
@@ -22,6 +21,7 @@ from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import INFINITE, Detail, LedgerEntry, LedgerEvent, Noted
 from shoal.clients.memory.outbox import Entry, Outbox, Record
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+from shoal.clients.settings.config import AgentConfig
 from shoal.clocks.clock import Clock
 from shoal.crypto.trust import TrustedTask
 from shoal.entropy import Entropy

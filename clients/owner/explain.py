@@ -24,9 +24,9 @@ from shoal.errors import ShoalError
 from shoal.task import Admission
 
 if TYPE_CHECKING:
-    from shoal.clients.config import AgentConfig
     from shoal.clients.core import Assignment
     from shoal.clients.owner.policy import Policy
+    from shoal.clients.settings.config import AgentConfig
     from shoal.clients.sources.spec import SourceSpec
     from shoal.domain import Domain
     from shoal.task import Task

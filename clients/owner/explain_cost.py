@@ -11,9 +11,9 @@ from shoal.clients.owner.guarantees import certificate_of
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.clients.config import AgentConfig
     from shoal.clients.core import Assignment
     from shoal.clients.owner.policy import Policy
+    from shoal.clients.settings.config import AgentConfig
     from shoal.task import Task
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from shoal.clients.owner.consent import ALLOWED, DENIED
 from shoal.clients.owner.policy import Ceiling, Policy
 from shoal.clients.owner.rules import Rule, rules_from
-from shoal.clients.toml_tables import TomlTable
+from shoal.clients.settings.toml_tables import TomlTable
 from shoal.errors import Kind, ShoalError
 from shoal.toml import read_toml
 

@@ -16,17 +16,17 @@ from typing import TypeAlias
 
 from shoal.arrays import NDArray, np
 from shoal.backoff import Backoff
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, ReportState, window_at
 from shoal.clients.device_clock import Unhurried
 from shoal.clients.memory.rounds_ledger import Answered, RoundStanding, SqliteLedger
 from shoal.clients.rounds.exchange import RoundLine, Sleep
 from shoal.clients.rounds.participation import Ledger, RoundOutcome, RoundState, take_part
 from shoal.clients.rounds.single import send_single
+from shoal.clients.settings.config import AgentConfig
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport, RoundTransport
 from shoal.clocks.clock import DeviceClock
 from shoal.crypto.admission.enrolment import DeviceIdentity
-from shoal.crypto.secagg.device import DeviceRound, DeviceState
+from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.domain import Value, Vector
 from shoal.entropy import Entropy

@@ -1,8 +1,8 @@
 """A device takes part in one round of secure aggregation, from asking for it to its end.
 
-The machine (``shoal.crypto.secagg.device``) checks and answers; this module carries its messages:
-it asks, waits, sends a large vector in pieces, and sends the same bytes again when a network loses
-them. A round that fails is over: nothing of it is used again.
+The machine (``shoal.crypto.secagg.device.machine``) checks and answers; this module carries its
+messages: it asks, waits, sends a large vector in pieces, and sends the same bytes again when a
+network loses them. A round that fails is over: nothing of it is used again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal.arrays import NDArray, np
 from shoal.clients.memory.rounds_ledger import Answered, RoundStanding
 from shoal.clients.rounds.exchange import RoundLine, kind_of
 from shoal.crypto.admission.enrolment import DeviceIdentity
-from shoal.crypto.secagg.device import DeviceRound, DeviceState, RoundLedger
+from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState, RoundLedger
 from shoal.crypto.secagg.records import Reason
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.errors import Kind, ShoalError

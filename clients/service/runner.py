@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.clients.agent import Agent, ReportOutcome
-from shoal.clients.config import AgentConfig
 from shoal.clients.feeds.configured import open_feeds
 from shoal.clients.feeds.feed import Feed
 from shoal.clients.service.instance_lock import Hold
 from shoal.clients.service.measuring import Measuring, SleepUntilWoken, source_of, unmatched
 from shoal.clients.service.task_arrivals import News
+from shoal.clients.settings.config import AgentConfig
 from shoal.clocks.clock import DeviceClock
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError

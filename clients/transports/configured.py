@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shoal.clients.config import AgentConfig
+from shoal.clients.settings.config import AgentConfig
 from shoal.clients.transports.transport import Transport, TransportFactory
 from shoal.clocks.clock import DeviceClock
 from shoal.entropy import SYSTEM, Entropy

@@ -13,9 +13,16 @@ from typing import TypeVar
 
 from shoal.backoff import Backoff
 from shoal.clocks.clock import SureClock
-from shoal.crypto.secagg.coordinator import Coordinator
-from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect, End
 from shoal.crypto.secagg.records import Reason
+from shoal.crypto.secagg.shuffler.coordinator import Coordinator
+from shoal.crypto.secagg.shuffler.effects import (
+    AskCommit,
+    AskStart,
+    AskUnmask,
+    Deliver,
+    Effect,
+    End,
+)
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from shoal import codec
-from shoal.crypto.secagg.device import SESSION_SIZE
+from shoal.crypto.secagg.device.machine import SESSION_SIZE
 from shoal.crypto.secagg.single import check_single, check_upload, sum_pads
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.entropy import SYSTEM, Entropy, shuffled

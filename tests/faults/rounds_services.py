@@ -32,7 +32,7 @@ from shoal.clients.rounds.participation import RoundOutcome, RoundState, take_pa
 from shoal.clients.rounds.single import send_single
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport
 from shoal.crypto import keyfiles
-from shoal.crypto.secagg.device import DeviceRound, DeviceState
+from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError

@@ -21,7 +21,7 @@ import pytest
 
 from shoal.clients.memory.rounds_ledger import Answered, MemoryLedger, SqliteLedger
 from shoal.clients.rounds.participation import RoundOutcome, RoundState
-from shoal.crypto.secagg.device import DeviceState
+from shoal.crypto.secagg.device.machine import DeviceState
 from shoal.errors import Kind
 from shoal.secagg import Mode
 from tests.faults.conftest import ROOT

@@ -20,9 +20,9 @@ import pytest
 
 from shoal import codec
 from shoal.clients.agent import Agent
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import ReportState
 from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
+from shoal.clients.settings.config import AgentConfig
 from shoal.codec import TaskBundle
 from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId

@@ -24,11 +24,11 @@ from shoal.analyzer.batches.spool import spool_path
 from shoal.analyzer.rounds import collection as analyzer_rounds
 from shoal.backoff import Backoff
 from shoal.cli.task import publish as task_publish
-from shoal.clients import attempts as attempts_module
 from shoal.clients import core
 from shoal.clients.core import ReportState
 from shoal.clients.feeds import grpc_feed, mqtt_feed
 from shoal.clients.feeds.feed import Feed
+from shoal.clients.reports import attempts as attempts_module
 from shoal.clocks.clock import FakeClock
 from shoal.codec import TaskBundle
 from shoal.crypto.trust import trust_task

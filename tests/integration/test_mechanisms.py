@@ -28,13 +28,13 @@ from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import ReportState, assign, seal
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import simulate
 from shoal.clients.owner.policy import Policy
+from shoal.clients.settings.config import AgentConfig
 from shoal.clients.transports.grpc_transport import GrpcTransport
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Categories, Domain, Numeric, Value, Words, YesNo

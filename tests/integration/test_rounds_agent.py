@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from shoal.clients.agent import Agent
-from shoal.clients.config import AgentConfig, EnrolmentFiles
 from shoal.clients.core import ReportState
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.rounds_ledger import SqliteLedger
 from shoal.clients.owner.policy import Policy
 from shoal.clients.rounds.agent import TAKEN, RoundsAgent
 from shoal.clients.rounds.participation import RoundState
+from shoal.clients.settings.config import AgentConfig, EnrolmentFiles
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport, RoundTransport
 from shoal.clocks.clock import DeviceClock, FakeClock
 from shoal.crypto import keyfiles

@@ -19,7 +19,7 @@ from shoal.clients.rounds.agent import _Charged
 from shoal.clients.rounds.participation import RoundState
 from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.complaints import dealt_bytes
-from shoal.crypto.secagg.device import DeviceRound
+from shoal.crypto.secagg.device.machine import DeviceRound
 from shoal.crypto.secagg.records import Reason
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext

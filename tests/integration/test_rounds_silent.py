@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.rounds.participation import RoundState
-from shoal.crypto.secagg.device import DeviceRound
+from shoal.crypto.secagg.device.machine import DeviceRound
 from shoal.crypto.secagg.records import Reason
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.rounds.seats import MOST_LEFT

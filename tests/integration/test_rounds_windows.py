@@ -74,7 +74,7 @@ async def offer(one: Running) -> pairwise_pb2.SignedOffer:
 
 async def test_a_stranger_gets_no_seat(one: Running) -> None:
     """Certified by another root, or showing another's certificate: typed, and nobody sits."""
-    from shoal.crypto.secagg.device import DeviceRound
+    from shoal.crypto.secagg.device.machine import DeviceRound
 
     opened = await offer(one)
     known = one.world.device()

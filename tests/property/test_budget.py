@@ -30,14 +30,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.clients import answering
-from shoal.clients.answering import AnswerRequest, Terms, answer, charge_sum
 from shoal.clients.core import Assignment, ReportState, SealedReport, assign
 from shoal.clients.memory.commitments import NANO, nano_up
 from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+from shoal.clients.reports import answering
+from shoal.clients.reports.answering import AnswerRequest, Terms, answer, charge_sum
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Numeric

@@ -22,10 +22,10 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.accounting.audit.audit import AuditResult, audit
-from shoal.clients import answering
-from shoal.clients.answering import AnswerRequest, Terms, answer
 from shoal.clients.core import Assignment, assign
 from shoal.clients.memory.commitments_memory import MemoryCommitments
+from shoal.clients.reports import answering
+from shoal.clients.reports.answering import AnswerRequest, Terms, answer
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import YesNo

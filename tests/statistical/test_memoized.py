@@ -26,14 +26,14 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.accounting.audit.audit import AuditResult, audit
-from shoal.clients import answering
-from shoal.clients.answering import AnswerRequest, Terms, answer
 from shoal.clients.core import Assignment, SealedReport, assign
 from shoal.clients.memory.commitments import Commitments, nano_up
 from shoal.clients.memory.commitments_memory import MemoryCommitments
 from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+from shoal.clients.reports import answering
+from shoal.clients.reports.answering import AnswerRequest, Terms, answer
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Domain, Numeric, Value, YesNo

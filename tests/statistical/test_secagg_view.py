@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 
 from shoal.crypto import hpke
 from shoal.crypto.secagg import pads
-from shoal.crypto.secagg.effects import AskUnmask
+from shoal.crypto.secagg.analyzer.unmasking import ShareBook
 from shoal.crypto.secagg.exchange import vector_info
-from shoal.crypto.secagg.unmasking import ShareBook
+from shoal.crypto.secagg.shuffler.effects import AskUnmask
 from shoal.entropy import SeededEntropy
 from tests.sizes import size
 from tests.worlds.secagg import Play, World, remembered_agreements, remembered_signatures

@@ -344,8 +344,12 @@ PLANTED: list[tuple[Law, str, str]] = [
         "from grpc_health.v1 import health",
     ),  # allowed inside a function alone
     (device_path, "common/log.py", "import structlog"),
-    (device_path, "clients/config.py", "from shoal.services.settings import load_settings"),
-    (device_path, "clients/config.py", "from shoal.rpc import admin"),
+    (
+        device_path,
+        "clients/settings/config.py",
+        "from shoal.services.settings import load_settings",
+    ),
+    (device_path, "clients/settings/config.py", "from shoal.rpc import admin"),
     (declared_imports, "analyzer/page.py", "import requests"),
     (declared_imports, "cli/load/command.py", "import scipy.stats"),
     (pure, "mechanisms/categories/krr.py", "import sqlite3"),

@@ -20,8 +20,8 @@ from shoal import codec
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.cli.main import main
 from shoal.clients.agent import Agent
-from shoal.clients.config import AgentConfig
 from shoal.clients.rounds.agent import RoundsAgent
+from shoal.clients.settings.config import AgentConfig
 from shoal.clients.transports.grpc_transport import GrpcTransport
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport
 from shoal.crypto import keyfiles

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.analyzer.config import AnalyzerConfig
-from shoal.clients.config import AgentConfig
+from shoal.clients.settings.config import AgentConfig
 from shoal.services.settings import load_settings
 from shoal.shuffler.config import ShufflerConfig
 from tests.vectors.frozen_corpus import COMMANDS, FROZEN, run, unpack

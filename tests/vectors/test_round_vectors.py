@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from shoal.clients.core import assign
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
-from shoal.crypto.secagg.collector import Collector
+from shoal.crypto.secagg.analyzer.collector import Collector
 from shoal.crypto.secagg.records import Commit
 from shoal.crypto.secagg.single import SingleSum, check_single, sum_pads, window_label
 from shoal.crypto.secagg.terms import RoundTerms

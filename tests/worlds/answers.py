@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.clients.answering import AnswerRequest, Terms, answer
 from shoal.clients.core import Assignment, SealedReport, assign
 from shoal.clients.memory.commitments import Commitments
+from shoal.clients.reports.answering import AnswerRequest, Terms, answer
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Numeric, Value

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment, assign
 from shoal.clients.owner.policy import Policy
+from shoal.clients.settings.config import AgentConfig
 from shoal.crypto.trust import trust_schedule, trust_task
 from tests.worlds.clients import World, make_world
 

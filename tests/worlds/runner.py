@@ -17,11 +17,11 @@ import pytest
 
 from shoal import codec
 from shoal.clients.agent import Agent
-from shoal.clients.config import AgentConfig
 from shoal.clients.memory.database_thread import StoreThread
 from shoal.clients.memory.device_memory import Memory
 from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
 from shoal.clients.service.runner import Runner
+from shoal.clients.settings.config import AgentConfig
 from shoal.clients.sources import read
 from shoal.clients.sources.spec import SourceSpec
 from shoal.clocks.clock import FakeClock

@@ -22,16 +22,25 @@ from numpy.typing import NDArray
 from shoal.clients.memory.rounds_ledger import MemoryLedger
 from shoal.crypto import hpke, signing
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
-from shoal.crypto.secagg import collector as collecting
-from shoal.crypto.secagg import coordinator as coordinating
-from shoal.crypto.secagg import device_checks, pads, records, seating
-from shoal.crypto.secagg.collector import Collector
-from shoal.crypto.secagg.coordinator import Coordinator, countersign, open_request
-from shoal.crypto.secagg.device import DeviceRound
-from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect, End
+from shoal.crypto.secagg import pads, records
+from shoal.crypto.secagg.analyzer import collector as collecting
+from shoal.crypto.secagg.analyzer.collector import Collector
+from shoal.crypto.secagg.analyzer.unmasking import RoundSum
+from shoal.crypto.secagg.device import checks
+from shoal.crypto.secagg.device.machine import DeviceRound
 from shoal.crypto.secagg.records import Commit, Reason, Status
+from shoal.crypto.secagg.shuffler import coordinator as coordinating
+from shoal.crypto.secagg.shuffler import seating
+from shoal.crypto.secagg.shuffler.coordinator import Coordinator, countersign, open_request
+from shoal.crypto.secagg.shuffler.effects import (
+    AskCommit,
+    AskStart,
+    AskUnmask,
+    Deliver,
+    Effect,
+    End,
+)
 from shoal.crypto.secagg.terms import RoundTerms
-from shoal.crypto.secagg.unmasking import RoundSum
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.entropy import SeededEntropy
@@ -421,7 +430,7 @@ def remembered_signatures() -> Iterator[None]:
         signing.verify(public, context, data, signature)
 
     with contextlib.ExitStack() as stack:
-        for module in (device_checks, records, seating, coordinating, collecting):
+        for module in (checks, records, seating, coordinating, collecting):
             stack.enter_context(mock.patch.object(module, "verify", verified))
         yield
 

@@ -19,7 +19,7 @@ from shoal.clients.memory import rounds_ledger
 from shoal.crypto.admission.enrolment import DeviceCertificate, DeviceIdentity, issue
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import pads, words
-from shoal.crypto.secagg.device import DeviceRound, DeviceState
+from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState
 from shoal.crypto.secagg.exchange import shares_info, vector_info
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.primitives import merkle, shamir

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.cli.task.sample import sample
-from shoal.clients.config import EnrolmentFiles
+from shoal.clients.settings.config import EnrolmentFiles
 from shoal.crypto.admission.enrolment import verify_certificate
 from shoal.crypto.task_folder import load_task_folder
 from shoal.protos import keys_pb2

@@ -13,10 +13,10 @@ import pytest
 
 from shoal.clients import core
 from shoal.clients.agent import Agent, ReportOutcome
-from shoal.clients.answering import AnswerRequest, answer
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import ReportState
 from shoal.clients.owner.policy import Policy
+from shoal.clients.reports.answering import AnswerRequest, answer
+from shoal.clients.settings.config import AgentConfig
 from shoal.clocks.clock import DeviceClock, FakeClock
 from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
@@ -105,7 +105,7 @@ async def test_a_window_is_answered_once_even_over_restarts(
         calls.append(request.window)
         return answer(request, *rest)
 
-    monkeypatch.setattr("shoal.clients.answering.answer", counting)
+    monkeypatch.setattr("shoal.clients.reports.answering.answer", counting)
     device.transport.down = True
     async with device.agent() as agent:
         assert standing(await agent.report("visits", 3)) == (

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from shoal.clients.agent import Agent
-from shoal.clients.attempts import Attempts
 from shoal.clients.core import ReportState
 from shoal.clients.memory.database_thread import StoreThread
 from shoal.clients.memory.device_memory import Memory
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.clients.owner.gate import Gates
+from shoal.clients.reports.attempts import Attempts
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from tests.unit.clients.owner.test_agent_consent import PURPOSE, Device, Hanging, quick

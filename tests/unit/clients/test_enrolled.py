@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.agent import Agent
-from shoal.clients.config import AgentConfig, EnrolmentFiles
 from shoal.clients.core import ReportState, prepare, prover_for
 from shoal.clients.fleet.misbehaviour import Way
 from shoal.clients.fleet.share import ACKED, Share, SimulatedTask
 from shoal.clients.fleet.simulated import FleetSimulation
 from shoal.clients.owner.policy import Policy
+from shoal.clients.settings.config import AgentConfig, EnrolmentFiles
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.admission.enrolled import ADMISSION_SIZE, EnrolledProver, verify_proof
 from shoal.crypto.admission.enrolment import DeviceIdentity, enrol

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients import answering
-from shoal.clients.answering import KEPT, Terms
 from shoal.clients.core import Assignment, draw
 from shoal.clients.memory.commitments import Commitments, nano_up
 from shoal.clients.memory.commitments_memory import MemoryCommitments
 from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.owner.policy import Policy, check
+from shoal.clients.reports import answering
+from shoal.clients.reports.answering import KEPT, Terms
 from shoal.domain import Categories
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind

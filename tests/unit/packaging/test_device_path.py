@@ -27,7 +27,7 @@ COMMAND_LINE = (
 )  # in a base install, and never loaded by an agent
 DEVICE_MODULES = (
     "shoal.clients.agent",
-    "shoal.clients.config",
+    "shoal.clients.settings.config",
     "shoal.clients.transports.grpc_transport",
     "shoal.clients.memory.outbox_sqlite",
     "shoal.cli.agent.command",
@@ -86,7 +86,7 @@ def test_the_extras_are_known() -> None:
 
 
 def test_a_device_imports_what_it_needs() -> None:
-    """Planted: ``from shoal.services.settings import ...`` in clients/config.py -> this fails."""
+    """Planted: ``from shoal.services.settings import ...`` in clients/core.py -> this fails."""
     done = device("")
     assert done.returncode == 0, done.stderr
 

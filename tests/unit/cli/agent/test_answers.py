@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.config import AgentConfig
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner.rules import Rule, settle
+from shoal.clients.settings.config import AgentConfig
 from shoal.domain import NO_ANSWER, Categories, Domain, Numeric, Value, YesNo
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.config import AgentConfig
-from shoal.clients.config_mqtt import FeedsConfig, ShufflerFeed
 from shoal.clients.feeds.configured import open_feeds
 from shoal.clients.feeds.feed import jittered, waited
 from shoal.clients.owner.policy import Policy
+from shoal.clients.settings.config import AgentConfig
+from shoal.clients.settings.mqtt import FeedsConfig, ShufflerFeed
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
@@ -69,8 +69,8 @@ def test_a_missing_authority_is_one_line_that_names_the_key(tmp_path: Path) -> N
 PROGRAM = """
 import sys
 from pathlib import Path
-from shoal.clients.config import AgentConfig
-from shoal.clients.config_mqtt import FeedsConfig, ShufflerFeed
+from shoal.clients.settings.config import AgentConfig
+from shoal.clients.settings.mqtt import FeedsConfig, ShufflerFeed
 from shoal.clients.feeds.configured import open_feeds
 from shoal.clients.owner.policy import Policy
 from shoal.mqtt.settings import BrokerSettings

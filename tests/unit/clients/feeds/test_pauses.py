@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.agent import Agent
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import ReportState
 from shoal.clients.feeds.pauses import FRESH_S, SUFFIX
 from shoal.clients.owner.policy import Policy
+from shoal.clients.settings.config import AgentConfig
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.tlscerts import make_authority

@@ -13,8 +13,6 @@ import pytest
 
 from shoal.cli.agent.memory import verified
 from shoal.clients.agent import Agent
-from shoal.clients.answering import Terms, charge_sum
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import ReportState
 from shoal.clients.feeds.known_tasks import KnownTasks
 from shoal.clients.memory.commitments import NANO, WindowCharge
@@ -23,7 +21,9 @@ from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.rounds_ledger import Answered, RoundStanding
 from shoal.clients.memory.setback import confirm, examine
 from shoal.clients.owner.policy import Policy
+from shoal.clients.reports.answering import Terms, charge_sum
 from shoal.clients.rounds.agent import RoundsAgent
+from shoal.clients.settings.config import AgentConfig
 from shoal.clients.transports.rounds_transport import RoundTransport
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue

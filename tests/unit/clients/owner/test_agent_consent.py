@@ -15,13 +15,13 @@ import pytest
 
 from shoal import codec
 from shoal.clients.agent import Agent
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import ReportState
 from shoal.clients.memory.device_memory import Memory
 from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
 from shoal.clients.owner.gate import Gates
 from shoal.clients.owner.policy import Policy
 from shoal.clients.owner.rules import Rule
+from shoal.clients.settings.config import AgentConfig
 from shoal.clocks.clock import FakeClock
 from shoal.codec import Signed
 from shoal.crypto.hpke import generate

@@ -15,7 +15,7 @@ from shoal.clients.rounds.single import send_single
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
 from shoal.crypto.hpke import generate
 from shoal.crypto.secagg.exchange import open_request, seal_reply
-from shoal.crypto.secagg.phases import refusal
+from shoal.crypto.secagg.shuffler.phases import refusal
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from shoal import codec
-from shoal.clients.config import AgentConfig
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.service import runner as runner_module
+from shoal.clients.settings.config import AgentConfig
 from shoal.codec import TaskBundle
 from shoal.crypto.hpke import generate
 from shoal.crypto.signing import SigningContext, SigningKey

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 
 from shoal.clients.core import Action, ReportState, SealedReport, judge, prepare
-from shoal.clients.delivery import attempt
 from shoal.clients.memory.outbox import MemoryOutbox
+from shoal.clients.reports.delivery import attempt
 from shoal.clients.transports import mqtt_transport as module
 from shoal.clients.transports.mqtt_transport import MqttTransport
 from shoal.clients.transports.transport import Transport

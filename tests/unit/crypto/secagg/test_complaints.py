@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from shoal.crypto.secagg import pads
 from shoal.crypto.secagg.complaints import Dispute, dealt_bytes
-from shoal.crypto.secagg.device import DeviceState, _Shared
+from shoal.crypto.secagg.device.machine import DeviceState, _Shared
 from shoal.crypto.secagg.records import Reason, Status
 from shoal.crypto.secagg.ring import place_of
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, share_key

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.crypto.secagg.collector import Collector
-from shoal.crypto.secagg.coordinator import Coordinator
-from shoal.crypto.secagg.device import DeviceRound
+from shoal.crypto.secagg.analyzer.collector import Collector
+from shoal.crypto.secagg.device.machine import DeviceRound
 from shoal.crypto.secagg.records import Reason, nonce_commitment
+from shoal.crypto.secagg.shuffler.coordinator import Coordinator
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2

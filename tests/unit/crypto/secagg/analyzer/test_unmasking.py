@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from shoal.crypto.secagg import pads, words
+from shoal.crypto.secagg.analyzer.unmasking import Committed, Secrets, ShareBook, remove_masks
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.primitives.decoding import at_zero, decode, interpolate, outliers
 from shoal.crypto.secagg.primitives.shamir import PRIME, combine, split
 from shoal.crypto.secagg.records import Reason, Status
 from shoal.crypto.secagg.shares import Item, ShareBundle, ShareKind, commitment
-from shoal.crypto.secagg.unmasking import Committed, Secrets, ShareBook, remove_masks
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest

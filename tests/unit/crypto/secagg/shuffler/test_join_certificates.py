@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from shoal.crypto.admission import enrolment
 from shoal.crypto.admission.enrolment import issue
-from shoal.crypto.secagg.coordinator import Coordinator
+from shoal.crypto.secagg.shuffler.coordinator import Coordinator
 from shoal.errors import Kind
-from tests.unit.crypto.secagg.coordinators import kind_of, session
-from tests.unit.crypto.secagg.test_coordinator import a_join, resigned
+from tests.unit.crypto.secagg.shuffler.coordinators import kind_of, session
+from tests.unit.crypto.secagg.shuffler.test_coordinator import a_join, resigned
 from tests.worlds.secagg import DAY, ENROLMENT, NOW, Play, World, identity
 
 WORLD = World(5)

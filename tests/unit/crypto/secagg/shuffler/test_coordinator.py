@@ -10,16 +10,16 @@ from dataclasses import replace
 import pytest
 
 from shoal.crypto.admission.enrolment import issue
-from shoal.crypto.secagg.coordinator import countersign, open_request
-from shoal.crypto.secagg.device import DeviceRound
+from shoal.crypto.secagg.device.machine import DeviceRound
 from shoal.crypto.secagg.records import Offer, Reason, nonce_commitment
+from shoal.crypto.secagg.shuffler.coordinator import countersign, open_request
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.protos import pairwise_pb2
 from tests.cases import for_each
-from tests.unit.crypto.secagg.coordinators import STRICT, WORLD, kind_of, session
+from tests.unit.crypto.secagg.shuffler.coordinators import STRICT, WORLD, kind_of, session
 from tests.worlds.secagg import DAY, NOW, Play, Step, World, identity
 
 PHASE = {

@@ -7,20 +7,27 @@ from typing import Any
 
 import pytest
 
-from shoal.crypto.secagg.effects import Deliver
-from shoal.crypto.secagg.phases import (
+from shoal.crypto.secagg.records import Reason
+from shoal.crypto.secagg.shuffler.effects import Deliver
+from shoal.crypto.secagg.shuffler.phases import (
     WAIT_LEAST_MS,
     WAIT_MOST_MS,
     Stage,
     refusal,
     wait_ms,
 )
-from shoal.crypto.secagg.records import Reason
 from shoal.crypto.signing import SigningContext
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
-from tests.unit.crypto.secagg.coordinators import STRANGER, STRICT, WORLD, changed, kind_of, session
+from tests.unit.crypto.secagg.shuffler.coordinators import (
+    STRANGER,
+    STRICT,
+    WORLD,
+    changed,
+    kind_of,
+    session,
+)
 from tests.worlds.secagg import NOW, Play, Step, World, identity
 
 # --- steps ----------------------------------------------------------------------------------------

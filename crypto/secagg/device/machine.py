@@ -2,7 +2,7 @@
 No I/O but the ledger; no clock.
 
 Every step checks everything that it is told before it answers, in a fixed order
-(``device_checks``). A check that fails ends the round for good: ``state`` is ABORTED, ``reason``
+(``checks``). A check that fails ends the round for good: ``state`` is ABORTED, ``reason``
 says why in one line, every key is dropped and a ``ShoalError`` is raised. What the caller of this
 class got wrong itself (a step out of order, a vector of a wrong shape) is raised too, but changes
 nothing.
@@ -39,9 +39,10 @@ from google.protobuf.message import Message
 from shoal.arrays import NDArray, np
 from shoal.crypto import hpke
 from shoal.crypto.admission.enrolment import DeviceIdentity, verify_certificate
-from shoal.crypto.secagg import complaints, device_checks, pads, shares, words
+from shoal.crypto.secagg import complaints, pads, shares, words
 from shoal.crypto.secagg.complaints import Dispute
-from shoal.crypto.secagg.device_checks import CheckedOffer, Circle, OwnKeys, Peer
+from shoal.crypto.secagg.device import checks
+from shoal.crypto.secagg.device.checks import CheckedOffer, Circle, OwnKeys, Peer
 from shoal.crypto.secagg.exchange import shares_info, vector_info
 from shoal.crypto.secagg.primitives import shamir
 from shoal.crypto.secagg.records import Commit, Status
@@ -205,7 +206,7 @@ class DeviceRound(_Secret):
     def join(self, offer: pairwise_pb2.SignedOffer, now: float) -> pairwise_pb2.Join:
         """NEW -> JOINED: two fresh X25519 keys, signed for this offer. ``now``: Unix seconds.
 
-        Raises what ``device_checks.check_offer`` raises, and UNAUTHENTICATED if this device's own
+        Raises what ``checks.check_offer`` raises, and UNAUTHENTICATED if this device's own
         certificate is not valid now.
         """
         asked = _digest(offer.offer)
@@ -213,7 +214,7 @@ class DeviceRound(_Secret):
             return pairwise_pb2.Join.FromString(said)
         self._expect("join", _New)
         with self._guard():
-            offered = device_checks.check_offer(self._terms, offer)
+            offered = checks.check_offer(self._terms, offer)
             verify_certificate(
                 self._identity.certificate, self._terms.enrolment_key, now, remember=True
             )
@@ -225,7 +226,7 @@ class DeviceRound(_Secret):
                 pad.public_key().public_bytes_raw(),
                 share.public_key().public_bytes_raw(),
             )
-            signed = device_checks.round_keys(offered.offer_id, own.pad_key, own.share_key)
+            signed = checks.round_keys(offered.offer_id, own.pad_key, own.share_key)
             answer = pairwise_pb2.Join(
                 offer_id=offered.offer_id.raw,
                 certificate=self._identity.certificate,
@@ -244,16 +245,14 @@ class DeviceRound(_Secret):
         Both agreements with every neighbour are made here, once, and the private pad key forgotten:
         a neighbour's key that does not work ends the round before anything is sent. All of it is
         signed: nobody can put bytes in this device's mouth. ``now``: Unix seconds. Raises what
-        ``device_checks.check_started`` raises, and INVALID for an X25519 key of low order.
+        ``checks.check_started`` raises, and INVALID for an X25519 key of low order.
         """
         asked = _digest(started.SerializeToString(deterministic=True))
         if (said := self._said("share", asked)) is not None:
             return pairwise_pb2.Shares.FromString(said)
         stage = self._expect("share", _Joined)
         with self._guard():
-            circle = device_checks.check_started(
-                self._terms, stage.offered, stage.own, started, now
-            )
+            circle = checks.check_started(self._terms, stage.offered, stage.own, started, now)
             seed = self._entropy.bytes(32)
             points = [peer.position + 1 for peer in circle.peers]
             b = shamir.split(seed, circle.threshold, points, self._entropy)
@@ -296,13 +295,13 @@ class DeviceRound(_Secret):
         ciphertext is of no use.
 
         Nothing is revealed, and any roster may be looked at. Raises what
-        ``device_checks.check_roster`` raises, and ABORTED if a neighbour is still there that
+        ``checks.check_roster`` raises, and ABORTED if a neighbour is still there that
         evidence was given against: a shuffler that hears no complaint must not keep a device
         proving.
         """
         stage = self._expect("check", _Shared)
         with self._guard():
-            ciphertexts = device_checks.check_roster(stage.circle, roster)
+            ciphertexts = checks.check_roster(stage.circle, roster)
             for key, ciphertext, peer in zip(
                 stage.inbound, ciphertexts, stage.circle.peers, strict=True
             ):
@@ -337,7 +336,7 @@ class DeviceRound(_Secret):
                     "given up",
                 )
             (peer, ciphertext), circle = stage.suspect, stage.circle
-            device_checks.check_dealt(circle, peer, ciphertext, dealt)
+            checks.check_dealt(circle, peer, ciphertext, dealt)
             dispute = Dispute(
                 circle.round_id,
                 peer.position,
@@ -362,7 +361,7 @@ class DeviceRound(_Secret):
         ``terms.sealed_vector_bytes`` bytes to upload. The ledger entry is durable before anything
         is returned; if the ledger refuses or fails, nothing is returned and the round is given up.
         INVALID for a vector of another shape or type (nothing changes). Otherwise raises what
-        ``device_checks.check_roster`` and the ledger raise, and ABORTED, uncharged, if the roster
+        ``checks.check_roster`` and the ledger raise, and ABORTED, uncharged, if the roster
         holds a ciphertext that does not open.
         """
         if vector.dtype != np.int64 or vector.shape != (self._terms.dimension,):
@@ -378,7 +377,7 @@ class DeviceRound(_Secret):
         circle, bits = stage.circle, self._terms.plan.word_bits
         masked = words.append_checks(vector, words.check_constants(circle.round_id.raw, bits), bits)
         with self._guard():
-            ciphertexts = device_checks.check_roster(circle, roster)
+            ciphertexts = checks.check_roster(circle, roster)
             held = tuple(
                 _open(key, ciphertext, circle, peer.position) if ciphertext else None
                 for key, ciphertext, peer in zip(
@@ -415,7 +414,7 @@ class DeviceRound(_Secret):
         """MASKED -> ENDORSED, in strict mode alone (INVALID otherwise): this device's signature
         over the commit that it saw.
 
-        Raises what ``device_checks.check_commit`` raises; CONFLICT for a second, different commit.
+        Raises what ``checks.check_commit`` raises; CONFLICT for a second, different commit.
         """
         if self._terms.plan.mode is not Mode.STRICT:
             raise ShoalError(Kind.INVALID, "commits are endorsed in strict mode alone")
@@ -424,7 +423,7 @@ class DeviceRound(_Secret):
             return pairwise_pb2.Endorse.FromString(said)
         stage = self._expect("endorse", _Masked)
         with self._guard():
-            checked = device_checks.check_commit(self._terms, stage.circle, stage.shared, commit)
+            checked = checks.check_commit(self._terms, stage.circle, stage.shared, commit)
             answer = pairwise_pb2.Endorse(
                 signature=self._identity.key.sign(SigningContext.ROUND_ENDORSE, commit.record)
             )
@@ -450,7 +449,7 @@ class DeviceRound(_Secret):
         together would open its vector. The ledger entry is durable before anything is returned.
         Outside strict mode ``endorsements`` are ignored; in strict mode a device that was too late
         to endorse the commit itself may act on the endorsements of its neighbours. Raises what
-        ``device_checks.check_commit``, ``check_endorsements`` and the ledger raise; CONFLICT for a
+        ``checks.check_commit``, ``check_endorsements`` and the ledger raise; CONFLICT for a
         second, different commit.
         """
         asked = _digest(commit.record)
@@ -462,11 +461,9 @@ class DeviceRound(_Secret):
         stage = self._expect("unmask", _Masked)
         circle = stage.circle
         with self._guard():
-            checked = stage.commit or device_checks.check_commit(
-                self._terms, circle, stage.shared, commit
-            )
+            checked = stage.commit or checks.check_commit(self._terms, circle, stage.shared, commit)
             if strict:
-                device_checks.check_endorsements(circle, checked, commit.record, endorsements)
+                checks.check_endorsements(circle, checked, commit.record, endorsements)
             items = [
                 _release(checked.statuses[peer.position], pair)
                 for peer, pair in zip(circle.peers, stage.held, strict=True)

@@ -1,5 +1,5 @@
 """A device's machine of a round: its steps in order, retries, what it remembers, what it forgets.
-Its checks: test_device_checks.py.
+Its checks: test_checks.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from shoal.crypto.secagg.device import DeviceRound, DeviceState
+from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE
 from shoal.crypto.signing import SigningContext

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.answering import Terms
 from shoal.clients.memory.commitments import NANO, TaskCharges, nano_down
 from shoal.clients.memory.commitments_memory import MemoryCommitments
 from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
+from shoal.clients.reports.answering import Terms
 from shoal.domain import Categories, Numeric, Value
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError

@@ -17,6 +17,7 @@ from typing import Any
 from shoal.arrays import NDArray, np
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import records, words
+from shoal.crypto.secagg.analyzer.unmasking import Committed, RoundSum, ShareBook, remove_masks
 from shoal.crypto.secagg.exchange import shares_info, vector_info
 from shoal.crypto.secagg.pads import WORD
 from shoal.crypto.secagg.parameters import GraphParameters
@@ -24,7 +25,6 @@ from shoal.crypto.secagg.records import Commit, Offer, Reason, Start, Status
 from shoal.crypto.secagg.ring import Ring, decode_seats, graph_seed
 from shoal.crypto.secagg.shares import COMMITMENT_SIZE, decode_bundle
 from shoal.crypto.secagg.terms import RoundTerms
-from shoal.crypto.secagg.unmasking import Committed, RoundSum, ShareBook, remove_masks
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest

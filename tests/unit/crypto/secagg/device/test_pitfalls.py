@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from shoal.crypto.secagg.device import DeviceRound, DeviceState, _release
+from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState, _release
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.records import Status
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, ShareKind, SharePair, bundle_size

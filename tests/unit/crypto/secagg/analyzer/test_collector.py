@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from shoal.crypto import hpke
-from shoal.crypto.secagg.collector import Collector
-from shoal.crypto.secagg.coordinator import Coordinator
-from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver
+from shoal.crypto.secagg.analyzer.collector import Collector
 from shoal.crypto.secagg.exchange import shares_info, vector_info
 from shoal.crypto.secagg.records import Commit, Offer, Reason, Start, nonce_commitment, verify_both
 from shoal.crypto.secagg.ring import encode_seats
 from shoal.crypto.secagg.shares import decode_bundle, encode_bundle
+from shoal.crypto.secagg.shuffler.coordinator import Coordinator
+from shoal.crypto.secagg.shuffler.effects import AskCommit, AskStart, AskUnmask, Deliver
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError

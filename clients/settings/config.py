@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from shoal.clients.config_mqtt import FeedsConfig, feeds_from, mqtt_from
 from shoal.clients.owner.fleet_policy import (
     FleetPolicy,
     authorities_from,
@@ -21,8 +20,9 @@ from shoal.clients.owner.fleet_policy import (
 )
 from shoal.clients.owner.policy import Policy
 from shoal.clients.owner.rules import Rule, rules_from
+from shoal.clients.settings.mqtt import FeedsConfig, feeds_from, mqtt_from
+from shoal.clients.settings.toml_tables import TomlTable
 from shoal.clients.sources.spec import DEFAULT_TIMEOUT_S, SourceSpec
-from shoal.clients.toml_tables import TomlTable
 from shoal.domain import NO_ANSWER
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS

@@ -1,7 +1,7 @@
 """What waits on a device and when it is sent: in the background, or all of it now.
 
-One attempt is ``shoal.clients.attempts``; here is which report has one next. Reports are tried one
-at a time each, with pauses after failures.
+One attempt is ``shoal.clients.reports.attempts``; here is which report has one next. Reports are
+tried one at a time each, with pauses after failures.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from shoal.clients.answering import AnswerRequest
-from shoal.clients.attempts import Attempted, Attempts, ReportKey
 from shoal.clients.core import ReportState
+from shoal.clients.reports.answering import AnswerRequest
+from shoal.clients.reports.attempts import Attempted, Attempts, ReportKey
 from shoal.clients.timetable import first_send
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.log import get_log
 
 if TYPE_CHECKING:
-    from shoal.clients.config import AgentConfig
     from shoal.clients.feeds.known_tasks import KnownTasks
     from shoal.clients.memory.device_memory import Memory
     from shoal.clients.memory.outbox import Record
+    from shoal.clients.settings.config import AgentConfig
     from shoal.clocks.clock import DeviceClock
     from shoal.entropy import Entropy
 

@@ -1,7 +1,7 @@
 """What a device checks in every step, each check by itself.
 
 Each forged record below is signed by both servers and wrong in one thing alone, so that one check
-stands between it and the device. Planted: each check of ``device_checks`` was taken out by itself
+stands between it and the device. Planted: each check of ``checks`` was taken out by itself
 -> the case named after it fails.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from shoal.crypto.admission.enrolment import DeviceIdentity
-from shoal.crypto.secagg.device import DeviceRound, DeviceState
+from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.records import Commit, Offer, Start, Status
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE

@@ -16,11 +16,11 @@ from shoal.crypto.admission.enrolment import verify_certificate
 from shoal.crypto.secagg.complaints import Dispute
 from shoal.crypto.secagg.pads import PUBLIC_SIZE, agree
 from shoal.crypto.secagg.parameters import GraphParameters
-from shoal.crypto.secagg.phases import Stage
 from shoal.crypto.secagg.primitives.agreement_proof import on_curve
 from shoal.crypto.secagg.records import Reason, Status
 from shoal.crypto.secagg.ring import Ring, Seat, neighbour_positions, place_of, seat_of
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, COMMITMENT_SIZE
+from shoal.crypto.secagg.shuffler.phases import Stage
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext, verify
 from shoal.errors import Kind, ShoalError

@@ -29,12 +29,26 @@ import math
 
 from shoal.crypto.secagg import records
 from shoal.crypto.secagg.complaints import Dispute, dealt_bytes
-from shoal.crypto.secagg.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect, End
-from shoal.crypto.secagg.phases import PHASE, WAIT_MOST_MS, WITH_DEVICES, Stage, refusal, wait_ms
 from shoal.crypto.secagg.records import Commit, Offer, Reason, Start, Status
 from shoal.crypto.secagg.ring import Ring, encode_seats, graph_seed
-from shoal.crypto.secagg.seating import Member, Seating
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, COMMITMENT_SIZE, bundle_size
+from shoal.crypto.secagg.shuffler.effects import (
+    AskCommit,
+    AskStart,
+    AskUnmask,
+    Deliver,
+    Effect,
+    End,
+)
+from shoal.crypto.secagg.shuffler.phases import (
+    PHASE,
+    WAIT_MOST_MS,
+    WITH_DEVICES,
+    Stage,
+    refusal,
+    wait_ms,
+)
+from shoal.crypto.secagg.shuffler.seating import Member, Seating
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.entropy import Entropy, shuffled

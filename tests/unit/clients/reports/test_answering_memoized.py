@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.clients.answering import SamePoint, Terms, charge_sum
 from shoal.clients.core import Assignment, draw
 from shoal.clients.memory.commitments import NANO, nano_down
 from shoal.clients.memory.commitments_memory import MemoryCommitments
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner.policy import Policy, check
+from shoal.clients.reports.answering import SamePoint, Terms, charge_sum
 from shoal.domain import Categories, Numeric, Value, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 
-from shoal.clients.answering import Terms, check_affordable
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import Assignment
 from shoal.clients.memory.device_memory import Memory
 from shoal.clients.owner.guarantees import Guarantees
 from shoal.clients.owner.policy import check
+from shoal.clients.reports.answering import Terms, check_affordable
+from shoal.clients.settings.config import AgentConfig
 
 
 class Permit:

@@ -19,20 +19,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shoal.clients.answering import AnswerRequest, answer_window
 from shoal.clients.core import ACTION_OF, Action, Assignment, ReportState, pause
-from shoal.clients.delivery import deliver, give_up
 from shoal.clients.memory.outbox import Entry, Record
 from shoal.clients.owner.consent import ALLOWED, not_agreed
+from shoal.clients.reports.answering import AnswerRequest, answer_window
+from shoal.clients.reports.delivery import deliver, give_up
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
 if TYPE_CHECKING:
-    from shoal.clients.config import AgentConfig
     from shoal.clients.feeds.known_tasks import KnownTasks
     from shoal.clients.memory.device_memory import Memory
     from shoal.clients.owner.under_way import UnderWay
-    from shoal.clients.permit import Permit
+    from shoal.clients.reports.permit import Permit
+    from shoal.clients.settings.config import AgentConfig
     from shoal.clients.transports.transport import Transport, TransportFactory
     from shoal.clocks.clock import DeviceClock
     from shoal.entropy import Entropy

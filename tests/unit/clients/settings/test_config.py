@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.config import AgentConfig, EnrolmentFiles
-from shoal.clients.config_mqtt import FeedsConfig, ShufflerFeed
 from shoal.clients.memory.sqlite_file import private_file
 from shoal.clients.owner.fleet_policy import FleetPolicy
 from shoal.clients.owner.policy import Policy
 from shoal.clients.owner.rules import _NUMBERS, Rule
+from shoal.clients.settings.config import AgentConfig, EnrolmentFiles
+from shoal.clients.settings.mqtt import FeedsConfig, ShufflerFeed
 from shoal.clients.sources.spec import SourceSpec
 from shoal.crypto.admission.enrolment import enrol
 from shoal.crypto.keyfiles import save_signing_key
@@ -23,11 +23,11 @@ from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
 from tests.worlds.clients import CA
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SAMPLE, FLEET_SAMPLE = ROOT / "deploy" / "agent.toml", ROOT / "deploy" / "fleet.toml"
 CODE = "".join(
     (ROOT / "clients" / name).read_text()
-    for name in ("config.py", "config_mqtt.py", "owner/rules.py")
+    for name in ("settings/config.py", "settings/mqtt.py", "owner/rules.py")
 )
 GOOD = """
 tasks = "tasks"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.clients.toml_tables import TomlTable
+from shoal.clients.settings.toml_tables import TomlTable
 from shoal.errors import Kind, ShoalError
 from shoal.task import split_address
 

@@ -1,0 +1,1 @@
+"""One report from a value to its receipt: answering, sending, and what the owner hears of it."""

@@ -1,0 +1,1 @@
+"""A device's part in a round: its steps, and what it checks before each."""
