@@ -10,8 +10,10 @@ from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import delete_key_file, load_hpke_key
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
-from shoal.ids import KeyId
+from shoal.ids import KeyId, TaskId
+from shoal.log import get_log
 
+log = get_log("analyzer")
 SUFFIX = ".key"
 
 
@@ -22,6 +24,7 @@ class KeyFolder:
         self._folder = folder
 
     def path(self, key_id: KeyId) -> Path:
+        """Where this key is, or would be."""
         return self._folder / f"{key_id.hex}{SUFFIX}"
 
     def load(self, key_id: KeyId) -> HpkePrivateKey:
@@ -36,6 +39,20 @@ class KeyFolder:
                 "file there",
             )
         return key
+
+    def load_for(self, key_id: KeyId, task_id: TaskId, window: int) -> HpkePrivateKey:
+        """The key of a window that a peer asks for: what is wrong with its file is the operator's
+        to know, from the log. Raises UNAVAILABLE.
+        """
+        try:
+            return self.load(key_id)
+        except ShoalError as error:
+            log.error("a window's key can't be read", task=task_id, window=window, error=error)
+            raise ShoalError(
+                Kind.UNAVAILABLE,
+                f"the analyzer can't read its key for window {window}: its operator finds the "
+                "reason in its log",
+            ) from None
 
     def delete(self, key_id: KeyId) -> None:
         """Gone is fine. Raises KEY_FILE if it can't be removed."""

@@ -129,23 +129,8 @@ class Ingest:
         return (await self._reply(batch)).SerializeToString()
 
     def _check_key(self, manifest: codec.Manifest) -> None:
-        """Nothing is taken on that could not be opened later; what is wrong with the key file is
-        the operator's to know.
-        """
-        try:
-            self._keys.load(manifest.analyzer_key_id)
-        except ShoalError as error:
-            log.error(
-                "a window's key can't be read",
-                task=manifest.task_id,
-                window=manifest.window,
-                error=error,
-            )
-            raise ShoalError(
-                Kind.UNAVAILABLE,
-                f"the analyzer can't read its key for window {manifest.window}: its operator finds "
-                "the reason in its log",
-            ) from None
+        """Nothing is taken on that could not be opened later."""
+        self._keys.load_for(manifest.analyzer_key_id, manifest.task_id, manifest.window)
 
     async def _reply(self, batch: Batch) -> delivery_pb2.OfferReply:
         if batch.state is BatchState.RECEIVING:

@@ -111,17 +111,9 @@ class SingleCollection:
                 Kind.WINDOW_CLOSED, "the window is released: nothing is added to it any more"
             )
         terms = RoundTerms.served(served, window)
-        try:
-            key = await asyncio.to_thread(self._keys.load, terms.analyzer_config.key_id)
-        except ShoalError as error:
-            log.error(
-                "a window's key can't be read", task=served.task_id, window=window, error=error
-            )
-            raise ShoalError(
-                Kind.UNAVAILABLE,
-                f"the analyzer can't read its key for window {window}: its operator finds the "
-                "reason in its log",
-            ) from None
+        key = await asyncio.to_thread(
+            self._keys.load_for, terms.analyzer_config.key_id, served.task_id, window
+        )
         return _Delivery(terms, SingleSum(terms, key), chunk.rows)
 
     async def _take(self, one: _Delivery, buffer: bytearray, size: int) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from shoal.analyzer.batches import processing
 from shoal.analyzer.batches.shredding import Shredder
-from shoal.analyzer.rounds import collection as analyzer_rounds
+from shoal.analyzer.rounds import window_ends
 from shoal.clocks import timekeeper
 from shoal.clocks.clock import FakeClock
 from shoal.clocks.timekeeper import Timekeeper, confirm
@@ -50,7 +50,7 @@ class Loops:
         for owner, name in (
             (lifecycle, "TICK_S"),
             (processing, "_SWEEP_S"),
-            (analyzer_rounds, "_SWEEP_S"),
+            (window_ends, "_SWEEP_S"),
             (timekeeper, "LOOK_S"),
         ):
             monkeypatch.setattr(owner, name, QUICK_S)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from shoal.analyzer.batches import processing
 from shoal.analyzer.batches.spool import spool_path
-from shoal.analyzer.rounds import collection as analyzer_rounds
+from shoal.analyzer.rounds import window_ends
 from shoal.backoff import Backoff
 from shoal.cli.task import publish as task_publish
 from shoal.clients import core
@@ -201,7 +201,7 @@ async def test_sums_are_released_at_the_end_of_retention_without_a_word_of_the_s
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: the rounds' loop never sweeps, or ends at a failure -> waits in vain."""
-    monkeypatch.setattr(analyzer_rounds, "_SWEEP_S", QUICK_S)
+    monkeypatch.setattr(window_ends, "_SWEEP_S", QUICK_S)
     failures = [ShoalError(Kind.OVERLOADED, "disk"), ZeroDivisionError()]
     async with serving_rounds(rounds_world.World(tmp_path)) as one:
         asked = one.begin(one.world.devices(12))
