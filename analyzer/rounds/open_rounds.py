@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.clocks.clock import SureClock
-from shoal.crypto.secagg.collector import Collector
+from shoal.crypto.secagg.analyzer.collector import Collector
 from shoal.crypto.secagg.records import Reason
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
