@@ -429,8 +429,8 @@ class Agent:
     async def accept(
         self, name: str, epsilon0: float | None = None, *, back: bool = False
     ) -> float | None:
-        """The owner's explicit yes to the local epsilon of this very task, up to ``epsilon0``
-        (None: the task's own, even infinite).
+        """The owner's explicit yes to the local epsilon of this very task, and of its whole
+        campaign, up to ``epsilon0`` (None: the task's own, even infinite).
 
         ``back``: takes it back. Returns what is accepted now. Raises UNKNOWN_TASK, INVALID.
         """
@@ -466,7 +466,7 @@ class Agent:
                 assignment,
                 self.config,
                 consents=book.consents(),
-                accepted=book.accepted(assignment.task_id),
+                accepted=book.accepted(assignment.campaign.promise),
                 spent=book.spent(),
                 charged=tally.nano,
                 answered=tally.windows,

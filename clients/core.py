@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from shoal.arrays import NDArray, np
 from shoal.backoff import Backoff
 from shoal.crypto.admission.open import OPEN
+from shoal.crypto.campaign import OneTask
 from shoal.crypto.envelope import ACK_KEY_SIZE, NONCE_SIZE, HopContent, seal_frame, seal_report
 from shoal.domain import Value
 from shoal.entropy import SYSTEM, Entropy
@@ -26,6 +27,7 @@ from shoal.task import Admission
 if TYPE_CHECKING:
     from shoal.crypto.admission.admission import Prover
     from shoal.crypto.admission.enrolment import DeviceIdentity
+    from shoal.crypto.campaign import Campaign
     from shoal.crypto.trust import TrustedSchedule, TrustedTask
     from shoal.mechanisms.base import Mechanism
     from shoal.mechanisms.longitudinal.protocol import Longitudinal
@@ -131,14 +133,15 @@ class Assignment:
     """A verified task with its verified keys and its randomizer: everything that a report needs but
     the value.
 
-    ``epsilon0``: of one report, rounded up: what holds even if shuffler and analyzer work together.
-    Of a memoized task: of what the device keeps, and so of all windows of an unchanged value;
-    ``epsilon_first`` is then what one window's report alone promises, where that is less, and
-    ``longitudinal`` the mechanism, if it has a memory of its own. A task that is summed in rounds
-    has no randomizer (``mechanism`` None); ``epsilon_apart`` is then the certificate of a round's
-    sum, which holds while they don't.
+    ``campaign``: what the owner agrees to, of which the task is a step. ``epsilon0``: of one
+    report, rounded up: what holds even if shuffler and analyzer work together. Of a memoized task:
+    of what the device keeps, and so of all windows of an unchanged value; ``epsilon_first`` is then
+    what one window's report alone promises, where that is less, and ``longitudinal`` the mechanism,
+    if it has a memory of its own. A task that is summed in rounds has no randomizer (``mechanism``
+    None); ``epsilon_apart`` is then the certificate of a round's sum, which holds while they don't.
     """
 
+    campaign: Campaign
     trusted: TrustedTask
     keys: TrustedSchedule
     mechanism: Mechanism | None
@@ -164,13 +167,18 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
     """
     from shoal.mechanisms import create
 
-    task = trusted.task
+    task, campaign = trusted.task, OneTask(trusted)  # no task says yet that it is one of several
     if task.pairwise is not None:
         from shoal.accounting.sums.sum_task import check_sum
 
         certificate = check_sum(task)
         return Assignment(
-            trusted, keys, None, certificate.epsilon_together, certificate.epsilon_upper
+            campaign,
+            trusted,
+            keys,
+            None,
+            certificate.epsilon_together,
+            certificate.epsilon_upper,
         )
     mechanism = create(task.mechanism, task.domain)
     if (mechanism.messages, mechanism.report_size) != (task.messages, task.report_size):
@@ -188,6 +196,7 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
         one, lifetime = epsilon0_upper(mechanism.privacy()), lifetime_epsilon(task, mechanism)
         longitudinal = mechanism if isinstance(mechanism, Longitudinal) else None
         return Assignment(
+            campaign,
             trusted,
             keys,
             mechanism,
@@ -195,7 +204,7 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
             epsilon_first=one if one < lifetime else None,
             longitudinal=longitudinal,
         )
-    return Assignment(trusted, keys, mechanism, epsilon0_upper(mechanism.privacy()))
+    return Assignment(campaign, trusted, keys, mechanism, epsilon0_upper(mechanism.privacy()))
 
 
 def window_at(name: str, plan: WindowPlan, now: float) -> int:

@@ -1,13 +1,11 @@
-"""Waiting for the releases: progress from the analyzer's own status, the releases from its
-store.
-"""
+"""Waiting for the end of campaigns: their releases are read from the analyzer's own store."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +14,44 @@ from rich.progress import Progress
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.processes import Process
+from shoal.crypto.campaign import Campaign
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from shoal.protos.release_pb2 import Release
 
 _LOOK_S = 0.2  # between two looks at the services
 _PATIENCE_S = 600.0
 
 
-async def released(data: Path, tasks: Sequence[TaskId], progress: Progress) -> list[dict[str, Any]]:
-    """One release per task, in the tasks' order, from the analyzer's folder. Raises UNAVAILABLE if
-    they don't come.
+async def released(
+    data: Path, campaigns: Sequence[Campaign], progress: Progress
+) -> list[dict[str, Any]]:
+    """The last release of each campaign, in their order, from the analyzer's folder, when all are
+    over. Raises UNAVAILABLE if that takes too long.
     """
-    bar = progress.add_task("batches are released", total=len(tasks))
+    bar = progress.add_task("batches are released", total=len(campaigns))
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
-        found = await asyncio.to_thread(_read, data)
-        progress.update(bar, completed=len(found))
-        if len(found) == len(tasks):
-            return [found[task_id.hex] for task_id in tasks]
+        stored = await asyncio.to_thread(_read, data)
+        over = [made for one in campaigns if (made := releases_of(one, stored)) is not None]
+        progress.update(bar, completed=len(over))
+        if len(over) == len(campaigns):
+            return [to_json(releases[-1]) for releases in over]
         await asyncio.sleep(_LOOK_S)
     raise ShoalError(
         Kind.UNAVAILABLE,
         f"no release after {_PATIENCE_S:.0f} s: see shuffler.log and analyzer.log with --keep DIR",
     )
+
+
+def releases_of(campaign: Campaign, stored: Mapping[TaskId, Release]) -> list[Release] | None:
+    """A campaign's releases, one per step; None while one is to come. Every campaign has a step."""
+    releases: list[Release] = []
+    while (step := campaign.next(releases)) is not None:
+        if step.task_id not in stored:
+            return None
+        releases.append(stored[step.task_id])
+    return releases
 
 
 async def shredded(shuffler: Process, tasks: int) -> None:
@@ -59,13 +72,13 @@ async def shredded(shuffler: Process, tasks: int) -> None:
     )
 
 
-def _read(data: Path) -> dict[str, dict[str, Any]]:
-    """Releases by task id; nothing while the analyzer hasn't made its store yet."""
+def _read(data: Path) -> dict[TaskId, Release]:
+    """Releases by task; nothing while the analyzer hasn't made its store yet."""
     with contextlib.suppress(ShoalError, FileNotFoundError):
         store = AnalyzerStore(data / FILE_NAME, read_only=True)
         try:
-            releases = [to_json(decode_release(stored.release)) for stored in store.releases()]
+            releases = [decode_release(stored.release) for stored in store.releases()]
         finally:
             store.close()
-        return {release["task_id"]: release for release in releases}
+        return {TaskId(release.task_id): release for release in releases}
     return {}

@@ -216,10 +216,7 @@ async def _run(
         with progress_bars(screen) as progress:
             outcome = await until(guard, _simulate(workspace, visits, workers, progress))
             releases = await until(
-                guard,
-                released(
-                    workspace.analyzer_data, [pair.task_id for pair in workspace.pairs], progress
-                ),
+                guard, released(workspace.analyzer_data, workspace.campaigns(), progress)
             )
             await until(guard, shredded(services[1], len(workspace.pairs)))
     return _results(workspace, visits, releases, outcome)

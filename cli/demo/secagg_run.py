@@ -40,7 +40,9 @@ async def run_secagg(folder: Path, devices: int | None, screen: Any) -> tuple[di
             await until(
                 guard, play(one, people, lambda through: progress.update(bar, completed=through))
             )
-            (release,) = await until(guard, released(site.analyzer_data, [one.task_id], progress))
+            (release,) = await until(
+                guard, released(site.analyzer_data, [one.assignment.campaign], progress)
+            )
     sums = await asyncio.to_thread(read_sums, site, one)
     results = compare(one, people, sums, release)
     return results, render_report([release], {one.task_id.hex: results["tasks"][0]["truth"]})

@@ -15,9 +15,10 @@ from shoal.cli.demo.survey import Question, report_size
 from shoal.cli.keys import KeyRole, PublicKeys, make_role_keys, sign_schedule
 from shoal.cli.task.command import sign_task
 from shoal.crypto import keyfiles, tlscerts
+from shoal.crypto.campaign import Campaign, OneTask
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
-from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX
+from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.task import Task, WindowPlan
@@ -52,6 +53,10 @@ class Workspace:
     shuffler_admin: int
     analyzer_admin: int
     analyzer_data: Path
+
+    def campaigns(self) -> list[Campaign]:
+        """One for each of ``pairs``, in their order."""
+        return [OneTask(trust_task(pair.signed_task, {self.authority})) for pair in self.pairs]
 
 
 @dataclass(frozen=True, slots=True)

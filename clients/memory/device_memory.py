@@ -359,15 +359,16 @@ class Memory:
         return withdrawn
 
     def accept(self, assignment: Assignment, epsilon0: float | None) -> None:
-        """The owner's explicit yes to a local epsilon of this very task, or that it is taken
-        back.
+        """The owner's explicit yes to a local epsilon, for all that this task's campaign promises,
+        or that it is taken back.
         """
+        promise = assignment.campaign.promise
         with self.book.transaction():
-            self.book.accept(assignment.task_id, epsilon0)
+            self.book.accept(promise, epsilon0)
             shown = None if epsilon0 is None else epsilon0 if math.isfinite(epsilon0) else INFINITE
             self.enter(
                 LedgerEvent.CONSENT,
-                assignment.task_id,
+                promise,
                 assignment.task.name,
                 details={"accepted_epsilon0": shown},
             )

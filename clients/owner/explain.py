@@ -92,6 +92,7 @@ def _verdict(
     try:
         check(
             policy,
+            assignment.campaign,
             assignment.trusted,
             assignment.epsilon0,
             assignment.epsilon_apart,

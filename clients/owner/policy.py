@@ -14,6 +14,7 @@ from types import MappingProxyType
 from shoal.clients.memory.commitments import nano_down
 from shoal.clients.memory.marks import COMMAND
 from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED, consent_to, unreadable
+from shoal.crypto.campaign import Campaign, check_step
 from shoal.crypto.trust import TrustedTask
 from shoal.errors import Kind, ShoalError
 
@@ -106,6 +107,7 @@ class Policy:
 
 def check(
     policy: Policy,
+    campaign: Campaign,
     trusted: TrustedTask,
     epsilon0: float,
     apart: float | None = None,
@@ -116,10 +118,11 @@ def check(
     """Return if the owner allows this task, ``epsilon0`` being its local epsilon rounded up; else
     raise REFUSED.
 
+    ``campaign``: what the owner's answers are about; a task that is not its step is refused.
     ``apart``, of a sum by secure aggregation: what holds while shuffler and analyzer do not work
     together. It takes the place of ``epsilon0``, which is what holds if they do, where the owner
     accepts such sums. ``consents``: the answers per purpose in the device's memory. ``accepted``:
-    the local epsilon, possibly infinite, that the owner accepted for this very task id; None if
+    the local epsilon, possibly infinite, that the owner accepted for this very campaign; None if
     there is no such acceptance. The message says why in one line, and what the owner could change.
     Nothing was sent, nothing was randomized.
     """
@@ -132,6 +135,7 @@ def check(
             "its authority is not among the trusted ones: add its public key to authorities, or "
             "leave the task",
         )
+    check_step(campaign, (), trusted)  # tasks come without releases: each is a first step
     _check_consent(policy, task.name, task.purpose, consents)
     _check_epsilon(policy, task.name, epsilon0, apart, accepted)
     if task.min_batch < policy.min_batch_floor:

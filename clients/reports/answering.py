@@ -278,7 +278,7 @@ def _cost(assignment: Assignment, book: Commitments, terms: Terms) -> _Cost:
         epsilon, basis = epsilon0, "local"
     if epsilon <= terms.max_epsilon0 and math.isfinite(epsilon):
         return _Cost(nano_up(epsilon), basis, central)
-    accepted = book.accepted(assignment.task_id)
+    accepted = book.accepted(assignment.campaign.promise)
     if accepted is None or not accepted >= epsilon:
         raise ShoalError(
             Kind.REFUSED,

@@ -29,9 +29,10 @@ class Permit:
         """
         self._memory.check()
         book = self._memory.book
-        accepted = book.accepted(assignment.task_id)
+        accepted = book.accepted(assignment.campaign.promise)
         check(
             self.policy,
+            assignment.campaign,
             assignment.trusted,
             assignment.epsilon0,
             assignment.epsilon_apart,

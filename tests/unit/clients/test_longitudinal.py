@@ -191,7 +191,7 @@ def test_the_policy_looks_at_the_lifetime_epsilon() -> None:
         policy = Policy(world.authorities, 1.5, 2, {assignment.task.purpose: "allowed"})
         if memoized:
             assert "epsilon" in refusal(
-                partial(check, policy, assignment.trusted, assignment.epsilon0)
+                partial(check, policy, assignment.campaign, assignment.trusted, assignment.epsilon0)
             )
         else:
-            check(policy, assignment.trusted, assignment.epsilon0)
+            check(policy, assignment.campaign, assignment.trusted, assignment.epsilon0)

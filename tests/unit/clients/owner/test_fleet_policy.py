@@ -16,6 +16,7 @@ from shoal.clients.core import assign
 from shoal.clients.owner.fleet_policy import FleetPolicy, loosening, tighten
 from shoal.clients.owner.policy import Ceiling, Policy, check
 from shoal.clients.owner.rules import Rule
+from shoal.crypto.campaign import OneTask
 from shoal.crypto.trust import TrustedTask, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
@@ -40,7 +41,7 @@ def allows(
 ) -> bool:
     try:
         # as ``check`` takes them
-        check(policy, trusted, epsilon0, apart, **stored)  # type: ignore[arg-type]
+        check(policy, OneTask(trusted), trusted, epsilon0, apart, **stored)  # type: ignore[arg-type]
     except ShoalError as error:
         if error.kind is not Kind.REFUSED:
             raise
@@ -170,10 +171,11 @@ def test_what_a_fleet_forbids_no_answer_and_no_acceptance_lifts(
     """
     owner = Policy(WORLD.authorities, 4.0, 2, {"to plan clinics": "allowed"})
     epsilon0 = assign(TRUSTED, trust_schedule(WORLD.signed_schedule, TRUSTED)).epsilon0
-    check(owner, TRUSTED, epsilon0)
+    check(owner, OneTask(TRUSTED), TRUSTED, epsilon0)
     with pytest.raises(ShoalError) as caught:
         check(
             tighten(owner, fleet),
+            OneTask(TRUSTED),
             TRUSTED,
             epsilon0,
             consents={"to plan clinics": "allowed"},

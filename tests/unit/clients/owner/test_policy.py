@@ -8,6 +8,7 @@ import pytest
 
 from shoal.clients.core import assign
 from shoal.clients.owner.policy import Policy, check
+from shoal.crypto.campaign import OneTask
 from shoal.crypto.trust import TrustedTask, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
@@ -36,7 +37,7 @@ def test_an_allowed_task_passes() -> None:
     world = make_world(epsilon0=3.0)
     trusted, epsilon0 = _trusted(world)
     assert 2.99 < epsilon0 <= 3.0
-    check(_policy(world), trusted, epsilon0)
+    check(_policy(world), OneTask(trusted), trusted, epsilon0)
 
 
 @for_each(
@@ -57,7 +58,7 @@ def test_whatever_the_owner_forbids_is_refused_in_one_line_that_says_what_to_cha
     world = make_world()
     trusted, epsilon0 = _trusted(world)
     with pytest.raises(ShoalError) as caught:
-        check(_policy(world, **changes), trusted, epsilon0)
+        check(_policy(world, **changes), OneTask(trusted), trusted, epsilon0)
     assert caught.value.kind is Kind.REFUSED
     assert mend in caught.value.message
     assert "\n" not in caught.value.message
@@ -69,7 +70,7 @@ def test_an_infinite_or_undefined_epsilon0_never_passes() -> None:
     trusted, _ = _trusted(world)
     for epsilon0 in (float("inf"), float("nan")):
         with pytest.raises(ShoalError):
-            check(_policy(world), trusted, epsilon0)
+            check(_policy(world), OneTask(trusted), trusted, epsilon0)
 
 
 @for_each(
@@ -128,10 +129,10 @@ def test_sums_that_stand_on_two_parties_apart_want_the_owner_to_say_so(
     trusted, _ = _trusted(world)
     policy = _policy(world, sums_if_apart=accepts)
     if allowed:
-        check(policy, trusted, together, apart)
+        check(policy, OneTask(trusted), trusted, together, apart)
         return
     with pytest.raises(ShoalError) as caught:
-        check(policy, trusted, together, apart)
+        check(policy, OneTask(trusted), trusted, together, apart)
     assert caught.value.kind is Kind.REFUSED
     assert ("sums_if_apart" in caught.value.message) == (not accepts)
 
@@ -153,6 +154,7 @@ def test_an_epsilon_is_never_shown_smaller_than_it_is(epsilon0: float, shown: st
         with pytest.raises(ShoalError) as caught:
             check(
                 _policy(world, max_epsilon0=0.5, sums_if_apart=bool(accepts)),
+                OneTask(trusted),
                 trusted,
                 epsilon0,
                 epsilon0 if accepts else None,
@@ -170,7 +172,7 @@ def refusal(
     """Why ``check`` refuses; "" if it doesn't."""
     try:
         # as ``check`` takes them
-        check(policy, trusted, epsilon0, apart, **stored)  # type: ignore[arg-type]
+        check(policy, OneTask(trusted), trusted, epsilon0, apart, **stored)  # type: ignore[arg-type]
     except ShoalError as error:
         if error.kind is not Kind.REFUSED:
             raise

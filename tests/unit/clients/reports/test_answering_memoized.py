@@ -19,6 +19,7 @@ from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner.policy import Policy, check
 from shoal.clients.reports.answering import SamePoint, Terms, charge_sum
+from shoal.crypto.campaign import OneTask
 from shoal.domain import Categories, Numeric, Value, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -322,11 +323,13 @@ def test_sums_are_answered_under_whatever_the_policy_lets_the_owner_accept(
         book.accept(assignment.task_id, accepted)
         terms = Terms(None, max_epsilon0=4.0, sums_if_apart=True)
         if accepted is None or accepted < 6.0:
-            refusal(partial(check, policy, trusted, math.inf, 6.0, accepted=accepted))
+            refusal(
+                partial(check, policy, OneTask(trusted), trusted, math.inf, 6.0, accepted=accepted)
+            )
             refusal(partial(charge_sum, assignment, 0, book, terms, START))
             assert nothing(book)
         else:
-            check(policy, trusted, math.inf, 6.0, accepted=accepted)
+            check(policy, OneTask(trusted), trusted, math.inf, 6.0, accepted=accepted)
             assert charge_sum(assignment, int(accepted == math.inf), book, terms, START) == 6 * NANO
             assert (told(book)["basis"], told(book)["delta_charged"]) == (
                 "apart",
