@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.agent import Agent
-from shoal.clients.config import AgentConfig
 from shoal.clients.core import ReportState
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner.policy import Policy
+from shoal.clients.settings.config import AgentConfig
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.campaign import OneTask
 from shoal.crypto.trust import TrustedTask, trust_task
