@@ -1,4 +1,9 @@
-"""The certificate: what may be said about one shuffled batch, with both ends of what is proven."""
+"""The certificate: what may be said about one shuffled batch, with both ends of what is proven.
+
+The numbers that all bounds share are checked here: n, delta and the honest fraction. What is
+refused is refused as CONFIG, since a person typed it; a certificate that contradicts itself is
+INVALID, since a program made it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +34,11 @@ def check_n(n: int) -> int:
 
 
 def check_delta(delta: float) -> float:
-    """delta itself, if it lies in [1e-100, 1); ShoalError CONFIG otherwise."""
+    """delta itself, if it lies in [1e-100, 1); ShoalError CONFIG otherwise.
+
+    Smaller ones are refused, not rounded: below 1e-100 the sums of the bounds would leave the range
+    in which floats keep their digits.
+    """
     if not 0.0 < delta < 1.0:
         raise ShoalError(
             Kind.CONFIG,
@@ -63,7 +72,10 @@ def check_honest(honest_fraction: Fraction | float) -> Fraction:
 
 
 def count_honest(n: int, honest_fraction: Fraction) -> int:
-    """floor(honest_fraction * n), exactly: how many of n are assumed to hide one another."""
+    """floor(honest_fraction * n), exactly: how many of n are assumed to hide one another.
+
+    Whole numbers only: a float product could round up to a device that is not there.
+    """
     return n * honest_fraction.numerator // honest_fraction.denominator
 
 

@@ -12,6 +12,10 @@ Numbers: each figure is a handful of float operations, each good to 2e-16 of its
 differences of nearly equal numbers but ``1 - delta`` and the false-alarm line of
 ``least_missed_detection``, whose rounding is subtracted explicitly. Upper bounds are moved up by
 1e-14 of themselves, lower bounds down.
+
+An upper bound on what somebody can do errs up, a lower bound on what a test must miss errs down;
+the printed text rounds in the same direction (``percent_text``, ``bound_text``). So no sentence
+promises more than the certificate.
 """
 
 from __future__ import annotations

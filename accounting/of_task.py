@@ -1,4 +1,9 @@
-"""What a task promises of everything it can release: fixed before anybody answers."""
+"""What a task promises of everything it can release: fixed before anybody answers.
+
+A task's promise is that of the smallest thing it can release: ``min_batch`` reports, or
+``survivors_min`` vectors. It is known before the first answer, so no adversary can move it by
+sending reports. A release of more reports may be better, and never counts as the promise.
+"""
 
 from __future__ import annotations
 

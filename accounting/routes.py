@@ -4,6 +4,10 @@ A ``Route`` is a statement that has a proof (docs/ACCOUNTING.md, section 3) toge
 numbers that it needs: ``Curves`` for an expectation or the worst of several, ``Exact`` for two
 outputs. ``certify`` takes the smallest value; ``compare`` shows them all, and says of the others
 why they don't apply. Adding a route is adding it to ``routes``: nothing else chooses among them.
+
+Every route errs upward. ``Curves`` wants *all* of its curves below delta, since each speaks for one
+pair of answers and the worst pair counts. Which pairs are left out, and why that is sound, is in
+``numerics.convex_order`` and ``bounds.clones``.
 """
 
 from __future__ import annotations
@@ -103,7 +107,9 @@ STEEP = 8_886_110
 class DeltaCurve(Protocol):
     """An upper bound on the divergence as a function of epsilon."""
 
-    def delta(self, epsilon: float) -> float: ...
+    def delta(self, epsilon: float) -> float:
+        """The divergence at ``epsilon`` >= 0. Direction: upper bound; it may exceed 1."""
+        ...
 
 
 Maker = Callable[[float, float, Effort], DeltaCurve]
@@ -111,10 +117,16 @@ Maker = Callable[[float, float, Effort], DeltaCurve]
 
 
 class Route(Protocol):
-    """One way to an upper bound."""
+    """One way to an upper bound.
+
+    Soundness: whatever ``effort``, ``delta`` and ``ceiling`` are, what is called proven is true.
+    They decide only how tight and how quick it is.
+    """
 
     @property
-    def method(self) -> str: ...
+    def method(self) -> str:
+        """Its name in certificates, one of ``METHODS``."""
+        ...
 
     def bound(self, delta: float, ceiling: float, effort: Effort) -> Interval:
         """``upper``: the smallest epsilon proven at ``delta``, or ``ceiling``, which is proven
@@ -141,13 +153,19 @@ class Curves:
     makers: tuple[Maker, ...]
 
     def curve(self, delta: float, epsilon_max: float, effort: Effort) -> Callable[[float], float]:
+        """See ``Route``: the pointwise maximum of all curves, each built once."""
         curves = [make(delta, epsilon_max, effort) for make in self.makers]
         return lambda epsilon: max(curve.delta(epsilon) for curve in curves)
 
     def proves(self, delta: float, epsilon: float, effort: Effort) -> bool:
+        """See ``Route``: true if every curve is at most ``delta`` at ``epsilon``."""
         return all(make(delta, epsilon, effort).delta(epsilon) <= delta for make in self.makers)
 
     def bound(self, delta: float, ceiling: float, effort: Effort) -> Interval:
+        """See ``Route``. An epsilon is proven where *every* curve is at most ``delta``, so the
+        largest of the curves' epsilons is returned: the safe end of each bracket. ``lower`` is 0:
+        these curves refute nothing.
+        """
         curves = [make(delta, ceiling, effort) for make in self.makers]
         left: list[tuple[float, DeltaCurve]] = []
         for curve in curves:
@@ -182,12 +200,17 @@ class Exact:
     method: str = EXACT
 
     def bound(self, delta: float, ceiling: float, effort: Effort) -> Interval:
+        """See ``Route``. Both ends are of the same quantity, and nearly meet; ``lower`` belongs to
+        a real dataset.
+        """
         return binary_interval(self.top, self.bottom, self.n, delta, ceiling)
 
     def proves(self, delta: float, epsilon: float, effort: Effort) -> bool:
+        """See ``Route``: one branch and bound at ``epsilon``."""
         return binary_proves(self.top, self.bottom, self.n, delta, epsilon)
 
     def curve(self, delta: float, epsilon_max: float, effort: Effort) -> Callable[[float], float]:
+        """See ``Route``: the envelope over all datasets and both directions."""
         envelope = BinaryEnvelope(self.top, self.bottom, self.n, delta)
         return lambda epsilon: float(envelope.deltas(np.array([epsilon]))[0])
 

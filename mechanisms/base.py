@@ -215,10 +215,16 @@ class Mechanism(Response, Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The family's name: in tasks, in the registry and on the command line."""
+        ...
 
     @property
-    def spec(self) -> MechanismSpec: ...
+    def spec(self) -> MechanismSpec:
+        """The name with its integers: what a task carries, and ``registry.create`` makes this
+        mechanism of.
+        """
+        ...
 
     def estimate(self, tally: Tally) -> Estimate:
         """Raises INVALID for a tally of another number of cells."""

@@ -13,6 +13,10 @@ a histogram needs, and a report is cut down to these three bits, by the mechanis
 *Anything else*: the mechanism's own estimates of how many devices answered x and x', one tally per
 view. That is weaker and slower, and needs no knowledge of the reports: what any other randomizer
 gets.
+
+Whatever statistics are looked at, a claim that is true is refuted with probability ``false_alarm``
+at most: an event is chosen on other trials than those that judge it. A weak attack only fails to
+convict.
 """
 
 from __future__ import annotations

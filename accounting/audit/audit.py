@@ -121,6 +121,9 @@ class AuditResult:
 
     @property
     def confidence(self) -> float:
+        """1 - ``false_alarm``: a claim that is true is left standing with at least this
+        probability.
+        """
         return 1.0 - self.false_alarm
 
     @property
@@ -129,6 +132,7 @@ class AuditResult:
         return self.epsilon_measured_lower > self.claimed
 
     def to_json(self) -> dict[str, float | int | str | bool]:
+        """The stable machine shape: what ``shoal audit --json`` prints of one attack."""
         return {
             "epsilon_measured_lower": self.epsilon_measured_lower,
             "epsilon_claimed": self.claimed,

@@ -63,6 +63,11 @@ running the victim's randomizer.
 **Numbers.** All terms are positive; exponentials are rounded to the safe side by 1e-12
 (``_ratio_above``), eta and s by 1e-12. The curves err upward (``curve``, ``lattice``). The search
 is free: a bad guess costs tightness only.
+
+**Checked**: every step of the proof as it is written, in exact fractions, for tables; the bound
+against every dataset and every split at small n; Gaussians cut into cells, which is
+post-processing, against every dataset (tests/unit/accounting/bounds/test_approximate.py). Lower
+ends come from thresholds of one report, also post-processing.
 """
 
 from __future__ import annotations
@@ -116,7 +121,11 @@ class Choice(Protocol):
     """One choice of exponents: a curve without the extra term, and ``eta``, rounded up."""
 
     @property
-    def eta(self) -> float: ...
+    def eta(self) -> float:
+        """How far the true views are from the starred ones, in total variation; ``added(eta,
+        epsilon)`` of delta pays for it. At least 0, rounded up.
+        """
+        ...
 
     def curve(self, n: int, delta: float, top: float, effort: Effort) -> Callable[[float], float]:
         """The divergence of the starred views for epsilon in [0, top]. Direction: upper bound."""
@@ -157,6 +166,7 @@ class Split:
         )
 
     def curve(self, n: int, delta: float, top: float, effort: Effort) -> Callable[[float], float]:
+        """See ``Choice``. One walk, evaluated in full with ``effort``."""
         return Curve(self.walk(n), Direction.UPPER, delta, top, effort).delta
 
 
@@ -171,6 +181,7 @@ class Levels:
     eta: float
 
     def curve(self, n: int, delta: float, top: float, effort: Effort) -> Callable[[float], float]:
+        """See ``Choice``. A contour integral over the levels; ``effort`` changes nothing of it."""
         return LatticeCurve(level_sum(self.law, self.clone, n), Direction.UPPER, delta, top).delta
 
 

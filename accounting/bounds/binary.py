@@ -48,6 +48,11 @@ is returned, which the caller has proven already. A block of size 1 that fails i
 than those known: the lower end is raised to it. Soundness does not depend on how blocks are chosen.
 
 Epsilons are moved by 1e-15 of e^epsilon - 1 to the safe side; see ``tilted`` for all other errors.
+
+**Checked**: one divergence against exact rationals for all mixtures of three kinds of bits, against
+50 digits at large n and against convolution at n = 3000; blocks against every m of theirs in exact
+rationals; intervals against every dataset and both directions
+(tests/unit/accounting/bounds/test_binary.py, test_binary_curves.py).
 """
 
 from __future__ import annotations
@@ -216,6 +221,10 @@ def binary_interval(
 def binary_proves(top: Fraction, bottom: Fraction, n: int, delta: float, epsilon: float) -> bool:
     """Whether (epsilon, delta) is proven for all datasets of n answers. False says nothing: it may
     be true nevertheless.
+
+    Why True may be believed: blocks cover every m and both directions, each block's bound errs
+    upward, and what is left to chance (J < L) is added in full. ``top``, ``bottom``: exact
+    probabilities of one output, 0 < bottom < top < 1. Raises as ``binary_interval``.
     """
     check_n(n)
     check_delta(delta)

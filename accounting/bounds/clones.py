@@ -21,6 +21,14 @@ allows q = 2/(E+1) for *every* epsilon0-LDP randomizer ("stronger clones", Feldm
 ``table_clones`` is the same proof with the constants read off a finite output table instead of
 bounded from epsilon0: the only properties used are the three displayed ones. Q0 + Q1 = R(x) +
 R(x'), hence q = min_{z, y} 2 R(y | z) / (R(y | x) + R(y | x')).
+
+**What is bounded.** delta(epsilon) from above, for every dataset of the others. The proof loses in
+one place: of the others' reports that are no clones the adversary is told everything. It needs all
+honest devices to run the victim's randomizer.
+
+**Checked** by enumeration of both views of the theorem in exact fractions, pair by pair over all
+datasets of finite tables at small n (tests/unit/accounting/bounds/test_exact.py). Planted there:
+the withdrawn clone probability, which fails.
 """
 
 from __future__ import annotations
@@ -40,6 +48,9 @@ _LARGE_TABLE = 400_000
 def clones(ratio: Fraction, n: int) -> Walk:
     """The clones bound for every randomizer with likelihood ratios of at most ``ratio`` (> 1) =
     e^epsilon0.
+
+    Direction: upper bound on delta(epsilon). No other property of the randomizer is used. ``n`` >=
+    1 honest reports.
     """
     return _clones(ratio, 1 / ratio, n)
 
@@ -54,6 +65,11 @@ def kary_clones(law: KaryLaw, n: int) -> Walk:
 def table_clones(law: FiniteLaw, n: int) -> tuple[Walk, ...]:
     """Clones bounds of a finite randomizer, one for each pair of inputs that no other pair
     dominates: take the worst.
+
+    Where two numbers stand for a pair (ratio, clone probability), a pair with a larger ratio *and*
+    fewer clones is the worse one, so only pairs that no other is worse than are kept. If more than
+    six are left, one pair made of the largest ratio and the fewest clones replaces them; and so
+    does e^-epsilon0 for tables too large to search. Both are sound, and looser.
     """
     return tuple(_clones(ratio, clone, n) for ratio, clone in _worst_pairs(law))
 

@@ -1,5 +1,8 @@
 """What several releases add up to, from their (epsilon, delta) alone, and what several reports of
 one device do.
+
+All of it errs upward: sums and products are rounded up, and every (epsilon, delta) that goes in is
+an upper bound already. Replace-one throughout, about the same devices in every release.
 """
 
 from __future__ import annotations
@@ -38,10 +41,14 @@ class Cost(Protocol):
     """What composition needs to know of a release: a ``Guarantee``, or a record of one."""
 
     @property
-    def epsilon_upper(self) -> float: ...
+    def epsilon_upper(self) -> float:
+        """What the release may cost at ``delta``. Direction: upper bound, at least 0."""
+        ...
 
     @property
-    def delta(self) -> float: ...
+    def delta(self) -> float:
+        """The delta at which ``epsilon_upper`` was proven, in [1e-100, 1)."""
+        ...
 
 
 def compose_basic(certificates: Iterable[Cost], *, memoized: bool = False) -> Composed:

@@ -50,6 +50,10 @@ are above it, by 5e-10. It serves the tests as an independent check at 1e-8.
 
 Rounds may be chosen adaptively, each within its own law. All rounds may concern the same devices,
 each time with fresh randomness; memoized answers are refused (see ``compose_memoized``).
+
+*Checked* against adaptive rounds by brute force, in exact fractions; against randomized response to
+fifty digits, 365 rounds and deltas down to 1e-90 among them; against dp_accounting at 1e-6 to 1e-9
+(tests/unit/accounting/composition/test_compose.py).
 """
 
 from __future__ import annotations
@@ -94,6 +98,10 @@ def compose(rounds: Rounds, delta: float, *, memoized: bool = False) -> Composed
     Adaptive choices allowed; the order does not matter. Never above the Renyi bound or the sum of
     the epsilon0's. Raises ShoalError CONFIG without rounds, for more than a million, for a bad
     delta, and for ``memoized`` answers, which do not compose.
+
+    ``rounds``: laws with how many releases have each; equal objects are counted together. The
+    epsilon returned is the safe end of a bracket 1e-9 wide, at most the sum of the laws' epsilon0
+    and at most the Renyi bound, each of which is proven by itself.
     """
     if memoized:
         refuse_memoized()

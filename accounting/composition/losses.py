@@ -46,6 +46,10 @@ sides, and with 1 at e = 0. If it falls short anywhere all masses are multiplied
 (about 1e-13), plus 1e-12 for the rounding of the check itself (at most a thousand terms, 1.2e-16
 each). H and the function to be dominated are both linear between these points, so this proves H >=
 h everywhere. A wrong choice of the hull by rounding cannot harm.
+
+*Checked*: random pairs of laws in both directions at many epsilons, randomized response to 50
+digits, curves that vanish or have a floor (tests/unit/accounting/composition/test_losses.py,
+test_compose.py).
 """
 
 from __future__ import annotations

@@ -46,7 +46,10 @@ _FEW_ALIKE = 20.0
 
 
 def lint(task: Task) -> LintResult:
-    """Check a task against its mechanism and the accountant."""
+    """Check a task against its mechanism and the accountant. Never raises for a task that is merely
+    wrong: what is wrong comes back as findings, errors first where they make all else pointless.
+    ``guarantee`` is that of the task's smallest release.
+    """
     if task.aggregator is Aggregator.PAIRWISE:
         return lint_sum(task)
     try:

@@ -5,6 +5,9 @@ The textbook route, exp(lgamma(n + 1) - lgamma(x + 1) - ...), subtracts numbers 
 keeps only seven digits at n = 1e7. Loader's saddle-point form (C. Loader, "Fast and Accurate
 Computation of Binomial Probabilities", 2000) subtracts nothing large: the pmf is a Stirling-error
 term times exp(-deviance), and both deviances are computed from x - n p itself.
+
+Windows err outward: ``half_width`` may be too wide, never too narrow. Tests compare with 60-digit
+arithmetic, and windows with exact tails (tests/unit/accounting/numerics/test_binomial.py).
 """
 
 from __future__ import annotations
@@ -101,7 +104,12 @@ def log_pmf(x: Ints, n: Ints | int, p: float, q: float) -> Floats:
 
 
 def pmf(x: Ints, n: Ints | int, p: float, q: float) -> Floats:
-    """P(Bin(n, p) = x), elementwise; 0 outside 0..n and below the smallest float."""
+    """P(Bin(n, p) = x), elementwise; 0 outside 0..n and below the smallest float.
+
+    ``x``: int64[...]; ``n``: one number, or int64[...]; float64[...] comes back. Relative error
+    below 1e-11 for n up to 1e7 within 40 standard deviations: the callers' margins are a hundred
+    times that. Neither side is safe by itself, so callers add the error.
+    """
     return np.exp(log_pmf(x, n, p, q))
 
 
@@ -111,6 +119,9 @@ def half_width(n: Floats | float, p: float, q: float, log_tail: float) -> Floats
 
     Bernstein's inequality, exp(-t^2 / (2 (n p q + t / 3))), solved for t and widened by one.
     Direction: t errs upward.
+
+    ``n`` >= 0, p + q = 1, ``log_tail`` < 0: the natural logarithm of the mass that may lie outside,
+    on each side. A wider window costs time only, so rounding is covered by the 1 that is added.
     """
     want = -log_tail
     spread = np.asarray(n, dtype=np.float64) * (p * q)

@@ -25,6 +25,10 @@ probability P(y | z).
 
 Outputs whose (first, second) coincide are one cell, exactly: L does not distinguish them.
 Everything is a fraction.
+
+**Checked** at small n in exact rationals: the blanket above, and the datasets below, the truth over
+all datasets; every dataset sum as an identity; the blanket as the published expectation
+(tests/unit/accounting/numerics/test_cells.py).
 """
 
 from __future__ import annotations

@@ -19,6 +19,10 @@ e - t) above and below all lines. So the difference is smallest where two lines 
 line meets an end of [1, r]. These points are as many as pairs of lines, and there everything is an
 integer: with e = u2 / u1 and t = u3 / u1, the sum of (a u1 - b u2 - w u3)_+ at the cross product u
 of two lines. No rounding, no tolerance: what is left out is proven to be below.
+
+Direction: leaving a pair out is exact, and errs to no side. Tests compare with every hinge
+function, and with the expectation itself at small sizes, in fractions
+(tests/unit/accounting/numerics/test_convex_order.py).
 """
 
 from __future__ import annotations

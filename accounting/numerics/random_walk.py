@@ -29,6 +29,12 @@ ZERO = Fraction(0)
 class Walk:
     """The exact coefficients of one expectation. ``n`` reports; see the module's text for every
     other field.
+
+    ``pair``: the probability that a report is one of c. ``rho``: that such a report speaks for the
+    first answer. ``third``: that one of the others is counted in R. ``slope``, ``slope_e``: alpha =
+    slope + (e^epsilon - 1) slope_e. ``constant``, ``per_pair``, ``per_third``: Y / (e^epsilon - 1)
+    = constant + per_pair c + per_third R. All exact, so nothing is rounded before ``curve``. Raises
+    INVALID unless n >= 1, 0 < pair <= 1, 0 < rho < 1 and 0 <= third < 1.
     """
 
     n: int

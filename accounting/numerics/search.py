@@ -1,5 +1,10 @@
 """Find where a delta curve crosses a target, and return the end of the bracket that is safe for the
 question asked.
+
+A curve is evaluated at floats, and its values err to one side. So only values that were really
+looked at are used: ``high`` was seen at or below the target, ``low`` above it. Nothing is concluded
+from the shape of a curve, which may be bumpy by rounding; the shape decides how many steps it
+takes.
 """
 
 from __future__ import annotations

@@ -159,6 +159,9 @@ def divergences(tilt: Tilts, which: Ints, counts: Ints) -> tuple[Floats, Floats]
 
     counts: int64 (rows, kinds), >= 0, together at most 1e9. Direction: lower errs down, upper errs
     up, both for the exact x.
+
+    ``which``: int64 (rows,), numbers of epsilons in ``tilt``. The result is float64 (rows,) twice.
+    lower >= 0; upper is at most ``gap``, the divergence of the victim's bit alone.
     """
     lower, upper = np.zeros(len(which)), np.zeros(len(which))
     alive = np.flatnonzero(tilt.gap[which] > 0.0)

@@ -42,6 +42,9 @@ bound of 1e8, the lower bound 0.
 
 The number of messages of a device is constant with ``UniformDummies``. With ``BernoulliDummies`` it
 varies (independently of the value): whoever transports the messages should see bundles of one size.
+
+*Checked* in both directions against the histogram of all messages in exact fractions at small
+sizes, and against plain sums (tests/unit/accounting/several_messages/test_dummies.py).
 """
 
 from __future__ import annotations
@@ -109,14 +112,17 @@ class UniformDummies:
 
     @property
     def name(self) -> str:
+        """ "uniform-dummies": the method in a bound."""
         return "uniform-dummies"
 
     @property
     def messages_per_device(self) -> Fraction:
+        """1 + ``per_device``, for every device alike."""
         return Fraction(1 + self.per_device)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
+        """One plain sentence: what every honest device adds."""
         return (
             f"every honest device adds {self.per_device} dummies, independent of everything, "
             f"uniform over all {self.buckets} buckets",
@@ -151,14 +157,19 @@ class BernoulliDummies:
 
     @property
     def name(self) -> str:
+        """ "bernoulli-dummies": the method in a bound."""
         return "bernoulli-dummies"
 
     @property
     def messages_per_device(self) -> Fraction:
+        """1 + buckets * probability: the mean. The number of one device varies, whatever its value
+        is.
+        """
         return 1 + self.buckets * Fraction(self.probability)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
+        """One plain sentence: what every honest device adds."""
         chance = float(self.probability)
         return (
             "every honest device adds to each bucket, independently of everything, a dummy with "

@@ -20,6 +20,9 @@ Not assumed, and so checked at the end: that a smaller n, a larger epsilon0 or a
 worse. The bounds are monotone up to 1e-8 of themselves (2e-5 where merging sets in,
 docs/ACCOUNTING.md section 5), which is what "smallest" and "largest" can be off by beyond the
 figures above.
+
+Directions: a number of reports and a delta err upward, an epsilon0 downward. So whoever uses the
+answer gets at most the target.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ one delta of them all) proves, and return a point at which it was proven: what t
 shape costs tightness at most, never soundness. Every evaluation builds the law of losses anew,
 which takes a second or so where ``solve`` takes milliseconds, so they interpolate: epsilon of many
 rounds is nearly a power of each of the three.
+
+Directions are those of ``solve``: reports and delta err upward, epsilon0 downward.
 """
 
 from __future__ import annotations

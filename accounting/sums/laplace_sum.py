@@ -32,6 +32,9 @@ r < 1 too, of which r = 1 is a post-processing.
 
 **Numbers.** u D1 is an exact fraction, rounded up once. The terms g are sums of at most D1
 logarithms in closed form; see ``_steps``.
+
+**Checked** against the largest ratio of the law itself, for all shares, more and fewer, of one and
+of several coordinates (tests/unit/accounting/sums/test_laplace_sum.py).
 """
 
 from __future__ import annotations

@@ -8,6 +8,11 @@ at least. The guarantee of a task is that of its smallest sum, of survivors_min 
 honest_fraction is of the *survivors*: for a task that is ``PairwisePlan.honest_share``, less than
 the honest share of those who begin. docs/ACCOUNTING.md, "Sums by secure aggregation", has the
 statements; ``skellam`` and ``laplace_sum`` have the proofs.
+
+*Direction.* ``epsilon_upper`` and ``epsilon0`` err upward: norms are bounds, variances enter as
+exact fractions, and rounding goes up. ``epsilon_lower`` errs downward, and belongs to a real pair
+of vectors within the bounds. Tests compare both with every pair of small vectors
+(tests/unit/accounting/sums/test_pairwise.py).
 """
 
 from __future__ import annotations
@@ -66,13 +71,19 @@ class Bounds(Protocol):
     """
 
     @property
-    def l1(self) -> int: ...
+    def l1(self) -> int:
+        """Bound on sum |q_i|, in grid steps; whole, at least 1."""
+        ...
 
     @property
-    def l2_squared(self) -> int: ...
+    def l2_squared(self) -> int:
+        """Bound on sum q_i^2, in grid steps squared; whole, at least 1."""
+        ...
 
     @property
-    def linf(self) -> int: ...
+    def linf(self) -> int:
+        """Bound on the largest |q_i|, in grid steps; whole, at least 1."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,10 @@ Every alpha is proven by itself: the search for a good one costs tightness at mo
 **Numbers.** R is an exact fraction, rounded up to a float once. The three logarithms are each below
 231, and off by at most 2 units in the last place: below 2e-13 together. 1e-12 is added, and 1e-15
 of the sum at the end.
+
+**What differs from the paper.** Theirs is about any order above 1 as stated; here alpha is whole,
+as the condition is kept. Nothing is assumed about how D1 and D2 relate: ``pairwise.Shift`` cuts
+each to what the other allows.
 """
 
 from __future__ import annotations
@@ -81,6 +85,9 @@ def skellam_epsilon(variance: Fraction, d1: int, d2_squared: int, delta: float) 
 
     Falls as the variance grows and as the shifts shrink. Raises CONFIG for a delta outside [1e-100,
     1).
+
+    ``variance`` > 0: of the noise of all honest devices in one coordinate, in grid steps squared.
+    ``d1``, ``d2_squared``: as for ``renyi_divergence``.
     """
     check_delta(delta)
     alpha = _good_order(variance, d1, d2_squared, delta)

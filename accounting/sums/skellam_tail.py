@@ -18,6 +18,9 @@ y that lies m periods below, and e^(a N j) for y that lies j periods above. So
 by 1 - cos w >= 2 w^2 / pi^2, and |1 - e^(-a - i w)| >= 1 - e^(-a). Rounding: phases and exponents
 are sums of few terms of at most ``size`` in all, each with a relative error of a few 1e-16, so that
 every term of the sum is off by less than 1e-14 (16 + size) of itself.
+
+Tests compare tails with series, and the divergence of one coordinate with its exact sum
+(tests/unit/accounting/sums/test_skellam.py).
 """
 
 from __future__ import annotations

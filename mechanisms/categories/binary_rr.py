@@ -53,18 +53,22 @@ class BinaryResponse:
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: both thresholds."""
         return MechanismSpec.of(NAME, yes_if_yes=self.yes_if_yes, yes_if_no=self.yes_if_no)
 
     @property
     def report_size(self) -> int:
+        """1 byte: 0 for no, 1 for yes."""
         return 1
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     def draw(self, value: Lane, draws: Draws) -> Field:
@@ -72,15 +76,23 @@ class BinaryResponse:
         return draws.number(draws.coin_if(value, self.yes_if_no, self.yes_if_yes), 1)
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws one word of 8 bytes. Raises
+        INVALID for what is no cell.
+        """
         return one_report(self.draw, value, 2, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(self.draw, values, 2, entropy, self.report_size, _BLOCK)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """bool[rows]: the reports of uint8[rows, 1] that are 0 or 1."""
         return cells.valid(reports, 2)
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
+        """How many reports say no, and yes: int64[2]. Raises INVALID if a row is not valid."""
         return cells.tally(reports, 2)
 
     def estimate(self, tally: Tally) -> Estimate:

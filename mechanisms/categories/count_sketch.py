@@ -93,20 +93,26 @@ class CountSketch:
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: ``h``, ``m`` and ``seed`` of the public
+        functions, and ``flip``.
+        """
         return MechanismSpec.of(
             NAME, flip=self.flip, h=self.sketch.h, m=self.sketch.m, seed=self.sketch.seed
         )
 
     @property
     def report_size(self) -> int:
+        """The number of the function (1, 2 or 4 bytes), and a bitmap of m bits."""
         return self._index_size + bitmaps.report_size(self.sketch.m)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     @property
@@ -129,9 +135,15 @@ class CountSketch:
         return draws.joined(draws.number(index, self._index_size), draws.bitmap(bits))
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws a function, and one word of 8
+        bytes per bit. Raises INVALID for what is no cell.
+        """
         return one_report(self.draw, value, self.sketch.size, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(
             self.draw,
             values,
@@ -200,6 +212,9 @@ class CountSketch:
         return self.sketch.expected_stderr(counts, self._noise)
 
     def privacy(self) -> SymmetricLaw:
+        """The law for two cells that the function tells apart, exactly: an upper bound for every
+        pair. ``real`` names a pair of the labels, for lower bounds.
+        """
         q = Fraction(self.flip, WORDS)
         return law(self.flip, self.sketch.pair(q, (1 - q) / q, q / (1 - q)))
 

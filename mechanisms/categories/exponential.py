@@ -90,10 +90,12 @@ class ExponentialResponse(SharedResponse):
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k, ``decay`` and ``circle``."""
         return MechanismSpec.of(NAME, circle=self.circle, decay=self.decay, k=len(self.labels))
 
     def estimate(self, tally: Tally) -> Estimate:
@@ -133,6 +135,9 @@ class ExponentialResponse(SharedResponse):
         return found
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[k]: exact standard errors, in devices, when ``counts`` (int64[k]) hold each cell.
+        Raises INVALID for another number of cells.
+        """
         devices = check_counts(counts, len(self.labels)).astype(np.float64)
         deviations: NDArray[np.float64] = np.sqrt(devices @ self._moments()[0])
         return deviations

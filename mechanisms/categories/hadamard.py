@@ -56,6 +56,7 @@ class HadamardBit:
 
     @property
     def k(self) -> int:
+        """Cells of the domain, at least 2."""
         return len(self.labels)
 
     @property
@@ -70,18 +71,22 @@ class HadamardBit:
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k and ``flip``."""
         return MechanismSpec.of(NAME, k=self.k, flip=self.flip)
 
     @property
     def report_size(self) -> int:
+        """ceil((m + 1) / 8) bytes: an index of m bits and one bit."""
         return numbered.report_size(self.room)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     @property
@@ -98,9 +103,15 @@ class HadamardBit:
         return draws.number(2 * index + (draws.odd(index & value) ^ flipped), self.report_size)
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws a word of 8 bytes and an index.
+        Raises INVALID for what is no cell.
+        """
         return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(self.draw, values, self.k, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -131,9 +142,13 @@ class HadamardBit:
         return cells.estimated(self.labels, supported, tally.rows, *self._chances)
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[k]: exact standard errors, in devices, when ``counts`` (int64[k]) hold each cell.
+        Raises INVALID for another number of cells.
+        """
         return cells.expected(counts, self.k, *self._chances)
 
     def privacy(self) -> SymmetricLaw:
+        """The law of an index with its bit, exactly: e^epsilon0 = (2^64 - T) / T."""
         return laws.hadamard_bit(ratio(self.flip), self.k)
 
 

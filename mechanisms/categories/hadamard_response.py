@@ -108,6 +108,7 @@ class HadamardResponse:
 
     @property
     def k(self) -> int:
+        """Cells of the domain, at least 2."""
         return len(self.labels)
 
     @property
@@ -122,18 +123,22 @@ class HadamardResponse:
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k, ``blocks`` and ``include``."""
         return MechanismSpec.of(NAME, k=self.k, blocks=self.blocks, include=self.include)
 
     @property
     def report_size(self) -> int:
+        """Bytes of a report, one of the outputs: 1, 2 or 4."""
         return cells.report_size(self.outputs)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     def draw(self, value: Lane, draws: Draws) -> Field:
@@ -155,12 +160,19 @@ class HadamardResponse:
         return draws.number((half >> 1) * self.order + output, self.report_size)
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws the coin, one of the other
+        halves and a place within a half, whichever are used. Raises INVALID for what is no cell.
+        """
         return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(self.draw, values, self.k, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """bool[rows]: the reports that name one of the outputs."""
         return cells.valid(reports, self.outputs)
 
     def supports(self, reports: NDArray[np.uint8], cell: int) -> NDArray[np.bool_]:
@@ -275,6 +287,10 @@ class HadamardResponse:
         return _Chances(gap=own - other, own=own + other, other=2 * other)
 
     def privacy(self) -> SymmetricLaw | FiniteLaw:
+        """The law of one output, exactly. With more than one block and more than 16 cells it is
+        that of two cells of different blocks, whose bounds hold for every pair (docs/ACCOUNTING.md,
+        section 3).
+        """
         if self.blocks == 1:
             return laws.local_hash(2, ratio(1, self.include), self.k, wise=2)
         if self.blocks == self.k or self.k > _MOST_LISTED:

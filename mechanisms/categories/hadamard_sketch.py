@@ -72,10 +72,14 @@ class HadamardSketch:
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: ``h``, ``m`` and ``seed`` of the public
+        functions, and ``flip``.
+        """
         return MechanismSpec.of(
             NAME, flip=self.flip, h=self.sketch.h, m=self.sketch.m, seed=self.sketch.seed
         )
@@ -87,10 +91,12 @@ class HadamardSketch:
 
     @property
     def report_size(self) -> int:
+        """As few bytes as hold a number below 2 h m."""
         return numbered.report_size(self.room)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     @property
@@ -114,9 +120,15 @@ class HadamardSketch:
         return draws.number(2 * (index * self.sketch.m + column) + bit, self.report_size)
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws a function, an index and the
+        coin. Raises INVALID for what is no cell.
+        """
         return one_report(self.draw, value, self.sketch.size, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(self.draw, values, self.sketch.size, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -159,6 +171,9 @@ class HadamardSketch:
         return self.sketch.expected_stderr(counts, self._noise)
 
     def privacy(self) -> SymmetricLaw:
+        """The law for two cells that the function tells apart, exactly: an upper bound for every
+        pair. ``real`` names a pair of the labels, for lower bounds.
+        """
         odds = ratio(self.flip)
         pair = self.sketch.pair(Fraction(1, 2), 2 * odds / (odds + 1), 2 / (odds + 1))
         return law(self.flip, pair)

@@ -53,22 +53,27 @@ class KaryResponse:
 
     @property
     def k(self) -> int:
+        """Cells of the domain, at least 2."""
         return len(self.labels)
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k and ``uniform``."""
         return MechanismSpec.of(NAME, k=self.k, uniform=self.uniform)
 
     @property
     def report_size(self) -> int:
+        """Bytes of a report, the cell reported: 1 for k <= 256, 2 for k <= 65,536, else 4."""
         return cells.report_size(self.k)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     @property
@@ -87,15 +92,23 @@ class KaryResponse:
         return draws.number(draws.where(uniform, draws.below(self.k), value), self.report_size)
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws a word of 8 bytes and a uniform
+        cell, whichever of them is used. Raises INVALID for what is no cell.
+        """
         return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(self.draw, values, self.k, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """bool[rows]: the reports of uint8[rows, report_size] that name a cell below k."""
         return cells.valid(reports, self.k)
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
+        """How often each cell was reported: int64[k]. Raises INVALID if a row is not valid."""
         return cells.tally(reports, self.k)
 
     def devices(self, tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -120,10 +133,16 @@ class KaryResponse:
         )
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[k]: exact standard errors, in devices, when ``counts`` (int64[k]) hold each cell.
+        Raises INVALID for another number of cells.
+        """
         other = self.blanket / self.k
         return cells.expected(counts, self.k, self.gap + other, other, self.gap)
 
     def privacy(self) -> KaryLaw:
+        """The law that ``draw`` has, in weights out of k 2^64: ratio of the two weights =
+        e^epsilon0, exactly.
+        """
         return law(self.k, self.uniform)
 
 

@@ -122,6 +122,7 @@ class LocalHash:
 
     @property
     def k(self) -> int:
+        """Cells of the domain, at least 2."""
         return len(self.labels)
 
     @property
@@ -131,18 +132,22 @@ class LocalHash:
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k, ``g`` and ``uniform``."""
         return MechanismSpec.of(NAME, k=self.k, g=self.g, uniform=self.uniform)
 
     @property
     def report_size(self) -> int:
+        """8 bytes of seed and the hash value, in 1, 2 or 4 bytes."""
         return _SEED + cells.report_size(self.g)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     @property
@@ -163,9 +168,15 @@ class LocalHash:
         return draws.joined(seed, draws.number(cell, self.report_size - _SEED))
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws a seed of 8 bytes, a word of 8
+        bytes and a uniform hash value. Raises INVALID for what is no cell.
+        """
         return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(self.draw, values, self.k, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -217,9 +228,13 @@ class LocalHash:
         )
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[k]: exact standard errors, in devices, when ``counts`` (int64[k]) hold each cell.
+        Raises INVALID for another number of cells.
+        """
         return cells.expected(counts, self.k, *self.chances)
 
     def privacy(self) -> SymmetricLaw:
+        """The law of a seed with its value, exactly."""
         return law(self.k, self.g, self.uniform)
 
     def _layout(self) -> np.dtype[np.void]:

@@ -68,22 +68,27 @@ class SubsetSelection:
 
     @property
     def k(self) -> int:
+        """Cells of the domain, at least 2."""
         return len(self.labels)
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k, ``d`` and ``include``."""
         return MechanismSpec.of(NAME, k=self.k, d=self.d, include=self.include)
 
     @property
     def report_size(self) -> int:
+        """ceil(k / 8) bytes: the set as a bitmap."""
         return bitmaps.report_size(self.k)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     @property
@@ -122,9 +127,15 @@ class SubsetSelection:
         return draws.bitmap(chosen.bits())
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws the coin and d cells, whichever
+        are used. Raises INVALID for what is no cell.
+        """
         return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(
             self.draw, values, self.k, entropy, self.report_size, min(BLOCK, _MARKS // self.k)
         )
@@ -158,9 +169,15 @@ class SubsetSelection:
         )
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[k]: exact standard errors, in devices, when ``counts`` (int64[k]) hold each cell.
+        Raises INVALID for another number of cells.
+        """
         return cells.expected(counts, self.k, *self._chances)
 
     def privacy(self) -> SymmetricLaw:
+        """The law of a set of d cells, exactly: sets with the true cell are e^epsilon0 times as
+        likely as those without.
+        """
         return laws.subset(self.k, self.d, ratio(self.k, self.d, self.include))
 
 

@@ -70,24 +70,29 @@ class UnaryEncoding:
 
     @property
     def k(self) -> int:
+        """Cells of the domain, at least 2."""
         return len(self.labels)
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k and both thresholds."""
         return MechanismSpec.of(
             NAME, k=self.k, one_if_one=self.one_if_one, one_if_zero=self.one_if_zero
         )
 
     @property
     def report_size(self) -> int:
+        """ceil(k / 8) bytes, one bit per cell."""
         return bitmaps.report_size(self.k)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     @property
@@ -102,9 +107,15 @@ class UnaryEncoding:
         return draws.bitmap(draws.coins_but_one(self.k, self.one_if_zero, value, self.one_if_one))
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws one word of 8 bytes per cell, k
+        in all. Raises INVALID for what is no cell.
+        """
         return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(
             self.draw, values, self.k, entropy, self.report_size, _WORDS_AT_ONCE // self.k
         )
@@ -118,6 +129,9 @@ class UnaryEncoding:
         return bitmaps.marked(reports, self.k, cell)
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
+        """How many reports have each cell's bit set: int64[k], each at most the rows. Raises
+        INVALID if a row is not valid.
+        """
         return bitmaps.tally(reports, self.k)
 
     def estimate(self, tally: Tally) -> Estimate:
@@ -158,6 +172,7 @@ class UnaryEncoding:
         return errors
 
     def privacy(self) -> SymmetricLaw:
+        """The law of the whole bitmap, exactly: two inputs differ in two bits."""
         return law(self.k, self.one_if_one, self.one_if_zero)
 
 

@@ -86,14 +86,17 @@ class DBitFlip:
 
     @property
     def k(self) -> int:
+        """Cells of the domain, at least 2."""
         return len(self.labels)
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k, ``d`` and ``flip``."""
         return MechanismSpec.of(NAME, d=self.d, flip=self.flip, k=self.k)
 
     @property
@@ -103,10 +106,12 @@ class DBitFlip:
 
     @property
     def report_size(self) -> int:
+        """d bucket numbers of 1, 2 or 4 bytes each, and a bitmap of d bits."""
         return report_size(self.k, self.d)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     # --- a device with a memory (``longitudinal.Longitudinal``) -----------------------------------
@@ -185,9 +190,15 @@ class DBitFlip:
         return draws.joined(draws.numbers(chosen, self._width), draws.bitmap(bits))
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws a set of d buckets and its bits
+        anew: what a device without a memory sends. Raises INVALID for what is no cell.
+        """
         return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(self.draw, values, self.k, entropy, self.report_size, _MARKS // self.k)
 
     # --- the analyzer's side ----------------------------------------------------------------------
@@ -333,6 +344,9 @@ class DBitFlip:
         return errors
 
     def privacy(self) -> SymmetricLaw:
+        """The law of one report with its set, exactly but for the least weights beyond 16 buckets,
+        which are bounded from below. No noise is added later, so it is ``permanent()`` too.
+        """
         return law(self.k, self.d, self.flip)
 
 

@@ -55,6 +55,9 @@ class FilterPair:
     low: int
 
     def law(self) -> FiniteLaw:
+        """The two labels' laws of one report, exactly, cohorts included: a table of two rows. For
+        lower bounds.
+        """
         high, low = Fraction(self.high, WORDS**2), Fraction(self.low, WORDS**2)
         return pair_of(
             (share * one * two, share * _ones(one_set, a, low) * _ones(two_set, b, high))

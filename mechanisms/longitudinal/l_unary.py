@@ -109,14 +109,17 @@ class ChainedUnary:
 
     @property
     def k(self) -> int:
+        """Cells of the domain, at least 2."""
         return len(self.labels)
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k and the four thresholds."""
         return MechanismSpec.of(
             NAME,
             k=self.k,
@@ -128,10 +131,12 @@ class ChainedUnary:
 
     @property
     def report_size(self) -> int:
+        """ceil(k / 8) bytes, one bit per cell."""
         return bitmaps.report_size(self.k)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     # --- a device with a memory (``longitudinal.Longitudinal``) -----------------------------------
@@ -186,9 +191,15 @@ class ChainedUnary:
         return self._report(self._permanent(value, draws), draws)
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws permanent bits and the report's
+        bits anew: what a device without a memory sends. Raises INVALID for what is no cell.
+        """
         return one_report(self.draw, value, self.k, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(
             self.draw, values, self.k, entropy, self.report_size, _WORDS_AT_ONCE // self.k
         )
@@ -220,6 +231,9 @@ class ChainedUnary:
         return bitmaps.marked(reports, self.k, cell)
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
+        """How many reports have each cell's bit set: int64[k]. Raises INVALID if a row is not
+        valid.
+        """
         return bitmaps.tally(reports, self.k)
 
     def estimate(self, tally: Tally) -> Estimate:

@@ -102,22 +102,27 @@ class LongitudinalLocalHash:
 
     @property
     def k(self) -> int:
+        """Cells of the domain, at least 2."""
         return len(self.labels)
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k, ``g`` and both thresholds."""
         return _spec(self.k, self.g, self.permanent_uniform, self.instant_uniform)
 
     @property
     def report_size(self) -> int:
+        """8 bytes of seed and the hash value, in 1, 2 or 4 bytes."""
         return _SEED + cells.report_size(self.g)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     @property
@@ -194,6 +199,9 @@ class LongitudinalLocalHash:
         return self._report(seed, self._respond(truth, self.permanent_uniform, draws), draws)
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws seed, permanent answer and
+        report anew: what a device without a memory sends. Raises INVALID for what is no cell.
+        """
         return one_report(self.draw, value, self.k, entropy)
 
     def _respond(self, value: Lane, uniform: int, draws: Draws) -> Lane:
@@ -213,6 +221,9 @@ class LongitudinalLocalHash:
     # --- the analyzer -----------------------------------------------------------------------------
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(self.draw, values, self.k, entropy, self.report_size)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -245,9 +256,15 @@ class LongitudinalLocalHash:
         )
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[k]: exact standard errors, in devices, when ``counts`` (int64[k]) hold each cell.
+        Raises INVALID for another number of cells.
+        """
         return cells.expected(counts, self.k, *self.chances)
 
     def privacy(self) -> SymmetricLaw:
+        """The law of one report, with the seed, permanent answer and noise all drawn anew
+        (epsilon_1). What holds over all windows is ``permanent()``.
+        """
         return laws.local_hash(
             self.g, chained(self.g, self.permanent_uniform, self.instant_uniform), self.k, wise=2
         )

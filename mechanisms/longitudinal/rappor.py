@@ -146,18 +146,22 @@ class Rappor:
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: those of ``PARAMETERS``."""
         return _spec(self.filters, self.half_f, self.p, self.q)
 
     @property
     def report_size(self) -> int:
+        """The cohort (1, 2 or 4 bytes) and a bitmap of the filter's bits."""
         return self._cohort_size + bitmaps.report_size(self.filters.bits)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     @property
@@ -228,6 +232,10 @@ class Rappor:
         return self._report(draws.number(cohort, self._cohort_size), permanent, draws)
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell, as a tuple of one message. Draws cohort, permanent bits and the
+        report's bits anew: what a device without a memory sends. Raises INVALID for what is no
+        cell.
+        """
         return one_report(self.draw, value, self.size, entropy)
 
     def _cohort(self, choice: bytes) -> int:
@@ -245,6 +253,9 @@ class Rappor:
     # --- the analyzer -----------------------------------------------------------------------------
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
+        """uint8[n, 1, report_size] from cells int64[n]: the same draw for n devices, independently.
+        Raises INVALID for what are no cells.
+        """
         return many_reports(
             self.draw,
             values,

@@ -111,6 +111,7 @@ class PolyaShare:
 
     @property
     def name(self) -> str:
+        """The noise's name in tasks and in the registry."""
         return NAME
 
     @property

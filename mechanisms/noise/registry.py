@@ -26,10 +26,16 @@ class VectorNoise(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The noise's name in tasks and in the registry."""
+        ...
 
     @property
-    def spec(self) -> MechanismSpec: ...
+    def spec(self) -> MechanismSpec:
+        """The name with its integers: what a task carries, and ``create_noise`` makes this noise
+        of.
+        """
+        ...
 
     @property
     def shares(self) -> int:

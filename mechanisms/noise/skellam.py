@@ -104,6 +104,7 @@ class SkellamShare:
 
     @property
     def name(self) -> str:
+        """The noise's name in tasks and in the registry."""
         return NAME
 
     @property

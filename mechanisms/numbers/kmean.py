@@ -41,10 +41,12 @@ class KaryMean(SharedResponse):
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k and ``uniform``."""
         return MechanismSpec.of(NAME, k=self.response.k, uniform=self.response.uniform)
 
     def estimate(self, tally: Tally) -> Estimate:

@@ -55,6 +55,7 @@ class TableMean(SharedResponse):
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return self.spec.name
 
     @property
@@ -69,6 +70,10 @@ class TableMean(SharedResponse):
         return estimate(self.domain, self.table, self._floats(), self.response.counts(tally))
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[1]: the mean's standard error in the domain's unit when ``counts`` (int64[cells],
+        the last for "no answer") hold each cell; to first order, as the mean is a ratio. Raises
+        INVALID for another number of cells.
+        """
         return expected_stderr(self.domain, self.table, self._floats(), counts)
 
     def _floats(self) -> NDArray[np.float64]:

@@ -73,6 +73,7 @@ class NoisyLevels(SharedResponse):
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return self.spec.name
 
     @property
@@ -102,6 +103,10 @@ class NoisyLevels(SharedResponse):
         return means.stated(self.domain, self.table, scores, counts, variance)
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[1]: the mean's standard error in the domain's unit when ``counts`` (int64[cells],
+        the last for "no answer") hold each cell; to first order, as the mean is a ratio. Raises
+        INVALID for another number of cells.
+        """
         check_counts(counts, self.domain.size)
         return means.expected_stderr(self.domain, self.table, self.scores()[0], counts)
 

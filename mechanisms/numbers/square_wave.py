@@ -94,10 +94,12 @@ class SquareWave(SharedResponse):
 
     @property
     def name(self) -> str:
+        """The family's name in tasks and in the registry."""
         return NAME
 
     @property
     def spec(self) -> MechanismSpec:
+        """The name and the integers that a task carries: k, ``half`` and ``low``."""
         return MechanismSpec.of(NAME, half=self.half, k=self.domain.size, low=self.low)
 
     def estimate(self, tally: Tally) -> Estimate:

@@ -31,13 +31,16 @@ class SharedResponse:
 
     @property
     def report_size(self) -> int:
+        """Bytes of the response's reports."""
         return self.response.report_size
 
     @property
     def messages(self) -> int:
+        """Messages of the response's reports."""
         return self.response.messages
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """The response's report of one cell, from the same words of ``entropy``."""
         return self.response.randomize_one(value, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
@@ -45,9 +48,11 @@ class SharedResponse:
         return self.response.randomize(values, entropy)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """bool[rows]: what the response could have written."""
         return self.response.valid(reports)
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
+        """The response's counts. Raises INVALID if a row is not valid."""
         return self.response.tally(reports)
 
     def privacy(self) -> LocalPrivacy:

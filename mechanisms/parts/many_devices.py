@@ -21,19 +21,24 @@ class ManyDevices:
         self._n, self._entropy = n, entropy
 
     def coin(self, threshold: int) -> NDArray[np.bool_]:
+        """bool[n]: one word of 8 bytes per device."""
         return np.less(self._entropy.words(self._n), np.uint64(threshold))
 
     def coin_if(self, given: NDArray[Any], if_not: int, if_so: int) -> NDArray[np.bool_]:
+        """bool[n]: one word of 8 bytes per device."""
         return _less_if(self._entropy.words(self._n), given, if_not, if_so)
 
     def below(self, bound: int) -> NDArray[np.int64]:
+        """int64[n], exactly uniform; words that are refused are drawn again."""
         return sampling.uniform_below(bound, self._n, self._entropy)
 
     def below_power(self, bound: int) -> NDArray[np.int64]:
+        """int64[n], from one 16-bit word per device."""
         words = np.frombuffer(self._entropy.bytes(2 * self._n), dtype="<u2")
         return words.astype(np.int64) * bound >> 16
 
     def seed(self, size: int) -> NDArray[np.uint8]:
+        """uint8[n, size]."""
         drawn = self._entropy.bytes(size * self._n)
         return np.frombuffer(drawn, dtype=np.uint8).reshape(self._n, size)
 
@@ -41,11 +46,13 @@ class ManyDevices:
         return self._entropy.words(self._n * k).reshape(self._n, k)
 
     def coins(self, k: int, threshold: int) -> NDArray[np.bool_]:
+        """bool[n, k]: a word of 8 bytes each."""
         return np.less(self._words(k), np.uint64(threshold))
 
     def coins_but_one(
         self, k: int, threshold: int, at: NDArray[np.int64], there: int
     ) -> NDArray[np.bool_]:
+        """bool[n, k]; ``at`` is int64[n], k for no other place."""
         words = self._words(k)
         bits = np.less(words, np.uint64(threshold))
         rows = np.flatnonzero(at < k)
@@ -54,22 +61,28 @@ class ManyDevices:
         return bits
 
     def coins_if(self, given: NDArray[np.bool_], if_not: int, if_so: int) -> NDArray[np.bool_]:
+        """bool[n, k] from bool[n, k]: a word of 8 bytes each."""
         return _less_if(self._words(given.shape[1]), given, if_not, if_so)
 
     def where(self, condition: NDArray[Any], if_so: Lane, if_not: Lane) -> Lane:
+        """Elementwise; both sides were made for every device."""
         return np.where(condition, if_so, if_not)
 
     def odd(self, number: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """uint8[n]: parities."""
         return np.bitwise_count(number) & np.uint8(1)
 
     def flipped(self, bits: NDArray[np.bool_], at: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """The same bool[n, k], one bit of each row changed."""
         bits[np.arange(self._n), at] ^= True
         return bits
 
     def marked(self, k: int) -> NumberSet:
+        """n empty sets of the numbers below k."""
         return _ManySets(self._n, k)
 
     def place_in(self, members: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64[n] from members int64[n, d]."""
         same = members == number[:, None]
         known = same.any(axis=1)
         places: NDArray[np.int64] = np.where(known, same.argmax(axis=1), members.shape[1])
@@ -78,6 +91,7 @@ class ManyDevices:
     def hashed(
         self, hashing: Hashing, index: NDArray[np.int64], cell: NDArray[np.int64]
     ) -> NDArray[np.int64]:
+        """int64[n], by each device's own function."""
         return hashing.hash_many(index, cell)
 
     def off_filter(
@@ -87,10 +101,12 @@ class ManyDevices:
         cohort: NDArray[np.int64],
         cell: NDArray[np.int64],
     ) -> NDArray[np.bool_]:
+        """The same bool[n, bits], inverted where each device's filter is 1."""
         bits ^= filtering.filters(cohort, cell)
         return bits
 
     def number(self, number: NDArray[Any], size: int) -> NDArray[np.uint8]:
+        """uint8[n, size], big-endian."""
         if number.dtype.itemsize == size == 1:
             return number.view(np.uint8)[:, None]
         width = 4 if size == 3 else size
@@ -98,16 +114,20 @@ class ManyDevices:
         return written[:, width - size :]
 
     def numbers(self, members: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
+        """uint8[n, d size] from members int64[n, d], big-endian."""
         written = np.ascontiguousarray(members.astype(f">u{size}"))
         return written.view(np.uint8).reshape(self._n, -1)
 
     def bitmap(self, bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """uint8[n, ceil(k / 8)], padding bits 0."""
         return np.packbits(bits, axis=1)
 
     def read(self, field: NDArray[np.uint8], place: int) -> NDArray[np.int64]:
+        """int64[n] from 4-byte numbers, big-endian."""
         return field.view(">u4")[:, place].astype(np.int64)
 
     def joined(self, *fields: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """uint8[n, sum of the widths]: the fields of each device one after the other."""
         # Item by item: a row of a few bytes at a time takes several times as long.
         parts = np.empty(self._n, [(f"{at}", f"V{f.shape[1]}") for at, f in enumerate(fields)])
         for at, field in enumerate(fields):

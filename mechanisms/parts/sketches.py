@@ -128,6 +128,9 @@ class HashedPair:
     differs: Fraction
 
     def law(self) -> FiniteLaw:
+        """The two labels' laws of one report, exactly, the functions under which they collide
+        included: a table of two rows. For lower bounds.
+        """
         q, apart = self.support, Fraction(self.h - self._collisions(), self.h)
         found = []
         for bits in product((1, 0), repeat=2):

@@ -79,6 +79,7 @@ class ProbabilityTable:
         return self._ends[cell]
 
     def law(self) -> FiniteLaw:
+        """The table as a law: weights out of 2^64, exactly those that a word is compared with."""
         return FiniteLaw(self.rows)
 
     def probabilities(self) -> NDArray[np.float64]:
@@ -186,13 +187,18 @@ class TableResponse:
 
     @property
     def report_size(self) -> int:
+        """Bytes of a report, an output's number: 1, 2 or 4."""
         return cells.report_size(self.table.outputs)
 
     @property
     def messages(self) -> int:
+        """1: a report is one message."""
         return 1
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """One report of one cell: the output that one word of 8 bytes falls on. Raises INVALID for
+        what is no cell.
+        """
         output = draw_one(self.table, value, entropy)
         return (output.to_bytes(self.report_size, "big"),)
 
@@ -203,6 +209,7 @@ class TableResponse:
         return cells.to_reports(reports)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """bool[rows]: the reports that name an output of the table."""
         return cells.valid(reports, self.table.outputs)
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
@@ -214,6 +221,7 @@ class TableResponse:
         return cells.counts_of(tally, self.table.outputs)
 
     def privacy(self) -> FiniteLaw:
+        """The table's own law."""
         return self.table.law()
 
 
