@@ -18,8 +18,9 @@ from shoal.crypto.hpke import generate
 from shoal.crypto.secagg.analyzer.collector import Collector
 from shoal.crypto.secagg.device.machine import DeviceRound
 from shoal.crypto.secagg.parameters import GraphParameters
-from shoal.crypto.secagg.shuffler.coordinator import Coordinator, countersign, open_request
+from shoal.crypto.secagg.shuffler.coordinator import Coordinator
 from shoal.crypto.secagg.shuffler.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect
+from shoal.crypto.secagg.shuffler.opening import countersign, open_request
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId

@@ -174,6 +174,22 @@ class Task:
             _NAME.fullmatch(self.name) is not None,
             "a task's name is 1 to 64 lower case letters, digits and -, not beginning with -",
         )
+        self._check_texts()
+        self._check_release()
+        self._check_parties()
+        self._check_participation()
+        self._check_aggregator()
+        _require(
+            1 <= self.messages <= LIMITS.messages, f"a report has 1 to {LIMITS.messages} messages"
+        )
+        needed = self.windows.length_s + self.windows.grace_s + LIMITS.delivery_s
+        _require(
+            self.retention_s >= needed,
+            f"retention_s = {self.retention_s} is below {needed} (a window, its grace, and time to "
+            "deliver): reports would be lost",
+        )
+
+    def _check_texts(self) -> None:
         for what, text in (("purpose", self.purpose), ("question", self.question)):
             _require(
                 len(text.strip()) > 0 and len(text) <= LIMITS.text_chars,
@@ -187,6 +203,8 @@ class Task:
             all(map(one_line, shown)),
             "the texts of a task are one line each, without control characters",
         )
+
+    def _check_release(self) -> None:
         _require(
             2 <= self.min_batch <= LIMITS.batch_rows,
             f"min_batch is 2 to {LIMITS.batch_rows} reports",
@@ -201,6 +219,8 @@ class Task:
             self.target_epsilon > 0 and math.isfinite(self.target_epsilon),
             "target_epsilon is above 0",
         )
+
+    def _check_parties(self) -> None:
         for what, key in (
             ("key_authority", self.key_authority),
             ("shuffler_key", self.shuffler_key),
@@ -212,6 +232,8 @@ class Task:
             "shuffler_address is HOST:PORT, for example shuffler.example:7443",
         )
         _require(len(self.shuffler_ca) <= 64 * 1024, "shuffler_ca is at most 64 KiB of PEM")
+
+    def _check_participation(self) -> None:
         _require(
             self.suite in {1, 2, 3},
             "suite is 1 (X25519, AES-128), 2 (X25519, ChaCha20) or 3 (MLKEM768-X25519, AES-128)",
@@ -229,16 +251,6 @@ class Task:
             len(self.enrolment_key) == (32 if enrolled else 0),
             "enrolment_key is the 32-byte Ed25519 public key that signs device certificates, with "
             "admission enrolled and no other",
-        )
-        self._check_aggregator()
-        _require(
-            1 <= self.messages <= LIMITS.messages, f"a report has 1 to {LIMITS.messages} messages"
-        )
-        needed = self.windows.length_s + self.windows.grace_s + LIMITS.delivery_s
-        _require(
-            self.retention_s >= needed,
-            f"retention_s = {self.retention_s} is below {needed} (a window, its grace, and time to "
-            "deliver): reports would be lost",
         )
 
     def _check_aggregator(self) -> None:

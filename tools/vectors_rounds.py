@@ -26,8 +26,9 @@ from shoal.crypto.secagg.analyzer.collector import Collector
 from shoal.crypto.secagg.device.machine import DeviceRound
 from shoal.crypto.secagg.exchange import shares_info, single_info, vector_info
 from shoal.crypto.secagg.primitives.shamir import SHARE_SIZE
-from shoal.crypto.secagg.shuffler.coordinator import Coordinator, countersign
+from shoal.crypto.secagg.shuffler.coordinator import Coordinator
 from shoal.crypto.secagg.shuffler.effects import AskCommit, AskStart, AskUnmask, Deliver, Effect
+from shoal.crypto.secagg.shuffler.opening import countersign
 from shoal.crypto.secagg.single import SingleSum, submit, sum_pads, window_label
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext

@@ -277,24 +277,7 @@ def seal_frames(
         assignment.keys.analyzer_keys[window],
         assignment.keys.hop_keys[window],
     )
-    if (
-        reports.ndim != 3
-        or reports.shape[1:] != (task.messages, task.report_size)
-        or reports.dtype != np.uint8
-    ):
-        raise ShoalError(
-            Kind.INVALID,
-            f"reports of task {task.name} are uint8[n, {task.messages}, {task.report_size}]",
-        )
-    if provers is not None and len(provers) != len(reports):
-        raise ShoalError(Kind.INVALID, "devices that prove who they are are as many as reports")
-    held = tuple(layer.config for layer in pool.layers())
-    if (pool.task_id, pool.window, *held) != (assignment.task_id, window, analyzer, hop):
-        raise ShoalError(
-            Kind.MISMATCH,
-            "this pool was prepared for another task, window or key than those of task "
-            f"{task.name}: prepare one",
-        )
+    _check_reports(assignment, window, reports, pool, provers)
     count, length = len(reports), sealed_size(analyzer.suite, task.report_size)
     inner, outer = pool.take(count).layers()
     plain = np.empty((count * task.messages, NONCE_SIZE + task.report_size), dtype=np.uint8)
@@ -327,6 +310,40 @@ def seal_frames(
         frames.tobytes(),
         ack_keys.tobytes(),
     )
+
+
+def _check_reports(
+    assignment: Assignment,
+    window: int,
+    reports: NDArray[np.uint8],
+    pool: Pool,
+    provers: Sequence[Prover] | None,
+) -> None:
+    """Raise INVALID or MISMATCH as ``seal_frames`` says, before anything is taken from the pool."""
+    task, keys = assignment.task, assignment.keys
+    if (
+        reports.ndim != 3
+        or reports.shape[1:] != (task.messages, task.report_size)
+        or reports.dtype != np.uint8
+    ):
+        raise ShoalError(
+            Kind.INVALID,
+            f"reports of task {task.name} are uint8[n, {task.messages}, {task.report_size}]",
+        )
+    if provers is not None and len(provers) != len(reports):
+        raise ShoalError(Kind.INVALID, "devices that prove who they are are as many as reports")
+    held = tuple(layer.config for layer in pool.layers())
+    if (pool.task_id, pool.window, *held) != (
+        assignment.task_id,
+        window,
+        keys.analyzer_keys[window],
+        keys.hop_keys[window],
+    ):
+        raise ShoalError(
+            Kind.MISMATCH,
+            "this pool was prepared for another task, window or key than those of task "
+            f"{task.name}: prepare one",
+        )
 
 
 def _check(assignment: Assignment, window: int) -> None:

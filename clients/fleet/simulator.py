@@ -80,23 +80,10 @@ async def simulate(
         began, began_at = time.monotonic(), time.time()
         for worker in workers:
             worker.connection.send((start, plan.arrivals))
-        counts = {worker.number: (0,) * Progress.COUNTS for worker in workers}
-        troubles: dict[int, str] = {}
-
-        def tell(number: int, now: tuple[int, ...], trouble: str) -> None:
-            counts[number], troubles[number] = now, trouble
-            if progress is not None:
-                sums = (sum(column) for column in zip(*counts.values(), strict=True))
-                progress(
-                    replace(
-                        Progress(plan.reports, *sums),
-                        trouble=next(filter(None, troubles.values()), ""),
-                    )
-                )
-
+        told = _ProgressSum(plan.reports, workers, progress)
         stopper = asyncio.create_task(_stop(stopped, workers))
         try:
-            results = await asyncio.gather(*(worker.result(tell) for worker in workers))
+            results = await asyncio.gather(*(worker.result(told.tell) for worker in workers))
         finally:
             stopper.cancel()
         seconds, prepare_s = time.monotonic() - began, began - entered if plan.prepare else 0.0
@@ -159,6 +146,28 @@ async def _stop(stopped: asyncio.Event, workers: list[_Worker]) -> None:
     for worker in workers:
         with contextlib.suppress(OSError):  # it has ended already
             worker.connection.send("stop")
+
+
+class _ProgressSum:
+    """What all processes have told of their progress, added up for whoever watches."""
+
+    def __init__(
+        self,
+        reports: int,
+        workers: list[_Worker],
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._reports, self._progress = reports, progress
+        self._counts = {worker.number: (0,) * Progress.COUNTS for worker in workers}
+        self._troubles: dict[int, str] = {}
+
+    def tell(self, number: int, counts: tuple[int, ...], trouble: str) -> None:
+        """Process ``number`` has come so far; ``trouble``: one line, or ""."""
+        self._counts[number], self._troubles[number] = counts, trouble
+        if self._progress is not None:
+            sums = (sum(column) for column in zip(*self._counts.values(), strict=True))
+            text = next(filter(None, self._troubles.values()), "")
+            self._progress(replace(Progress(self._reports, *sums), trouble=text))
 
 
 class _Worker:

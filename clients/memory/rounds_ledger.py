@@ -51,7 +51,7 @@ class SqliteLedger:
     """Opens or makes the file; several processes may share it. Raises CONFIG (no folder, no ledger,
     newer version, readable by others).
 
-    Implements ``shoal.crypto.secagg.device.machine.RoundLedger``. Methods block, may be called by
+    Implements ``shoal.crypto.secagg.device.ledger.RoundLedger``. Methods block, may be called by
     any thread, and raise OVERLOADED when the disk is full or busy: nothing was written then, and
     nothing may be sent.
     """

@@ -18,7 +18,8 @@ from shoal.arrays import NDArray, np
 from shoal.clients.memory.rounds_ledger import Answered, RoundStanding
 from shoal.clients.rounds.exchange import RoundLine, kind_of
 from shoal.crypto.admission.enrolment import DeviceIdentity
-from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState, RoundLedger
+from shoal.crypto.secagg.device.ledger import RoundLedger
+from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState
 from shoal.crypto.secagg.records import Reason
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.errors import Kind, ShoalError

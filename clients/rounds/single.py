@@ -17,9 +17,8 @@ from shoal.clients.memory.rounds_ledger import RoundStanding
 from shoal.clients.rounds.exchange import RoundLine, kind_of
 from shoal.clients.rounds.participation import Ledger, RoundOutcome, RoundState
 from shoal.crypto.admission.enrolment import DeviceIdentity
-from shoal.crypto.secagg.device.machine import SESSION_SIZE
 from shoal.crypto.secagg.single import Submission, submit, window_label
-from shoal.crypto.secagg.terms import RoundTerms
+from shoal.crypto.secagg.terms import SESSION_SIZE, RoundTerms
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest

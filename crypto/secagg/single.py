@@ -29,10 +29,10 @@ from shoal.crypto.admission.enrolled import prove, verify_proof, verify_proof_ov
 from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.secagg import pads, words
-from shoal.crypto.secagg.device.machine import SESSION_SIZE, RoundLedger
+from shoal.crypto.secagg.device.ledger import RoundLedger
 from shoal.crypto.secagg.exchange import single_info
 from shoal.crypto.secagg.records import Reason
-from shoal.crypto.secagg.terms import RoundTerms
+from shoal.crypto.secagg.terms import SESSION_SIZE, RoundTerms
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId

@@ -15,6 +15,8 @@ from shoal.ids import Digest, TaskId
 from shoal.secagg import PairwisePlan
 from shoal.task import Task
 
+SESSION_SIZE = 16  # random bytes that name a seat; device and shuffler alone know them
+
 
 @dataclass(frozen=True, slots=True)
 class RoundTerms:

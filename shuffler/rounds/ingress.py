@@ -16,8 +16,8 @@ from shoal.clocks.clock import UNKNOWN_TIME, Moment, SureClock
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.secagg.exchange import open_request, request_key_id, seal_reply
 from shoal.crypto.secagg.records import Reason
-from shoal.crypto.secagg.shuffler.coordinator import SESSION_SIZE
 from shoal.crypto.secagg.shuffler.phases import refusal
+from shoal.crypto.secagg.terms import SESSION_SIZE
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId

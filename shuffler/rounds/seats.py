@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from shoal.crypto.secagg.shuffler.coordinator import GUILTY
+from shoal.crypto.secagg.shuffler.turns import GUILTY
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.rounds.live_round import LiveRound
 

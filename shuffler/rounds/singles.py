@@ -15,9 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from shoal import codec
-from shoal.crypto.secagg.device.machine import SESSION_SIZE
 from shoal.crypto.secagg.single import check_single, check_upload, sum_pads
-from shoal.crypto.secagg.terms import RoundTerms
+from shoal.crypto.secagg.terms import SESSION_SIZE, RoundTerms
 from shoal.entropy import SYSTEM, Entropy, shuffled
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest

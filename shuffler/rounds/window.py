@@ -14,7 +14,8 @@ from collections import Counter
 
 from shoal.clocks.clock import Moment, SureClock
 from shoal.crypto.secagg.records import NONCE_SIZE, Reason
-from shoal.crypto.secagg.shuffler.coordinator import Coordinator, countersign, open_request
+from shoal.crypto.secagg.shuffler.coordinator import Coordinator
+from shoal.crypto.secagg.shuffler.opening import countersign, open_request
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError

@@ -29,9 +29,9 @@ from shoal.crypto.secagg.analyzer.unmasking import RoundSum
 from shoal.crypto.secagg.device import checks
 from shoal.crypto.secagg.device.machine import DeviceRound
 from shoal.crypto.secagg.records import Commit, Reason, Status
+from shoal.crypto.secagg.shuffler import analyzer_calls, device_steps, seating
 from shoal.crypto.secagg.shuffler import coordinator as coordinating
-from shoal.crypto.secagg.shuffler import seating
-from shoal.crypto.secagg.shuffler.coordinator import Coordinator, countersign, open_request
+from shoal.crypto.secagg.shuffler.coordinator import Coordinator
 from shoal.crypto.secagg.shuffler.effects import (
     AskCommit,
     AskStart,
@@ -40,6 +40,7 @@ from shoal.crypto.secagg.shuffler.effects import (
     Effect,
     End,
 )
+from shoal.crypto.secagg.shuffler.opening import countersign, open_request
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
@@ -430,7 +431,15 @@ def remembered_signatures() -> Iterator[None]:
         signing.verify(public, context, data, signature)
 
     with contextlib.ExitStack() as stack:
-        for module in (checks, records, seating, coordinating, collecting):
+        for module in (
+            checks,
+            records,
+            seating,
+            device_steps,
+            analyzer_calls,
+            coordinating,
+            collecting,
+        ):
             stack.enter_context(mock.patch.object(module, "verify", verified))
         yield
 

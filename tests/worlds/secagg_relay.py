@@ -444,7 +444,7 @@ def reachable(device: DeviceRound) -> Iterator[object]:
     """Every bytes object and private key that the device holds, beyond its terms and identity and
     its session.
     """
-    waiting: list[object] = [device._stage, device._answers]
+    waiting: list[object] = [device._known, device._answers]
     while waiting:
         one = waiting.pop()
         if isinstance(one, bytes | X25519PrivateKey):

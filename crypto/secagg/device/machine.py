@@ -29,9 +29,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, unique
-from typing import NoReturn, Protocol, TypeVar
+from typing import TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from google.protobuf.message import Message
@@ -39,44 +39,32 @@ from google.protobuf.message import Message
 from shoal.arrays import NDArray, np
 from shoal.crypto import hpke
 from shoal.crypto.admission.enrolment import DeviceIdentity, verify_certificate
-from shoal.crypto.secagg import complaints, pads, shares, words
+from shoal.crypto.secagg import shares, words
 from shoal.crypto.secagg.complaints import Dispute
 from shoal.crypto.secagg.device import checks
-from shoal.crypto.secagg.device.checks import CheckedOffer, Circle, OwnKeys, Peer
+from shoal.crypto.secagg.device.checks import OwnKeys
+from shoal.crypto.secagg.device.dealing import deal, open_dealt
+from shoal.crypto.secagg.device.ledger import RoundLedger
+from shoal.crypto.secagg.device.masking import (
+    apply_pads,
+    held_shares,
+    share_to_release,
+)
+from shoal.crypto.secagg.device.secrets import (
+    AfterJoin,
+    AfterMask,
+    AfterShare,
+    BeforeJoin,
+    RoundSecret,
+)
 from shoal.crypto.secagg.exchange import shares_info, vector_info
-from shoal.crypto.secagg.primitives import shamir
-from shoal.crypto.secagg.records import Commit, Status
-from shoal.crypto.secagg.shares import Item, ShareKind, SharePair
-from shoal.crypto.secagg.terms import RoundTerms
+from shoal.crypto.secagg.terms import SESSION_SIZE, RoundTerms
 from shoal.crypto.signing import SigningContext
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
-from shoal.ids import Digest, TaskId
+from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
-
-SESSION_SIZE = 16  # bytes
-
-
-class RoundLedger(Protocol):
-    """A device's durable memory of what it has answered. It outlives the round, the process and a
-    power cut.
-    """
-
-    def masked(self, task_id: TaskId, window: int, round_id: Digest, sealed: Digest) -> None:
-        """Write down that this window is answered in this round by the vector whose sealed bytes
-        have this SHA-256.
-
-        Durable on return. Raises CONFLICT if the window was answered already, in whatever round.
-        """
-        ...
-
-    def released(self, task_id: TaskId, window: int, round_id: Digest, commit: Digest) -> None:
-        """Write down that shares were given for the commit record with this SHA-256.
-
-        Durable on return. Raises CONFLICT if another commit of this round was answered.
-        """
-        ...
 
 
 @unique
@@ -93,66 +81,11 @@ class DeviceState(Enum):
     ABORTED = "aborted"
 
 
-class _Secret:
-    """What is known between two steps. It never shows itself and never leaves the process."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a device's round holds one-time keys: it is not pickled or copied")
-
-
-class _New(_Secret):
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class _Joined(_Secret):
-    offered: CheckedOffer
-    own: OwnKeys
-    pad: X25519PrivateKey
-    share: X25519PrivateKey
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class _Shared(_Secret):
-    """``pads``: one stream key and sign per neighbour; ``inbound``: the keys of the neighbours'
-    ciphertexts; ``self_pad``: of b.
-
-    ``suspect``: the neighbour whose ciphertext, beside it, does not open. ``accused``: positions
-    that evidence was given against.
-    """
-
-    circle: Circle
-    own: OwnKeys
-    share: X25519PrivateKey
-    pads: tuple[tuple[bytes, int], ...]
-    inbound: tuple[bytes, ...]
-    self_pad: bytes
-    suspect: tuple[Peer, bytes] | None = None
-    accused: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class _Masked(_Secret):
-    """``shared``: who did, as the roster said; ``held``: the neighbours' shares, None of those who
-    did not share.
-    """
-
-    circle: Circle
-    shared: tuple[bool, ...]
-    held: tuple[SharePair | None, ...]
-    commit: Commit | None = None  # endorsed already
-
-
 M = TypeVar("M", bound=Message)
-S = TypeVar("S", bound=_Secret)
+S = TypeVar("S", bound=RoundSecret)
 
 
-class DeviceRound(_Secret):
+class DeviceRound(RoundSecret):
     """One device's part in one round. Keys in memory only; never printed, pickled or copied. For
     one thread at a time.
 
@@ -165,7 +98,7 @@ class DeviceRound(_Secret):
         "_answers",
         "_entropy",
         "_identity",
-        "_stage",
+        "_known",
         "_terms",
         "charged",
         "reason",
@@ -191,7 +124,7 @@ class DeviceRound(_Secret):
         self._terms = terms
         self._identity = identity
         self._entropy = entropy
-        self._stage: _Secret | None = _New()
+        self._known: RoundSecret | None = BeforeJoin()
         # step -> hash of its input, what was answered
         self._answers: dict[str, tuple[bytes, bytes]] = {}
         self.session = entropy.bytes(SESSION_SIZE)
@@ -210,9 +143,9 @@ class DeviceRound(_Secret):
         certificate is not valid now.
         """
         asked = _digest(offer.offer)
-        if (said := self._said("join", asked)) is not None:
-            return pairwise_pb2.Join.FromString(said)
-        self._expect("join", _New)
+        if (repeated := self._answered("join", asked)) is not None:
+            return pairwise_pb2.Join.FromString(repeated)
+        self._expect("join", BeforeJoin)
         with self._guard():
             offered = checks.check_offer(self._terms, offer)
             verify_certificate(
@@ -235,7 +168,7 @@ class DeviceRound(_Secret):
                 signature=self._identity.key.sign(SigningContext.ROUND_KEYS, signed),
             )
             return self._enter(
-                DeviceState.JOINED, _Joined(offered, own, pad, share), "join", asked, answer
+                DeviceState.JOINED, AfterJoin(offered, own, pad, share), "join", asked, answer
             )
 
     def share(self, started: pairwise_pb2.Started, now: float) -> pairwise_pb2.Shares:
@@ -248,47 +181,14 @@ class DeviceRound(_Secret):
         ``checks.check_started`` raises, and INVALID for an X25519 key of low order.
         """
         asked = _digest(started.SerializeToString(deterministic=True))
-        if (said := self._said("share", asked)) is not None:
-            return pairwise_pb2.Shares.FromString(said)
-        stage = self._expect("share", _Joined)
+        if (repeated := self._answered("share", asked)) is not None:
+            return pairwise_pb2.Shares.FromString(repeated)
+        joined = self._expect("share", AfterJoin)
         with self._guard():
-            circle = checks.check_started(self._terms, stage.offered, stage.own, started, now)
-            seed = self._entropy.bytes(32)
-            points = [peer.position + 1 for peer in circle.peers]
-            b = shamir.split(seed, circle.threshold, points, self._entropy)
-            s = shamir.split(stage.pad.private_bytes_raw(), circle.threshold, points, self._entropy)
-            streams, inbound, ciphertexts = [], [], []
-            for peer, *pair in zip(circle.peers, b, s, strict=True):
-                agreed = pads.agree(stage.pad, peer.pad_key)
-                stream = pads.pair_stream_key(
-                    agreed, circle.round_id, stage.own.pad_key, peer.pad_key
-                )
-                streams.append((stream, pads.sign_of(stage.own.pad_key, peer.pad_key)))
-                agreed = pads.agree(stage.share, peer.share_key)
-                outbound = shares.share_key(
-                    agreed, circle.round_id, stage.own.share_key, peer.share_key
-                )
-                inbound.append(
-                    shares.share_key(agreed, circle.round_id, peer.share_key, stage.own.share_key)
-                )
-                ciphertexts.append(
-                    shares.seal_shares(
-                        outbound, SharePair(*pair), circle.round_id, circle.position, peer.position
-                    )
-                )
-            dealt, promise = (
-                b"".join(ciphertexts),
-                shares.commitment(circle.round_id, stage.own.pad_key, seed),
-            )
-            signed = complaints.dealt_bytes(circle.round_id, circle.position, promise, dealt)
-            signature = self._identity.key.sign(SigningContext.ROUND_SHARES, signed)
-            answer = pairwise_pb2.Shares(ciphertexts=dealt, commitment=promise, signature=signature)
-            self_pad = pads.self_stream_key(seed, circle.round_id, stage.own.pad_key)
+            circle = checks.check_started(self._terms, joined.offered, joined.own, started, now)
+            known, answer = deal(joined, circle, self._identity, self._entropy)
             self.round_id = circle.round_id
-            shared = _Shared(
-                circle, stage.own, stage.share, tuple(streams), tuple(inbound), self_pad
-            )
-            return self._enter(DeviceState.SHARED, shared, "share", asked, answer)
+            return self._enter(DeviceState.SHARED, known, "share", asked, answer)
 
     def check(self, roster: pairwise_pb2.Roster) -> pairwise_pb2.Check:
         """In SHARED: open what every neighbour dealt. An empty Check, or the first neighbour whose
@@ -299,20 +199,20 @@ class DeviceRound(_Secret):
         evidence was given against: a shuffler that hears no complaint must not keep a device
         proving.
         """
-        stage = self._expect("check", _Shared)
+        shared = self._expect("check", AfterShare)
         with self._guard():
-            ciphertexts = checks.check_roster(stage.circle, roster)
+            ciphertexts = checks.check_roster(shared.circle, roster)
             for key, ciphertext, peer in zip(
-                stage.inbound, ciphertexts, stage.circle.peers, strict=True
+                shared.inbound, ciphertexts, shared.circle.peers, strict=True
             ):
-                if ciphertext and _open(key, ciphertext, stage.circle, peer.position) is None:
-                    if peer.position in stage.accused:
+                if ciphertext and open_dealt(key, ciphertext, shared.circle, peer.position) is None:
+                    if peer.position in shared.accused:
                         raise ShoalError(
                             Kind.ABORTED,
                             "the shuffler keeps a neighbour whose shares do not open: the round is "
                             "given up",
                         )
-                    self._stage = replace(stage, suspect=(peer, ciphertext))
+                    self._known = replace(shared, suspect=(peer, ciphertext))
                     return pairwise_pb2.Check(
                         complaint=pairwise_pb2.Complaint(position=peer.position)
                     )
@@ -327,28 +227,28 @@ class DeviceRound(_Secret):
         have signed the very bytes that did not open: BAD_SIGNATURE or CONFLICT otherwise, for then
         the shuffler put them there, and wants the share of an honest neighbour. Some 20 ms of CPU.
         """
-        stage = self._expect("complain", _Shared)
+        shared = self._expect("complain", AfterShare)
         with self._guard():
-            if stage.suspect is None:
+            if shared.suspect is None:
                 raise ShoalError(
                     Kind.CONFLICT,
                     "the shuffler answers a complaint that this device did not make: the round is "
                     "given up",
                 )
-            (peer, ciphertext), circle = stage.suspect, stage.circle
+            (peer, ciphertext), circle = shared.suspect, shared.circle
             checks.check_dealt(circle, peer, ciphertext, dealt)
             dispute = Dispute(
                 circle.round_id,
                 peer.position,
                 peer.share_key,
                 circle.position,
-                stage.own.share_key,
+                shared.own.share_key,
                 ciphertext,
             )
-            shared, proof = dispute.prove(stage.share, self._entropy)
-            self._stage = replace(stage, suspect=None, accused=stage.accused | {peer.position})
+            agreed, proof = dispute.prove(shared.share_private, self._entropy)
+            self._known = replace(shared, suspect=None, accused=shared.accused | {peer.position})
             return pairwise_pb2.Check(
-                complaint=pairwise_pb2.Complaint(position=peer.position, shared=shared, proof=proof)
+                complaint=pairwise_pb2.Complaint(position=peer.position, shared=agreed, proof=proof)
             )
 
     def mask(
@@ -371,32 +271,15 @@ class DeviceRound(_Secret):
         asked = _digest(
             roster.SerializeToString(deterministic=True), np.ascontiguousarray(vector).data
         )
-        if (said := self._said("mask", asked)) is not None:
-            return said
-        stage = self._expect("mask", _Shared)
-        circle, bits = stage.circle, self._terms.plan.word_bits
+        if (repeated := self._answered("mask", asked)) is not None:
+            return repeated
+        shared = self._expect("mask", AfterShare)
+        circle, bits = shared.circle, self._terms.plan.word_bits
         masked = words.append_checks(vector, words.check_constants(circle.round_id.raw, bits), bits)
         with self._guard():
             ciphertexts = checks.check_roster(circle, roster)
-            held = tuple(
-                _open(key, ciphertext, circle, peer.position) if ciphertext else None
-                for key, ciphertext, peer in zip(
-                    stage.inbound, ciphertexts, circle.peers, strict=True
-                )
-            )
-            if any(
-                ciphertext and pair is None
-                for ciphertext, pair in zip(ciphertexts, held, strict=True)
-            ):
-                raise ShoalError(
-                    Kind.ABORTED,
-                    "what a neighbour shared does not open: the round is given up, and nothing was "
-                    "sent",
-                )
-            pads.apply(masked, stage.self_pad, 1)
-            for (stream, sign), ciphertext in zip(stage.pads, ciphertexts, strict=True):
-                if ciphertext:
-                    pads.apply(masked, stream, sign)
+            held = held_shares(shared, ciphertexts)
+            apply_pads(masked, shared, ciphertexts)
             config = self._terms.analyzer_config
             sealed = hpke.seal(
                 config, masked.tobytes(), vector_info(circle.round_id, config.key_id)
@@ -405,7 +288,7 @@ class DeviceRound(_Secret):
             ledger.masked(
                 self._terms.task_id, self._terms.window, circle.round_id, Digest.of(sealed)
             )
-            self._stage = _Masked(circle, tuple(map(bool, ciphertexts)), held)
+            self._known = AfterMask(circle, tuple(map(bool, ciphertexts)), held)
             self.state = DeviceState.MASKED
             self._answers["mask"] = (asked, sealed)
             return sealed
@@ -419,17 +302,17 @@ class DeviceRound(_Secret):
         if self._terms.plan.mode is not Mode.STRICT:
             raise ShoalError(Kind.INVALID, "commits are endorsed in strict mode alone")
         asked = _digest(commit.record)
-        if (said := self._said("endorse", asked)) is not None:
-            return pairwise_pb2.Endorse.FromString(said)
-        stage = self._expect("endorse", _Masked)
+        if (repeated := self._answered("endorse", asked)) is not None:
+            return pairwise_pb2.Endorse.FromString(repeated)
+        after = self._expect("endorse", AfterMask)
         with self._guard():
-            checked = checks.check_commit(self._terms, stage.circle, stage.shared, commit)
+            checked = checks.check_commit(self._terms, after.circle, after.shared, commit)
             answer = pairwise_pb2.Endorse(
                 signature=self._identity.key.sign(SigningContext.ROUND_ENDORSE, commit.record)
             )
             return self._enter(
                 DeviceState.ENDORSED,
-                _Masked(stage.circle, stage.shared, stage.held, checked),
+                AfterMask(after.circle, after.shared, after.held, checked),
                 "endorse",
                 asked,
                 answer,
@@ -455,18 +338,18 @@ class DeviceRound(_Secret):
         asked = _digest(commit.record)
         strict = self._terms.plan.mode is Mode.STRICT
         if strict:
-            self._said("endorse", asked)
-        if (said := self._said("unmask", asked)) is not None:
-            return pairwise_pb2.Unmask.FromString(said)
-        stage = self._expect("unmask", _Masked)
-        circle = stage.circle
+            self._answered("endorse", asked)
+        if (repeated := self._answered("unmask", asked)) is not None:
+            return pairwise_pb2.Unmask.FromString(repeated)
+        after = self._expect("unmask", AfterMask)
+        circle = after.circle
         with self._guard():
-            checked = stage.commit or checks.check_commit(self._terms, circle, stage.shared, commit)
+            checked = after.commit or checks.check_commit(self._terms, circle, after.shared, commit)
             if strict:
                 checks.check_endorsements(circle, checked, commit.record, endorsements)
             items = [
-                _release(checked.statuses[peer.position], pair)
-                for peer, pair in zip(circle.peers, stage.held, strict=True)
+                share_to_release(checked.statuses[peer.position], pair)
+                for peer, pair in zip(circle.peers, after.held, strict=True)
             ]
             config = self._terms.analyzer_config
             bundle = shares.encode_bundle(circle.position, items)
@@ -490,34 +373,34 @@ class DeviceRound(_Secret):
         self._close(DeviceState.ABORTED, reason)
 
     def _close(self, state: DeviceState, reason: str) -> None:
-        self._stage = None
+        self._known = None
         self._answers.clear()
         if self.state not in {DeviceState.ENDED, DeviceState.ABORTED}:
             self.state = state
             self.reason = reason
 
-    def _said(self, step: str, asked: bytes) -> bytes | None:
+    def _answered(self, step: str, asked: bytes) -> bytes | None:
         """What was answered to this step before, if it asked the same. Aborts and raises CONFLICT
         if it asked something else.
         """
-        before, said = self._answers.get(step, (asked, None))
+        before, repeated = self._answers.get(step, (asked, None))
         if before != asked:
             with self._guard():
                 raise ShoalError(Kind.CONFLICT, _SECOND[step])
-        return said
+        return repeated
 
-    def _expect(self, step: str, stage: type[S]) -> S:
+    def _expect(self, step: str, known: type[S]) -> S:
         """What is known before this step. Raises ABORTED or INTERNAL if it is not this step's turn;
         nothing changes.
         """
         if self.state is DeviceState.ABORTED:
             raise ShoalError(Kind.ABORTED, f"this round was given up: {self.reason}")
-        if not isinstance(self._stage, stage):
+        if not isinstance(self._known, known):
             raise ShoalError(
                 Kind.INTERNAL,
                 f"the step {step} has no place where this device's round is {self.state.value}",
             )
-        return self._stage
+        return self._known
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -532,9 +415,9 @@ class DeviceRound(_Secret):
             raise
 
     def _enter(
-        self, state: DeviceState, stage: _Secret | None, step: str, asked: bytes, answer: M
+        self, state: DeviceState, known: RoundSecret | None, step: str, asked: bytes, answer: M
     ) -> M:
-        self._stage = stage
+        self._known = known
         self.state = state
         self._answers[step] = (asked, answer.SerializeToString(deterministic=True))
         return answer
@@ -554,18 +437,3 @@ def _digest(*parts: bytes | memoryview) -> bytes:
     for part in parts:
         state.update(part)
     return state.digest()
-
-
-def _open(key: bytes, ciphertext: bytes, circle: Circle, sender: int) -> SharePair | None:
-    """The neighbour's shares; None if they do not open, or are none."""
-    try:
-        return shares.open_shares(key, ciphertext, circle.round_id, sender, circle.position)
-    except ShoalError:
-        return None
-
-
-def _release(status: int, pair: SharePair | None) -> Item:
-    """The one share of a neighbour that its status allows."""
-    if pair is None or status == Status.NEVER_SHARED:
-        return ShareKind.NONE, b""
-    return (ShareKind.SELF_SEED, pair.b) if status == Status.ALIVE else (ShareKind.PAD_KEY, pair.s)

@@ -39,7 +39,7 @@ class AskCommit:
 class AskUnmask:
     """Call UnmaskRound with each request in order; give the reply to the last one to ``unmasked``.
 
-    Each holds at most ``coordinator.REQUEST_BYTES`` of bundles. A reply with a reason goes to
+    Each holds at most ``analyzer_calls.REQUEST_BYTES`` of bundles. A reply with a reason goes to
     ``unmasked`` at once, whichever it answers.
     """
 

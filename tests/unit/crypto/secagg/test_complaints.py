@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from shoal.crypto.secagg import pads
 from shoal.crypto.secagg.complaints import Dispute, dealt_bytes
-from shoal.crypto.secagg.device.machine import DeviceState, _Shared
+from shoal.crypto.secagg.device.machine import DeviceState
+from shoal.crypto.secagg.device.secrets import AfterShare
 from shoal.crypto.secagg.records import Reason, Status
 from shoal.crypto.secagg.ring import place_of
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, share_key
@@ -112,12 +113,12 @@ def test_what_opens_but_is_no_share_counts_as_well() -> None:
 
     class NoShares(Play):
         def shares(self, number: int, message: pairwise_pb2.Shares) -> pairwise_pb2.Shares:
-            stage = self.devices[number]._stage
-            if number != 3 or not isinstance(stage, _Shared):
+            stage = self.devices[number]._known
+            if number != 3 or not isinstance(stage, AfterShare):
                 return message
             circle, peer = stage.circle, stage.circle.peers[0]
             key = share_key(
-                pads.agree(stage.share, peer.share_key),
+                pads.agree(stage.share_private, peer.share_key),
                 circle.round_id,
                 stage.own.share_key,
                 peer.share_key,
@@ -200,9 +201,9 @@ class Liar(Play):
 
 
 def share_key_of(play: Play, number: int) -> X25519PrivateKey:
-    stage = play.devices[number]._stage
-    assert isinstance(stage, _Shared)
-    return stage.share
+    stage = play.devices[number]._known
+    assert isinstance(stage, AfterShare)
+    return stage.share_private
 
 
 @for_each(

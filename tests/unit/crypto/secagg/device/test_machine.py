@@ -225,8 +225,8 @@ def test_another_offer_or_start_for_one_round_is_a_conflict() -> None:
 
 
 def test_keys_are_forgotten_as_soon_as_they_are_not_needed() -> None:
-    """Planted: ``_Shared`` keeps the private pad key; ``_Masked`` keeps the stream keys; ``unmask``
-    keeps the stage, or ``end`` the answers -> this fails.
+    """Planted: ``AfterShare`` keeps the private pad key; ``AfterMask`` keeps the stream keys;
+    ``unmask`` keeps what is known, or ``end`` the answers -> this fails.
     """
     relay = make()
     relay.join()
@@ -283,13 +283,13 @@ def test_a_round_never_prints_pickles_or_copies_its_keys() -> None:
     device = relay.devices[0]
     for position in range(N):
         relay.shared[position] = relay.devices[position].share(relay.started(position), NOW)
-    for secret in (device, device._stage):
+    for secret in (device, device._known):
         for leave in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match="one-time keys"):
                 leave(secret)
         with pytest.raises(TypeError):
             vars(secret)
-    for text in (repr(device), str(device), f"{device}", repr(device._stage)):
+    for text in (repr(device), str(device), f"{device}", repr(device._known)):
         assert device.session.hex() not in text
         assert str(device.session) not in text
         assert len(text) < 60

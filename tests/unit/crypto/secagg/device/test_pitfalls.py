@@ -11,7 +11,8 @@ from functools import partial
 
 import pytest
 
-from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState, _release
+from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState
+from shoal.crypto.secagg.device.masking import share_to_release
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.records import Status
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE, ShareKind, SharePair, bundle_size
@@ -62,8 +63,8 @@ def test_whatever_is_committed_no_neighbour_gives_both_shares_away() -> None:
     memory stands in the way.
 
     Over all that it ever gives: one item per neighbour, of the kind that the one commit allows.
-    Planted: ``_release`` gives the pad key's share of those alive; a second commit is answered too
-    -> this fails.
+    Planted: ``share_to_release`` gives the pad key's share of those alive; a second commit is
+    answered too -> this fails.
     """
     entropy = SeededEntropy("forged commits")
     answered = refusals = 0
@@ -98,12 +99,12 @@ def test_a_status_opens_one_share_or_none() -> None:
     pad key's share -> this fails.
     """
     pair = SharePair(bytes(33), bytes(32) + b"\x01")
-    assert [_release(status, pair) for status in Status] == [
+    assert [share_to_release(status, pair) for status in Status] == [
         (ShareKind.NONE, b""),
         (ShareKind.PAD_KEY, pair.s),
         (ShareKind.SELF_SEED, pair.b),
     ]
-    assert {_release(status, None) for status in Status} == {(ShareKind.NONE, b"")}
+    assert {share_to_release(status, None) for status in Status} == {(ShareKind.NONE, b"")}
 
 
 @for_each("mode", [Mode.DEFAULT, Mode.STRICT])

@@ -12,7 +12,7 @@ import pytest
 from shoal.crypto.admission.enrolment import issue
 from shoal.crypto.secagg.device.machine import DeviceRound
 from shoal.crypto.secagg.records import Offer, Reason, nonce_commitment
-from shoal.crypto.secagg.shuffler.coordinator import countersign, open_request
+from shoal.crypto.secagg.shuffler.opening import countersign, open_request
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.crypto.secagg.records import Commit, Reason, Start, Status
-from shoal.crypto.secagg.shuffler.coordinator import REQUEST_BYTES
+from shoal.crypto.secagg.shuffler.analyzer_calls import REQUEST_BYTES
 from shoal.crypto.secagg.shuffler.effects import AskCommit, AskStart, AskUnmask, Deliver, End
 from shoal.crypto.signing import SigningContext
 from shoal.entropy import SeededEntropy, shuffled
@@ -212,7 +212,7 @@ def played_rows(seed: str) -> list[int]:
 
 def test_large_bundles_travel_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request within the limit, the last one marked, and the sum is the same."""
-    monkeypatch.setattr("shoal.crypto.secagg.shuffler.coordinator.REQUEST_BYTES", 500)
+    monkeypatch.setattr("shoal.crypto.secagg.shuffler.analyzer_calls.REQUEST_BYTES", 500)
     asked: list[AskUnmask] = []
 
     class Watched(Play):
