@@ -31,7 +31,6 @@ from shoal.services.process import DataFolder, Reloading
 from shoal.services.watching import watch_certificates, watch_disk
 from shoal.shuffler.analyzer_capacity import Serving, asking
 from shoal.shuffler.config import ShufflerConfig
-from shoal.shuffler.core import WindowId
 from shoal.shuffler.directory import Directory
 from shoal.shuffler.peer_clock import AnalyzerClock
 from shoal.shuffler.reports.egress import Egress
@@ -47,6 +46,7 @@ from shoal.shuffler.rounds.live_round import TICK_S
 from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.status import StatusPage
+from shoal.shuffler.stores.claims import Claim, HeldClaims, OwnerId
 from shoal.shuffler.stores.configured import ShufflerStorage, open_store
 from shoal.shuffler.stores.store import Store
 from shoal.shuffler.tasks import ShufflerTasks
@@ -88,6 +88,7 @@ class Shuffler:
             entropy,
         )
         self._clock: SureClock
+        self._owner = OwnerId.draw()
         self._stack = AsyncExitStack()
         self._stopping = False
         self.conditions = Conditions()
@@ -147,6 +148,7 @@ class Shuffler:
             self._entropy,
             config.delivery_delay_max_s,
             opener.forget_keys,
+            self._owner,
         )
         self._keep_time(channel, signing_key)
         self.serving = Serving(self.book, asking(channel))
@@ -238,14 +240,15 @@ class Shuffler:
         """Everything of secure aggregation, behind the service that devices call."""
         singles = Singles(storage.vectors, self._entropy)
 
-        async def decide(window: WindowId) -> None:
-            await self.store.lapse([window])
-            self.book.decided(window)
+        async def decide(claim: Claim) -> None:
+            await self.store.lapse([claim])
+            self.book.decided(claim.window)
 
         parts = RoundParts(
             collection, signing_key, storage.scratch, self._clock, self._entropy, self._tick_s
         )
-        self.rounds = RoundDriver(self.book, parts, storage.answered, singles, decide)
+        held = HeldClaims(self.store, self._owner)
+        self.rounds = RoundDriver(self.book, parts, storage.answered, singles, decide, held)
         return RoundsIngress(
             self.book, self.rounds, singles, self._clock, self._entropy, self.serving.refuses
         )

@@ -23,14 +23,12 @@ from shoal.log import get_log
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowEvent, WindowId, WindowState
 from shoal.shuffler.reports.egress import make_manifest
-from shoal.shuffler.stores.claims import Claim, OwnerId, StaleClaimError
+from shoal.shuffler.stores.claims import CLAIM_S, Claim, HeldClaims, OwnerId, StaleClaimError
 from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord
 from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
 TICK_S = 1.0
-CLAIM_S = 15.0  # a window of a shuffler that died is taken over after so long
-RENEW_S = 4.0  # between two renewals of what is claimed: several may fail before a claim runs out
 _POLL_S = LIMITS.deliver_poll_s  # while the analyzer works on a batch
 # between attempts: an analyzer that comes back is found within five minutes
 _RETRY = Backoff(2.0 * LIMITS.retry_first_s, LIMITS.deliver_retry_most_s)
@@ -76,9 +74,7 @@ class Lifecycle:
         owner: OwnerId | None = None,
     ) -> None:
         self._book, self._store, self._delivery = book, store, delivery
-        self._owner = owner or OwnerId.draw()
-        self._claims: dict[WindowId, Claim] = {}  # windows that this shuffler works on
-        self._renew_at = 0.0
+        self._held = HeldClaims(store, owner or OwnerId.draw())
         self._clock, self._entropy, self._delay, self._forget_keys = (
             clock,
             entropy,
@@ -121,9 +117,7 @@ class Lifecycle:
             if record is not None and record.state is WindowState.DELIVERING:
                 task.cancel()
         await self.settle()
-        for claim in self._claims.values():
-            await self._store.release(claim)
-        self._claims.clear()
+        await self._held.release_all()
 
     async def settle(self) -> None:
         """Wait for the work that the last tick began."""
@@ -152,7 +146,7 @@ class Lifecycle:
             await self._tick()
 
     async def _tick(self) -> None:
-        await self._renew(self._clock.steady())
+        await self._held.renew(self._clock.steady(), self._taken_over)
         await self._close_due(self._clock.decide())
         now = self._clock.steady()
         try:
@@ -176,42 +170,10 @@ class Lifecycle:
                 )
                 self._working[window] = task
 
-    async def _renew(self, now: float) -> None:
-        """Keep the claims of all windows that are worked on. One that was taken over is left at
-        once, whatever its work is at.
-        """
-        if now < self._renew_at:
-            return
-        self._renew_at = now + RENEW_S
-        for window, claim in list(self._claims.items()):
-            # work that ended while another claim was renewed has released its own
-            if self._claims.get(window) is not claim:
-                continue
-            try:
-                await self._store.renew(claim, CLAIM_S)
-            except StaleClaimError:
-                if self._claims.get(window) is not claim:
-                    continue
-                log.warning("a window was taken over", task=window.task_id, window=window.window)
-                self._claims.pop(window, None)
-                if window in self._working:
-                    self._working[window].cancel()
-            except ShoalError as error:  # it holds until it is taken over: the next time may do
-                log.error(
-                    "a claim could not be renewed: will be tried again",
-                    task=window.task_id,
-                    window=window.window,
-                    error=error,
-                )
-
-    async def _claimed(self, window: WindowId) -> Claim | None:
-        """This shuffler's claim of the window, made if there is none; None: another one has it."""
-        claim = self._claims.get(window)
-        if claim is None:
-            claim = await self._store.claim(window, self._owner, CLAIM_S)
-            if claim is not None:
-                self._claims[window] = claim
-        return claim
+    def _taken_over(self, window: WindowId) -> None:
+        """Leave the window at once, whatever its work is at."""
+        if window in self._working:
+            self._working[window].cancel()
 
     async def _close_due(self, now: float | None) -> None:
         """``now`` None: the clock is disputed. Only what is full closes then, whenever it began by
@@ -224,8 +186,14 @@ class Lifecycle:
                 continue
             if not core.due(served.task, window.window, now, self._store.distinct(window)):
                 continue
-            if self._store.record(window) is None:
+            record = self._store.record(window)
+            if record is None:
                 empty.append(window)
+                continue
+            if record.state is not WindowState.OPEN:  # whoever had it before has closed it
+                self._book.decided(window)
+                if core.resume(record.state):
+                    self._pending.setdefault(window, _Pending(self._clock.steady()))
                 continue
             try:
                 await self._close(served, window)
@@ -259,20 +227,25 @@ class Lifecycle:
         ]
 
     async def _lapse(self, empty: list[WindowId]) -> None:
-        await self._store.lapse(empty)
-        for window in empty:
-            record = self._store.record(window)
+        claims = [claim for window in empty if (claim := await self._held.get(window)) is not None]
+        try:
+            await self._store.lapse(claims)
+        finally:  # also of a claim that was stale: the next tick asks anew
+            for claim in claims:
+                await self._held.release(claim.window)
+        for claim in claims:
+            record = self._store.record(claim.window)
             if record is not None and record.state is not WindowState.OPEN:
-                self._book.decided(window)
+                self._book.decided(claim.window)
 
     async def _close(self, served: ServedTask, window: WindowId) -> None:
-        claim = await self._claimed(window)
+        claim = await self._held.get(window)
         if claim is None:
             return
         try:
             await self._store.close_intake(claim)
         except StaleClaimError:
-            self._claims.pop(window, None)
+            self._held.forget(window)
             raise
         except ShoalError:
             if self._over(served, window):  # not even this fits on the disk: see _expire
@@ -298,7 +271,7 @@ class Lifecycle:
             pending.failures, pending.last = 0, None
         except (ShoalError, OSError) as error:
             if isinstance(error, StaleClaimError):
-                self._claims.pop(window, None)
+                self._held.forget(window)
             pending.failures += 1
             pending.last = error.kind if isinstance(error, ShoalError) else Kind.INTERNAL
             asked = error.retry_after_s if isinstance(error, ShoalError) else 0.0
@@ -337,7 +310,7 @@ class Lifecycle:
         for.
         """
         served = self._book.served[window.task_id]
-        claim = await self._claimed(window)
+        claim = await self._held.get(window)
         if claim is None:  # its owner may die
             pending.at = self._clock.steady() + CLAIM_S
             return
@@ -364,8 +337,7 @@ class Lifecycle:
                     )
                 case _:
                     self._pending.pop(window, None)
-                    self._claims.pop(window, None)
-                    await self._store.release(claim)
+                    await self._held.release(window)
                     return
 
     async def _expire(self, served: ServedTask, claim: Claim, record: WindowRecord) -> None:

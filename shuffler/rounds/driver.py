@@ -1,8 +1,8 @@
 """Rounds of every open window that is summed by secure aggregation, window by window.
 
-One asyncio task per window. When a window is over and its last round has ended, the analyzer is
-asked to release it until it says that it has; then the window is decided here too: its hop key and
-the memory of who answered are destroyed.
+One asyncio task per window, of the shuffler that has claimed it. When a window is over and its last
+round has ended, the analyzer is asked to release it until it says that it has; then the window is
+decided here too: its hop key and the memory of who answered are destroyed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from shoal.shuffler.core import WindowId
 from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.rounds.window import WindowRounds
+from shoal.shuffler.stores.claims import Claim, HeldClaims, StaleClaimError
 from shoal.shuffler.stores.rounds import AnsweredDevices
 from shoal.shuffler.tasks import ShufflerTasks
 
@@ -33,7 +34,7 @@ _FINISH = Backoff(LIMITS.finish_retry_first_s, LIMITS.finish_retry_most_s, least
 
 class RoundDriver:
     """All windows of rounds. ``decide`` records a window that is finished, durably; ``book`` is
-    told after it.
+    told after it. ``held``: this shuffler's claims of windows of rounds.
     """
 
     def __init__(
@@ -42,10 +43,12 @@ class RoundDriver:
         parts: RoundParts,
         admissions: AnsweredDevices,
         singles: Singles,
-        decide: Callable[[WindowId], Awaitable[None]],
+        decide: Callable[[Claim], Awaitable[None]],
+        held: HeldClaims,
     ) -> None:
         self._book, self._parts, self._admissions, self._decide = book, parts, admissions, decide
-        self._singles = singles
+        self._singles, self._held = singles, held
+        self._elsewhere: set[WindowId] = set()  # open windows that another shuffler works on
         self._windows: dict[WindowId, WindowRounds] = {}
         self._tasks: dict[WindowId, asyncio.Task[None]] = {}
         # rounds of finished windows by task (short id) and how they ended
@@ -58,6 +61,10 @@ class RoundDriver:
     def window(self, window: WindowId) -> WindowRounds | None:
         """The rounds of a window that goes on."""
         return self._windows.get(window)
+
+    def is_elsewhere(self, window: WindowId) -> bool:
+        """Whether another shuffler works on this window, as far as is known here."""
+        return window in self._elsewhere
 
     def counts(self) -> dict[str, tuple[Counter[str], Counter[str]]]:
         """Per task (short id): rounds under way by phase, and rounds that ended since the start, by
@@ -83,7 +90,7 @@ class RoundDriver:
         """Until ``stop``; then every open round is aborted."""
         while not stop.is_set():
             try:
-                self.tick()
+                await self.tick()
             except Exception as error:  # noqa: BLE001 - the clock must go on
                 log.error("a tick of the rounds failed unexpectedly", error=error)
             with contextlib.suppress(TimeoutError):
@@ -94,27 +101,46 @@ class RoundDriver:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._held.release_all()  # also of a task that was cancelled before it began
 
-    def tick(self) -> None:
-        """Begin the windows whose time has come."""
+    async def tick(self) -> None:
+        """Keep the claims of the windows that go on, and begin those whose time has come. One tick
+        at a time.
+        """
+        await self._held.renew(self._parts.clock.steady(), self._taken_over)
         sure, now = self._parts.clock.decide(), self._parts.clock.letting()
         if now is None:
             return
+        elsewhere = set[WindowId]()
         for served, window in list(self._book.running(now)):
+            if served.task.pairwise is None or window in self._tasks:
+                continue
             if sure is None and now >= served.task.windows.deadline_of(window.window):
                 continue  # it would only be ended
-            if served.task.pairwise is not None and window not in self._tasks:
-                self._windows[window] = WindowRounds(served, window, self._parts, self._admissions)
-                self._tasks[window] = asyncio.create_task(self._run(served, window))
+            claim = await self._held.get(window)
+            if claim is None:
+                elsewhere.add(window)
+                continue
+            self._windows[window] = WindowRounds(served, claim, self._parts, self._admissions)
+            self._tasks[window] = asyncio.create_task(self._run(served, claim))
+        self._elsewhere = elsewhere
 
-    async def _run(self, served: ServedTask, window: WindowId) -> None:
+    def _taken_over(self, window: WindowId) -> None:
+        """Leave the window at once: its rounds are aborted."""
+        if window in self._tasks:
+            self._tasks[window].cancel()
+
+    async def _run(self, served: ServedTask, claim: Claim) -> None:
+        window = claim.window
         rounds = self._windows[window]
         # a bug in one window must not stop the others; the next tick begins it anew
         try:
             await rounds.run()
             if rounds.terms.plan.mode is Mode.HELPER:
                 await self._until_done(served, window, lambda: self._concluded(rounds))
-            await self._finish(served, window)
+            await self._finish(served, claim)
+        except StaleClaimError:
+            log.warning("a window was taken over", task=window.task_id, window=window.window)
         except Exception as error:  # noqa: BLE001
             log.error("unexpected failure", task=window.task_id, window=window.window, error=error)
             await asyncio.sleep(_FINISH.first_s)
@@ -122,10 +148,13 @@ class RoundDriver:
             del self._windows[window], self._tasks[window]
             self.ended.setdefault(window.task_id.short, Counter()).update(rounds.ended)
             self._blamed[window.task_id.short] += rounds.blamed
+            await self._held.release(window)
 
     async def _concluded(self, rounds: WindowRounds) -> bool:
         """Helper mode: whether the analyzer has the window's sum, or there is none for good."""
-        reason = await self._singles.conclude(rounds.terms, self._parts.collection.stream)
+        reason = await self._singles.conclude(
+            rounds.claim, rounds.terms, self._parts.collection.stream
+        )
         if reason:
             log.info(
                 "round aborted",
@@ -136,17 +165,18 @@ class RoundDriver:
         rounds.ended[reason or "done"] += 1
         return True
 
-    async def _finish(self, served: ServedTask, window: WindowId) -> None:
+    async def _finish(self, served: ServedTask, claim: Claim) -> None:
         """Ask the analyzer to release until it has, or the task's retention is over; then decide
         the window here.
         """
+        window = claim.window
         damaged, summed = await self._singles.fate(window)
         await self._until_done(
             served, window, lambda: self._parts.collection.finish(window, damaged, summed)
         )
-        await self._admissions.forget(window)
-        await self._singles.forget(window)
-        await self._decide(window)
+        await self._admissions.forget(claim)
+        await self._singles.forget(claim)
+        await self._decide(claim)
         log.info("window of rounds finished", task=window.task_id, window=window.window)
 
     async def _until_done(
@@ -161,6 +191,8 @@ class RoundDriver:
                 if await attempt_once():
                     break
                 failure: ShoalError | None = None
+            except StaleClaimError:
+                raise
             except ShoalError as error:
                 if error.kind is Kind.WINDOW_CLOSED:
                     break

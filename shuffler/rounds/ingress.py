@@ -165,6 +165,10 @@ class RoundsIngress:
                 "the analyzer can't open this window now: try again later, its operator knows",
             )
         rounds = self._driver.window(window)
+        if rounds is None and self._driver.is_elsewhere(window):
+            raise ShoalError(
+                Kind.UNAVAILABLE, "another shuffler works on this window: try again later"
+            )
         if rounds is None:
             if self._sure() < windows.deadline_of(step.window):
                 raise ShoalError(
@@ -239,7 +243,7 @@ class RoundsIngress:
         )
         digest = live.spool.complete(session)
         if held == upload.total and digest is not None:
-            await rounds.admissions.remember(rounds.window, live.devices[session])
+            await rounds.remember(live.devices[session])
             live.coordinator.uploaded(session, digest, live.now())
 
 

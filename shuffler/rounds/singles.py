@@ -24,6 +24,7 @@ from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.stores.claims import Claim
 from shoal.shuffler.stores.rounds import SingleVectors, StoredVector, VerifiedVector
 
 log = get_log("shuffler")
@@ -200,30 +201,33 @@ class Singles:
         # the store knows the vector's digest.
         self._forget(session)
 
-    async def forget(self, window: WindowId) -> None:
-        """The window is over and released: destroy what is kept of it. May be repeated."""
-        await self._store.forget(window)
-        self._summed.pop(window, None)
+    async def forget(self, claim: Claim) -> None:
+        """The window is over and released: destroy what is kept of it. May be repeated. Raises
+        StaleClaimError.
+        """
+        await self._store.forget(claim)
+        self._summed.pop(claim.window, None)
 
     # --- the end of a window ----------------------------------------------------------------------
 
-    async def conclude(self, terms: RoundTerms, send: Send) -> str:
+    async def conclude(self, claim: Claim, terms: RoundTerms, send: Send) -> str:
         """Deliver a window that is over. "": the analyzer has the sum on disk, or there was
         nothing; otherwise why there is none.
 
         May be repeated until it returns, also after a restart. Raises what the analyzer answers
-        when it is away, or contradicts itself.
+        when it is away, or contradicts itself; StaleClaimError if another shuffler has taken the
+        window over: no pad is given then.
         """
-        window = WindowId(terms.task_id, terms.window)
+        window = claim.window
         for session in [
             session for session, upload in self._uploads.items() if upload.window == window
         ]:
             self._forget(session)
         # Before anything is shown: the clock that ended the window may step back, and a vector may
         # be on its way still.
-        await self._store.take_no_more(window)
+        await self._store.take_no_more(claim)
         if not await self._store.is_fixed(window):
-            await self._store.leave_out_damaged(window, terms.sealed_vector_bytes)
+            await self._store.leave_out_damaged(claim, terms.sealed_vector_bytes)
         rows = await self._store.rows(window)
         if len(rows) < terms.plan.survivors_min:
             return "too few vectors came" if rows else ""
@@ -248,7 +252,7 @@ class Singles:
         elif len(used) < terms.survivors(len(rows)):
             return "too few vectors came"
         else:
-            await self._store.fix(window, rows, [order[index].place for index in sorted(unusable)])
+            await self._store.fix(claim, rows, [order[index].place for index in sorted(unusable)])
         pads = await asyncio.to_thread(sum_pads, terms, [row.seed for row in used])
         done = codec.parse(
             pairwise_pb2.UnmaskRoundReply,

@@ -23,10 +23,10 @@ from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
-from shoal.shuffler.core import WindowId
 from shoal.shuffler.rounds.live_round import GaveUpError, LiveRound, ask
 from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.seats import Seats
+from shoal.shuffler.stores.claims import Claim, StaleClaimError
 from shoal.shuffler.stores.rounds import AnsweredDevices
 
 log = get_log("shuffler")
@@ -65,13 +65,14 @@ class Pace:
 
 
 class WindowRounds:
-    """The rounds of one window."""
+    """The rounds of one window, of the shuffler that has its ``claim``."""
 
     def __init__(
-        self, served: ServedTask, window: WindowId, parts: RoundParts, admissions: AnsweredDevices
+        self, served: ServedTask, claim: Claim, parts: RoundParts, admissions: AnsweredDevices
     ) -> None:
-        self.served, self.window, self.admissions = served, window, admissions
-        self.terms = RoundTerms.served(served, window.window)
+        self.served, self.claim, self._admissions = served, claim, admissions
+        self.window = claim.window
+        self.terms = RoundTerms.served(served, self.window.window)
         self.ended: Counter[str] = Counter()  # rounds by how they ended: "done", or the reason
         self._parts, self._seats = parts, Seats()
         self._pace = Pace(self.terms.plan.join_s, parts.clock)
@@ -147,7 +148,7 @@ class WindowRounds:
                 Kind.NOT_FOUND, "this round is not open any more: ask for the next one"
             )
         device_key = live.coordinator.identify(join, live.now())
-        if await self.admissions.answered(self.window, device_key):
+        if await self._admissions.answered(self.window, device_key):
             raise ShoalError(
                 Kind.CONFLICT,
                 "this device has answered the window before: a window is answered once",
@@ -156,6 +157,15 @@ class WindowRounds:
         live.coordinator.join(session, join, live.now())
         self._seats.take(session, device_key, live)
         return live
+
+    async def remember(self, device_key: bytes) -> None:
+        """This device's vector is complete: durable on return, until then say nothing to it. Raises
+        ABORTED (restarted) if another shuffler has taken the window over: this round ends.
+        """
+        try:
+            await self._admissions.remember(self.claim, device_key)
+        except StaleClaimError:
+            raise Reason.RESTARTED.error from None
 
     def blame(self, device_key: bytes) -> None:
         """This device was proven to have broken a round: no seat in this window any more. Forgotten

@@ -14,11 +14,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
+from shoal.log import get_log
 from shoal.shuffler.core import WindowId
 
+log = get_log("shuffler")
+CLAIM_S = 15.0  # a window of a shuffler that died is taken over after so long
+RENEW_S = 4.0  # between two renewals of what is claimed: several may fail before a claim runs out
 _OWNER_SIZE = 16  # bytes
 
 
@@ -58,6 +63,88 @@ class StaleClaimError(ShoalError):
             "another shuffler has taken this window over: nothing was changed, leave it to that one"
         )
         super().__init__(kind, text, **more)
+
+
+class WindowClaims(Protocol):
+    """Who works on which window: one for all that a shuffler keeps, reports and rounds."""
+
+    async def claim(self, window: WindowId, owner: OwnerId, seconds: float) -> Claim | None:
+        """Take the window over, for so long. None: another owner has it. Waits for a step that the
+        owner before has begun.
+        """
+        ...
+
+    async def renew(self, claim: Claim, seconds: float) -> None:
+        """Begin the claim's time anew; also one that has run out, if nobody took the window
+        over. Raises StaleClaimError.
+        """
+        ...
+
+    async def release(self, claim: Claim) -> None:
+        """Another owner may take the window over at once. Nothing happens if the claim is stale."""
+        ...
+
+
+class HeldClaims:
+    """The claims of one shuffler: made when a window is to be changed, renewed while it works on
+    it. For one event loop.
+    """
+
+    def __init__(self, claims: WindowClaims, owner: OwnerId) -> None:
+        self._claims, self._owner = claims, owner
+        self._held: dict[WindowId, Claim] = {}
+        self._renew_at = 0.0
+
+    async def get(self, window: WindowId) -> Claim | None:
+        """This shuffler's claim of the window, made if there is none; None: another one has it."""
+        claim = self._held.get(window)
+        if claim is None:
+            claim = await self._claims.claim(window, self._owner, CLAIM_S)
+            if claim is not None:
+                self._held[window] = claim
+        return claim
+
+    async def renew(self, now: float, taken_over: Callable[[WindowId], None]) -> None:
+        """Keep what is held, every RENEW_S; ``now``: steady seconds. Of a window that somebody else
+        has by now ``taken_over`` is told, and its claim is forgotten.
+        """
+        if now < self._renew_at:
+            return
+        self._renew_at = now + RENEW_S
+        for window, claim in list(self._held.items()):
+            # work that ended while another claim was renewed has released its own
+            if self._held.get(window) is not claim:
+                continue
+            try:
+                await self._claims.renew(claim, CLAIM_S)
+            except StaleClaimError:
+                if self._held.get(window) is not claim:
+                    continue
+                log.warning("a window was taken over", task=window.task_id, window=window.window)
+                self.forget(window)
+                taken_over(window)
+            except ShoalError as error:  # it holds until it is taken over: the next time may do
+                log.error(
+                    "a claim could not be renewed: will be tried again",
+                    task=window.task_id,
+                    window=window.window,
+                    error=error,
+                )
+
+    def forget(self, window: WindowId) -> None:
+        """The claim was found stale: the next ``get`` asks anew."""
+        self._held.pop(window, None)
+
+    async def release(self, window: WindowId) -> None:
+        """The work on the window is done, or left to others."""
+        claim = self._held.pop(window, None)
+        if claim is not None:
+            await self._claims.release(claim)
+
+    async def release_all(self) -> None:
+        """Leave every window to others."""
+        for window in list(self._held):
+            await self.release(window)
 
 
 class ClaimTable:

@@ -4,7 +4,8 @@ line here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Store
 from shoal.shuffler.stores.threaded import ThreadedStore
+from shoal.shuffler.stores.threaded_claims import ThreadedClaims
 from shoal.shuffler.stores.threaded_rounds import ThreadedAnswers, ThreadedVectors
 
 
@@ -25,7 +27,8 @@ from shoal.shuffler.stores.threaded_rounds import ThreadedAnswers, ThreadedVecto
 class ShufflerStorage:
     """Everything that a shuffler keeps.
 
-    ``reports``: windows of reports. ``answered``: which devices answered a window of rounds.
+    ``reports``: windows of reports, and the claims of all windows: the other parts look at the same
+    ones. ``answered``: which devices answered a window of rounds.
     ``vectors``: helper mode. ``scratch``: a folder of this machine for the uploads of rounds that
     go on, in files without names, which end with the process.
     """
@@ -60,16 +63,28 @@ async def open_store(config: ShufflerConfig, entropy: Entropy = SYSTEM) -> Shuff
 
     Raises CONFIG if it can't be used or was written by a newer version.
     """
-    folder = config.data_dir
+    return open_embedded(config.data_dir, entropy, commit_ms=config.commit_ms)
+
+
+def open_embedded(
+    folder: Path,
+    entropy: Entropy = SYSTEM,
+    *,
+    commit_ms: float,
+    steady: Callable[[], float] = time.monotonic,
+) -> ShufflerStorage:
+    """SQLite files and flat files in ``folder``. ``steady``: see ``ClaimTable``. Raises CONFIG."""
     with ExitStack() as opened:
         reports = SqliteStore(folder)
         opened.callback(reports.close)
         admissions = Admissions(folder, entropy)
         opened.callback(admissions.close)
+        vectors = SingleStore(folder, entropy)
+        claims = ThreadedClaims(steady)
         storage = ShufflerStorage(
-            ThreadedStore(reports, commit_ms=config.commit_ms),
-            ThreadedAnswers(admissions),
-            ThreadedVectors(SingleStore(folder, entropy)),
+            ThreadedStore(reports, commit_ms=commit_ms, claims=claims),
+            ThreadedAnswers(admissions, claims),
+            ThreadedVectors(vectors, claims),
             folder,
         )
         opened.pop_all()  # now the storage's to close

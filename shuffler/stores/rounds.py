@@ -4,6 +4,10 @@ vectors of helper mode. See ``shoal.shuffler.stores.store`` for reports.
 Every method that changes something returns only after the change would survive a power cut, and may
 be repeated after a crash. Both raise OVERLOADED and INTERNAL where the disk is full or failing:
 nothing was changed then.
+
+A window is changed by whoever claimed it (``shoal.shuffler.stores.claims``): a method that takes a
+claim raises StaleClaimError, and changes nothing, if it is not the window's last one. The vectors
+of helper mode are taken from everybody, as reports are: they need no claim.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import Protocol
 from shoal.errors import Kind
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.stores.claims import Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,11 @@ class AnsweredDevices(Protocol):
         """
         ...
 
-    async def remember(self, window: WindowId, device_key: bytes) -> None:
+    async def remember(self, claim: Claim, device_key: bytes) -> None:
         """This device's vector is complete. Durable on return; until then say nothing to it."""
         ...
 
-    async def forget(self, window: WindowId) -> None:
+    async def forget(self, claim: Claim) -> None:
         """The window is over: destroy what would tell who answered."""
         ...
 
@@ -75,13 +80,13 @@ class SingleVectors(Protocol):
         """
         ...
 
-    async def take_no_more(self, window: WindowId) -> None:
+    async def take_no_more(self, claim: Claim) -> None:
         """After everything that ``add`` was given before: store no new vector of this window,
         whatever the clock says. Raises MISMATCH if that is damaged.
         """
         ...
 
-    async def leave_out_damaged(self, window: WindowId, size: int) -> None:
+    async def leave_out_damaged(self, claim: Claim, size: int) -> None:
         """Before the set of rows is decided: delete those that are not what came. Reads all
         vectors, of ``size`` bytes each.
         """
@@ -98,7 +103,7 @@ class SingleVectors(Protocol):
         ...
 
     async def fix(
-        self, window: WindowId, shown: Sequence[StoredVector], left_out: Sequence[int]
+        self, claim: Claim, shown: Sequence[StoredVector], left_out: Sequence[int]
     ) -> None:
         """Decide the set of rows, once: those that were shown but for these places. Raises CONFLICT
         if it was decided before, MISMATCH if what is stored is not what was shown.
@@ -113,7 +118,7 @@ class SingleVectors(Protocol):
         """Acknowledged vectors of the window that the disk lost or changed."""
         ...
 
-    async def forget(self, window: WindowId) -> None:
+    async def forget(self, claim: Claim) -> None:
         """The window is over: destroy vectors and seeds, and take none any more."""
         ...
 

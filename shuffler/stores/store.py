@@ -19,7 +19,7 @@ Nothing stored is trusted when it is read: what a disk lost or changed is found,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ from shoal.errors import Kind
 from shoal.ids import Digest, TaskId
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.stores.claims import Claim, OwnerId
+from shoal.shuffler.stores.claims import Claim, WindowClaims
 
 
 class AdmittedReport(NamedTuple):
@@ -88,8 +88,8 @@ class WindowRecord:
         return SealedRows(self.rows, self.row_size, self.rows_hash, self.damaged)
 
 
-class Store(Protocol):
-    """Windows and reports of all tasks that are served here."""
+class Store(WindowClaims, Protocol):
+    """Windows and reports of all tasks that are served here, and who works on which window."""
 
     # --- what this process knows
 
@@ -136,31 +136,13 @@ class Store(Protocol):
         """
         ...
 
-    async def lapse(self, windows: Iterable[WindowId]) -> None:
-        """Record windows that ended without a single report as SHREDDED; one that got a report in
-        the meantime stays as it is.
-        """
-        ...
-
-    # --- who works on a window
-
-    async def claim(self, window: WindowId, owner: OwnerId, seconds: float) -> Claim | None:
-        """Take the window over, for so long. None: another owner has it. Waits for a step that the
-        owner before has begun.
-        """
-        ...
-
-    async def renew(self, claim: Claim, seconds: float) -> None:
-        """Begin the claim's time anew; also one that has run out, if nobody took the window
-        over.
-        """
-        ...
-
-    async def release(self, claim: Claim) -> None:
-        """Another owner may take the window over at once. Nothing happens if the claim is stale."""
-        ...
-
     # --- a window's end: each step shows the claim
+
+    async def lapse(self, claims: Collection[Claim]) -> None:
+        """Record windows that ended without a single report as SHREDDED, all of them or none; one
+        that got a report in the meantime stays as it is. Raises StaleClaimError for any of them.
+        """
+        ...
 
     async def close_intake(self, claim: Claim) -> None:
         """OPEN -> CLOSING: no later ``append`` adds to it. Its ``distinct`` reports are recorded:

@@ -9,11 +9,7 @@ window at a time: a window is not taken over while a step of it runs.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
-from weakref import WeakValueDictionary
+from collections.abc import Collection, Iterable, Sequence
 
 from shoal import failpoints
 from shoal.errors import Kind
@@ -22,18 +18,17 @@ from shoal.limits import LIMITS
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.blocking import BlockingStore
-from shoal.shuffler.stores.claims import Claim, ClaimTable, OwnerId
+from shoal.shuffler.stores.claims import Claim, OwnerId
 from shoal.shuffler.stores.group_commit import GroupCommit
 from shoal.shuffler.stores.store import AdmittedReport, SealedRows, WindowRecord
-
-T = TypeVar("T")
+from shoal.shuffler.stores.threaded_claims import ThreadedClaims, to_its_end
 
 
 class ThreadedStore:
     """See ``Store``. Belongs to the event loop that makes it.
 
-    ``commit_ms``: how long the first report of a group waits for others. ``steady``: see
-    ``ClaimTable``.
+    ``commit_ms``: how long the first report of a group waits for others. ``claims``: where other
+    stores of the process have theirs; None: its own.
     """
 
     def __init__(
@@ -41,14 +36,13 @@ class ThreadedStore:
         blocking: BlockingStore,
         *,
         commit_ms: float = LIMITS.commit_ms,
-        steady: Callable[[], float] = time.monotonic,
+        claims: ThreadedClaims | None = None,
     ) -> None:
         self._blocking = blocking
         self._commits = GroupCommit(
             self._append, blocking.confirm, what="report", wait_s=commit_ms / 1000
         )
-        self._claims = ClaimTable(steady)
-        self._steps: WeakValueDictionary[WindowId, asyncio.Lock] = WeakValueDictionary()
+        self._claims = claims or ThreadedClaims()
 
     # --- what this process knows
 
@@ -80,40 +74,29 @@ class ThreadedStore:
         failpoints.hit("writer.answer")
         return outcomes
 
-    async def lapse(self, windows: Iterable[WindowId]) -> None:
-        await self._commits.run(lambda: self._blocking.lapse(windows))
-
     # --- who works on a window
 
     async def claim(self, window: WindowId, owner: OwnerId, seconds: float) -> Claim | None:
-        async with self._step_of(window):
-            return self._claims.claim(window, owner, seconds)
+        return await self._claims.claim(window, owner, seconds)
 
     async def renew(self, claim: Claim, seconds: float) -> None:
-        self._claims.renew(claim, seconds)
+        await self._claims.renew(claim, seconds)
 
     async def release(self, claim: Claim) -> None:
-        self._claims.release(claim)
-
-    def _step_of(self, window: WindowId) -> asyncio.Lock:
-        return self._steps.setdefault(window, asyncio.Lock())
-
-    @contextlib.asynccontextmanager
-    async def _claimed(self, claim: Claim) -> AsyncIterator[WindowId]:
-        """Around a step: the claim holds from its beginning to its end."""
-        async with self._step_of(claim.window):
-            self._claims.check(claim)
-            yield claim.window
+        await self._claims.release(claim)
 
     # --- a window's end
 
+    async def lapse(self, claims: Collection[Claim]) -> None:
+        async with self._claims.steps(claims) as windows:
+            await to_its_end(self._commits.run(lambda: self._blocking.lapse(windows)))
+
     async def close_intake(self, claim: Claim) -> None:
-        async with self._claimed(claim) as window:
-            await _to_its_end(self._commits.run(lambda: self._blocking.close_intake(window)))
+        async with self._claims.step(claim) as window:
+            await to_its_end(self._commits.run(lambda: self._blocking.close_intake(window)))
 
     async def seal(self, claim: Claim) -> SealedRows:
-        async with self._claimed(claim) as window:
-            return await _to_its_end(asyncio.to_thread(self._blocking.seal, window))
+        return await self._claims.run(claim, self._blocking.seal)
 
     async def advance(
         self,
@@ -124,29 +107,24 @@ class ThreadedStore:
         reports: int = 0,
         manifest: bytes = b"",
     ) -> None:
-        async with self._claimed(claim) as window:
-            await _to_its_end(
-                asyncio.to_thread(
-                    self._blocking.advance, window, before, after, sealed, reports, manifest
-                )
-            )
+        await self._claims.run(
+            claim, self._blocking.advance, before, after, sealed, reports, manifest
+        )
 
     async def destroy_inbox(self, claim: Claim) -> None:
-        async with self._claimed(claim) as window:
-            await _to_its_end(asyncio.to_thread(self._blocking.destroy_inbox, window))
+        await self._claims.run(claim, self._blocking.destroy_inbox)
 
     async def mend(self, claim: Claim) -> SealedRows | None:
-        async with self._claimed(claim) as window:
-            return await _to_its_end(asyncio.to_thread(self._blocking.mend, window))
+        return await self._claims.run(claim, self._blocking.mend)
 
     async def shred(self, claim: Claim) -> None:
-        async with self._claimed(claim) as window:
+        async with self._claims.step(claim) as window:
             record = self._blocking.record(window)
             if record is not None and record.state is WindowState.OPEN:
                 step = self._commits.run(lambda: self._blocking.shred(window))
             else:
                 step = asyncio.to_thread(self._blocking.shred, window)
-            await _to_its_end(step)
+            await to_its_end(step)
 
     # --- reading
 
@@ -159,19 +137,3 @@ class ThreadedStore:
     async def close(self) -> None:
         await self._commits.stop()
         self._blocking.close()
-
-
-async def _to_its_end(step: Coroutine[Any, Any, T]) -> T:
-    """Wait for a thread also when this task is cancelled, however often: nobody takes a window over
-    before what was begun has ended.
-    """
-    running = asyncio.ensure_future(step)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        while not running.done():  # whoever cancels again waits, too
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([running])
-        if not running.cancelled():
-            running.exception()  # nobody waits for it any more
-        raise

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 from shoal.errors import Kind
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.stores.claims import Claim
 from shoal.shuffler.stores.group_commit import GroupCommit
 from shoal.shuffler.stores.rounds import StoredVector, VerifiedVector
 from shoal.shuffler.stores.sqlite.admissions import Admissions
 from shoal.shuffler.stores.sqlite.single_store import SingleStore
+from shoal.shuffler.stores.threaded_claims import ThreadedClaims, to_its_end
 
 COMMIT_S = 0.006  # vectors of so many seconds share a commit
 
@@ -19,17 +21,17 @@ COMMIT_S = 0.006  # vectors of so many seconds share a commit
 class ThreadedAnswers:
     """See ``AnsweredDevices``."""
 
-    def __init__(self, blocking: Admissions) -> None:
-        self._blocking = blocking
+    def __init__(self, blocking: Admissions, claims: ThreadedClaims) -> None:
+        self._blocking, self._claims = blocking, claims
 
     async def answered(self, window: WindowId, device_key: bytes) -> bool:
         return await asyncio.to_thread(self._blocking.answered, window, device_key)
 
-    async def remember(self, window: WindowId, device_key: bytes) -> None:
-        await asyncio.to_thread(self._blocking.remember, window, device_key)
+    async def remember(self, claim: Claim, device_key: bytes) -> None:
+        await self._claims.run(claim, self._blocking.remember, device_key)
 
-    async def forget(self, window: WindowId) -> None:
-        await asyncio.to_thread(self._blocking.forget, window)
+    async def forget(self, claim: Claim) -> None:
+        await self._claims.run(claim, self._blocking.forget)
 
     def damage(self) -> Iterable[Condition]:
         return self._blocking.damage()
@@ -41,8 +43,8 @@ class ThreadedAnswers:
 class ThreadedVectors:
     """See ``SingleVectors``. For one event loop."""
 
-    def __init__(self, blocking: SingleStore) -> None:
-        self._blocking = blocking
+    def __init__(self, blocking: SingleStore, claims: ThreadedClaims) -> None:
+        self._blocking, self._claims = blocking, claims
         self._commits = GroupCommit(self._add, what="vector", wait_s=COMMIT_S)
 
     async def add(self, vector: VerifiedVector) -> Kind | None:
@@ -52,11 +54,12 @@ class ThreadedVectors:
     def _add(self, vectors: list[VerifiedVector]) -> list[Kind | None]:
         return self._blocking.add(vectors)
 
-    async def take_no_more(self, window: WindowId) -> None:
-        await self._commits.run(lambda: self._blocking.take_no_more(window))
+    async def take_no_more(self, claim: Claim) -> None:
+        async with self._claims.step(claim) as window:
+            await to_its_end(self._commits.run(lambda: self._blocking.take_no_more(window)))
 
-    async def leave_out_damaged(self, window: WindowId, size: int) -> None:
-        await asyncio.to_thread(self._blocking.leave_out_damaged, window, size)
+    async def leave_out_damaged(self, claim: Claim, size: int) -> None:
+        await self._claims.run(claim, self._blocking.leave_out_damaged, size)
 
     async def rows(self, window: WindowId) -> list[StoredVector]:
         return await asyncio.to_thread(self._blocking.rows, window)
@@ -65,9 +68,9 @@ class ThreadedVectors:
         return await asyncio.to_thread(self._blocking.is_fixed, window)
 
     async def fix(
-        self, window: WindowId, shown: Sequence[StoredVector], left_out: Sequence[int]
+        self, claim: Claim, shown: Sequence[StoredVector], left_out: Sequence[int]
     ) -> None:
-        await asyncio.to_thread(self._blocking.fix, window, shown, left_out)
+        await self._claims.run(claim, self._blocking.fix, shown, left_out)
 
     async def read(self, window: WindowId, place: int, size: int) -> bytes:
         return await asyncio.to_thread(self._blocking.read, window, place, size)
@@ -75,8 +78,8 @@ class ThreadedVectors:
     async def missing(self, window: WindowId) -> int:
         return await asyncio.to_thread(self._blocking.missing, window)
 
-    async def forget(self, window: WindowId) -> None:
-        await asyncio.to_thread(self._blocking.forget, window)
+    async def forget(self, claim: Claim) -> None:
+        await self._claims.run(claim, self._blocking.forget)
 
     def damage(self) -> Iterable[Condition]:
         return self._blocking.damage()

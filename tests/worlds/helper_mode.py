@@ -30,8 +30,10 @@ from shoal.protos import pairwise_pb2
 from shoal.rpc.call import Call
 from shoal.secagg import Mode, PairwisePlan
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.rounds.singles import Singles
+from shoal.shuffler.rounds.singles import Send, Singles
+from shoal.shuffler.stores.claims import Claim, OwnerId
 from shoal.shuffler.stores.sqlite.single_store import SingleStore
+from shoal.shuffler.stores.threaded_claims import ThreadedClaims
 from shoal.shuffler.stores.threaded_rounds import ThreadedVectors
 
 NOW = 1_800_000_000.0
@@ -52,6 +54,7 @@ TERMS = RoundTerms(
     Digest(bytes([3]) * 32),
 )
 WINDOW = WindowId(TERMS.task_id, 0)
+OWNER = OwnerId(b"o" * 16)
 CALL = cast(Call, None)
 
 
@@ -71,19 +74,21 @@ class World:
     folder: Path
     calls: list[str]
     store: SingleStore
+    claims: ThreadedClaims
     singles: Singles
     sums: SumStore
     analyzer: AnalyzerSingles
 
     @classmethod
     def make(cls, folder: Path) -> World:
-        store = SingleStore(folder, SeededEntropy("store"))
+        store, claims = SingleStore(folder, SeededEntropy("store")), ThreadedClaims()
         sums = SumStore(AnalyzerStore(folder / "analyzer.db"))
         return cls(
             folder,
             [],
             store,
-            Singles(ThreadedVectors(store), SeededEntropy("order")),
+            claims,
+            Singles(ThreadedVectors(store, claims), SeededEntropy("order")),
             sums,
             cls.collector(sums),
         )
@@ -117,10 +122,21 @@ class World:
     async def step(self, step: pairwise_pb2.Step, terms: RoundTerms = TERMS) -> pairwise_pb2.Answer:
         return await self.singles.step(terms, step, NOW, open_=True)
 
+    async def claim(self, owner: OwnerId = OWNER) -> Claim:
+        """The window, claimed anew."""
+        claim = await self.claims.claim(WINDOW, owner, 0.0)
+        assert claim is not None
+        return claim
+
+    async def conclude(self, send: Send | None = None) -> str:
+        """The end of the window, as its owner carries it out."""
+        return await self.singles.conclude(await self.claim(), TERMS, send or self.send)
+
     def restart_shuffler(self) -> None:
         self.store.close()
         self.store = SingleStore(self.folder)
-        self.singles = Singles(ThreadedVectors(self.store))
+        self.claims = ThreadedClaims()
+        self.singles = Singles(ThreadedVectors(self.store, self.claims))
 
 
 def device(number: int, vector: Any = None) -> tuple[Submission, DeviceIdentity]:

@@ -79,6 +79,58 @@ class ClaimSuite(StoreHarness):
             await store.close_intake(before)
         await store.close_intake(after)
 
+    async def test_a_window_that_was_taken_over_twice_has_one_owner(self, tmp_path: Path) -> None:
+        """An owner that slept, lost the window, and got it back: what it was at before it slept
+        must not go on. Planted: claims compared by their owner alone -> it does, fails.
+        """
+        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        await store.append(submissions(reports(3)))
+        claims = [await store.claim(one, owner, 0.0) for owner in (ME, OTHER, ME)]
+        *stale, last = [claim for claim in claims if claim is not None]
+        assert len(stale) == 2
+        before = store.records()
+        for claim in stale:
+            with pytest.raises(StaleClaimError):
+                await store.close_intake(claim)
+            with pytest.raises(StaleClaimError):
+                await store.renew(claim, HOUR)
+            await store.release(claim)
+        assert store.records() == before
+        await store.close_intake(last)
+
+    async def test_a_claim_ends_with_its_process(self, tmp_path: Path) -> None:
+        """After a start everybody asks anew, and what the process before had claimed is stale.
+        Planted: claims compared by their fence alone -> it is not, fails.
+        """
+        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        await store.append(submissions(reports(3)))
+        before = await mine(store, one)
+        await store.close()
+        store = self.adopted(tmp_path)
+        after = await mine(store, one, OTHER)
+        with pytest.raises(StaleClaimError):
+            await store.close_intake(before)
+        await store.close_intake(after)
+
+    async def test_of_windows_that_lapse_together_all_are_claimed_or_none_lapses(
+        self, tmp_path: Path
+    ) -> None:
+        """Planted: the claims not looked at, or one of them alone -> windows lapse, fails. Planted:
+        a window's turn waited for twice -> hangs.
+        """
+        store = self.adopted(tmp_path)
+        windows = [WindowId(TASK, number) for number in range(3)]
+        old = [await mine(store, window) for window in windows]
+        new = [await mine(store, window, ME) for window in windows]
+        for stale in range(3):
+            group = [*new[:stale], old[stale], *new[stale + 1 :]]
+            for claims in (group, [*group, *new]):
+                with pytest.raises(StaleClaimError):
+                    await store.lapse(claims)
+        assert store.records() == {}
+        await store.lapse([*new, new[0]])
+        assert [store.records()[window].state for window in windows] == [WindowState.SHREDDED] * 3
+
     async def test_a_stale_owner_changes_nothing_at_any_step(self, tmp_path: Path) -> None:
         """Every step of the three lives of a window, tried first by an owner whose window was taken
         over, then by the one that has it. Planted, for each method of ``ThreadedStore`` that takes

@@ -101,7 +101,7 @@ class StoreSuite(ClaimSuite):
     async def test_states_and_counts_survive(self, tmp_path: Path) -> None:
         store, one = self.adopted(tmp_path), WindowId(TASK, 0)
         await store.append(submissions(reports(4)))
-        await store.lapse([WindowId(TASK, 5)])
+        await store.lapse([await mine(store, WindowId(TASK, 5))])
         await seal(store)
         for before, after in (
             (WindowState.SEALED, WindowState.DELIVERING),
@@ -185,7 +185,7 @@ class StoreSuite(ClaimSuite):
     ) -> None:
         store = self.adopted(tmp_path)
         await store.append(submissions(reports(2), 1))
-        await store.lapse([WindowId(TASK, 0), WindowId(TASK, 1)])
+        await store.lapse([await mine(store, WindowId(TASK, number)) for number in (0, 1)])
         assert await store.append(submissions(reports(1), 0)) == [Kind.WINDOW_CLOSED]
         assert (await seal(store, 1))[0].rows == 2
 

@@ -209,7 +209,7 @@ class TestSqliteStore(StoreSuite):
         self, tmp_path: Path
     ) -> None:
         store = self.adopted(tmp_path)
-        await store.lapse([WindowId(TASK, 3)])
+        await store.lapse([await mine(store, WindowId(TASK, 3))])
         left = [tmp_path / f"inbox-{TASK.hex}-3.db-wal", tmp_path / f"batch-{TASK.hex}-3.rows.tmp"]
         for path in left:
             path.write_bytes(b"left")

@@ -27,6 +27,7 @@ from shoal.secagg import Mode, PairwisePlan
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.stores.sqlite.single_store import SingleStore
+from shoal.shuffler.stores.threaded_claims import ThreadedClaims
 from shoal.shuffler.stores.threaded_rounds import ThreadedVectors
 from tests.cases import for_each
 
@@ -85,7 +86,7 @@ class Shuffler:
             list[bytes](),
         )
         self.store = SingleStore(folder)
-        self.singles = Singles(ThreadedVectors(self.store))
+        self.singles = Singles(ThreadedVectors(self.store, ThreadedClaims()))
         self.open, self.closes_at = True, 1 << 30  # a call
         self.paused = 0  # polls that are still told so
 
@@ -93,7 +94,7 @@ class Shuffler:
         number, self.calls = self.calls, self.calls + 1
         self.frames.append(frame)
         if number == self.forget_at:
-            self.singles = Singles(ThreadedVectors(self.store))
+            self.singles = Singles(ThreadedVectors(self.store, ThreadedClaims()))
         if number in self.away:
             raise ShoalError(Kind.UNAVAILABLE, "away")
         data, reply_key = open_request(HOP, frame)

@@ -37,7 +37,7 @@ async def test_the_sum_of_a_window(world: World) -> None:
     for number in range(1, 6):
         answer = await world.arrive(device(number)[0])
         assert answer.phase == pairwise_pb2.PHASE_DONE
-    assert await world.singles.conclude(TERMS, world.send) == ""
+    assert await world.conclude() == ""
     (found,) = world.sums.of(TERMS.task_id, 0)
     assert (found.survivors, set(found.vector.tolist())) == (5, {15})
     assert found.round_id == window_label(TERMS.task_id, 0)
@@ -59,7 +59,7 @@ async def test_repeats_change_nothing(world: World) -> None:
     with pytest.raises(ShoalError) as error:
         await world.arrive(again)
     assert error.value.kind is Kind.CONFLICT
-    assert await world.singles.conclude(TERMS, world.send) == ""
+    assert await world.conclude() == ""
     assert set(world.sums.of(TERMS.task_id, 0)[0].vector.tolist()) == {6}
 
 
@@ -69,7 +69,7 @@ async def test_what_was_acknowledged_survives_a_restart(world: World) -> None:
         await world.arrive(device(number)[0])
     world.restart_shuffler()
     assert world.store.count(WINDOW) == 3
-    assert await world.singles.conclude(TERMS, world.send) == ""
+    assert await world.conclude() == ""
     assert set(world.sums.of(TERMS.task_id, 0)[0].vector.tolist()) == {6}
 
 
@@ -87,7 +87,7 @@ async def test_bytes_behind_the_last_commit_are_overwritten(world: World) -> Non
         failpoints.arm("")
     for number in (3, 4):
         await world.arrive(device(number)[0])
-    assert await world.singles.conclude(TERMS, world.send) == ""
+    assert await world.conclude() == ""
     assert set(world.sums.of(TERMS.task_id, 0)[0].vector.tolist()) == {8}
 
 
@@ -101,7 +101,7 @@ async def test_an_unusable_row_leaves_its_pad_out(world: World) -> None:
     await world.arrive(Submission(bytes(16), garbage, single))
     for number in (1, 2, 3):
         await world.arrive(device(number)[0])
-    assert await world.singles.conclude(TERMS, world.send) == ""
+    assert await world.conclude() == ""
     (found,) = world.sums.of(TERMS.task_id, 0)
     assert (found.survivors, set(found.vector.tolist())) == (3, {6})
 
@@ -124,7 +124,7 @@ async def test_only_one_set_is_ever_summed(world: World) -> None:
         return await world.send(method, messages)
 
     with pytest.raises(ShoalError):
-        await world.singles.conclude(TERMS, without_sum)
+        await world.conclude(without_sum)
     assert lost  # pads of all four went out
 
     async def refusing(method: str, messages: AsyncIterator[bytes]) -> bytes:
@@ -134,12 +134,12 @@ async def test_only_one_set_is_ever_summed(world: World) -> None:
         return pairwise_pb2.VectorsReply(unusable=[2]).SerializeToString()
 
     with pytest.raises(ShoalError) as error:
-        await world.singles.conclude(TERMS, refusing)
+        await world.conclude(refusing)
     assert error.value.kind is Kind.CONFLICT
     world.analyzer = World.collector(world.sums)  # the analyzer restarts, and behaves
-    assert await world.singles.conclude(TERMS, world.send) == ""
+    assert await world.conclude() == ""
     assert set(world.sums.of(TERMS.task_id, 0)[0].vector.tolist()) == {10}
-    assert await world.singles.conclude(TERMS, world.send) == ""  # again: the sum is on disk
+    assert await world.conclude() == ""  # again: the sum is on disk
 
 
 async def test_a_set_below_the_least_is_not_summed(world: World) -> None:
@@ -148,7 +148,7 @@ async def test_a_set_below_the_least_is_not_summed(world: World) -> None:
     """
     for number in (1, 2):
         await world.arrive(device(number)[0])
-    assert await world.singles.conclude(TERMS, world.send) == "too few vectors came"
+    assert await world.conclude() == "too few vectors came"
     assert world.calls == []
     world.store.forget(WINDOW)
     world.restart_shuffler()
@@ -161,7 +161,7 @@ async def test_a_set_below_the_least_is_not_summed(world: World) -> None:
         assert method == "DeliverSingles"
         return pairwise_pb2.VectorsReply(unusable=[0, 1]).SerializeToString()
 
-    assert await world.singles.conclude(TERMS, refusing) == "too few vectors came"
+    assert await world.conclude(refusing) == "too few vectors came"
 
 
 @pytest.mark.parametrize(("refused", "reason"), [(2, ""), (3, "too few vectors came")])
@@ -184,12 +184,12 @@ async def test_an_analyzer_refuses_no_more_rows_than_may_be_lost(
         summed.append(pairwise_pb2.PadsChunk.FromString(chunks[0]).devices)
         return pairwise_pb2.UnmaskRoundReply(done=True).SerializeToString()
 
-    assert await world.singles.conclude(TERMS, refusing) == reason
+    assert await world.conclude(refusing) == reason
     assert summed == ([] if reason else [6])
 
 
 async def test_an_empty_window_is_over_at_once(world: World) -> None:
-    assert await world.singles.conclude(TERMS, world.send) == ""
+    assert await world.conclude() == ""
     assert world.calls == []
 
 
@@ -212,7 +212,7 @@ async def test_the_order_of_delivery_is_drawn_anew(world: World) -> None:
 
     for _ in range(2):
         with pytest.raises(ShoalError):
-            await world.singles.conclude(TERMS, looking)
+            await world.conclude(looking)
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(8))
     assert list(range(8)) not in orders
     assert orders[0] != orders[1]

@@ -70,7 +70,7 @@ class Watching:
         """Until it returns; how many attempts failed."""
         for failed in range(4):
             try:
-                assert await self.world.singles.conclude(TERMS, self.send) == ""
+                assert await self.world.conclude(self.send) == ""
             except ShoalError as error:
                 if error.kind not in {Kind.OVERLOADED, Kind.UNAVAILABLE}:
                     raise
@@ -155,15 +155,13 @@ async def test_a_window_without_a_sum_takes_none_either(world: World, came: int)
     """
     for number in range(came):
         await world.arrive(device(number)[0])
-    assert await world.singles.conclude(TERMS, world.send) == (
-        "too few vectors came" if came else ""
-    )
+    assert await world.conclude() == ("too few vectors came" if came else "")
     assert world.calls == []
     late = [device(n)[0] for n in (7, 8, 9)]
     assert await refused(world.arrive(late[0])) is Kind.WINDOW_CLOSED
     world.restart_shuffler()
     assert await refused(world.arrive(late[1])) is Kind.WINDOW_CLOSED
-    await world.singles.forget(WINDOW)
+    await world.singles.forget(await world.claim())
     assert await refused(world.arrive(late[2])) is Kind.WINDOW_CLOSED
     assert world.singles._staged == 0
     assert (world.store.windows(), list(world.folder.glob("singles-*"))) == (set(), [])

@@ -47,12 +47,12 @@ async def test_what_the_disk_lost_is_counted(world: World) -> None:
     spoil(world, "UPDATE single SET seed = zeroblob(32) WHERE place = 4")
     with closing(sqlite3.connect(world.folder / "singles.db", isolation_level=None)) as db:
         db.execute("UPDATE single SET digest = zeroblob(32) WHERE place = 5")
-    assert await world.singles.conclude(TERMS, world.send) == ""
+    assert await world.conclude() == ""
     (found,) = world.sums.of(TERMS.task_id, 0)
     assert (found.survivors, set(found.vector.tolist())) == (4, {1 + 2 + 4 + 7})
     assert await world.singles.fate(WINDOW) == (3, 4)
     world.restart_shuffler()
-    assert await world.singles.conclude(TERMS, world.send) == ""
+    assert await world.conclude() == ""
     assert await world.singles.fate(WINDOW) == (3, 4)
     assert world.store.damage()
 
@@ -82,17 +82,17 @@ async def test_a_decided_set_that_lost_a_row_is_not_summed_again(
         return await world.send(method, messages)
 
     with pytest.raises(ShoalError):
-        await world.singles.conclude(TERMS, without_sum)
+        await world.conclude(without_sum)
     world.store.close()
     copy = {path: path.read_bytes() for path in world.folder.iterdir() if "singles" in path.name}
     spoil(world, statement)
     world.calls.clear()
     if "single_window" not in statement:  # else nothing of the window is left
         with pytest.raises(ShoalError) as error:
-            await world.singles.conclude(TERMS, world.send)
+            await world.conclude()
         assert error.value.kind is Kind.MISMATCH
     else:
-        assert await world.singles.conclude(TERMS, world.send) in ("", "too few vectors came")
+        assert await world.conclude() in ("", "too few vectors came")
     assert "SumSingles" not in world.calls
     world.store.close()
     for path in world.folder.iterdir():
@@ -101,7 +101,7 @@ async def test_a_decided_set_that_lost_a_row_is_not_summed_again(
     for path, content in copy.items():
         path.write_bytes(content)
     world.restart_shuffler()
-    assert await world.singles.conclude(TERMS, world.send) == ""
+    assert await world.conclude() == ""
     assert set(world.sums.of(TERMS.task_id, 0)[0].vector.tolist()) == {10}
 
 

@@ -1,0 +1,223 @@
+"""Two shufflers over one store of sums: a window of rounds is driven by one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from shoal.clocks.clock import FakeClock
+from shoal.crypto.secagg.records import Reason
+from shoal.entropy import SeededEntropy
+from shoal.errors import Kind, ShoalError
+from shoal.secagg import Mode
+from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.rounds.collection import Collection
+from shoal.shuffler.rounds.driver import RoundDriver
+from shoal.shuffler.rounds.parts import RoundParts
+from shoal.shuffler.rounds.singles import Singles
+from shoal.shuffler.stores.claims import CLAIM_S, Claim, HeldClaims, OwnerId
+from shoal.shuffler.stores.configured import ShufflerStorage, open_embedded
+from shoal.shuffler.stores.rounds import VerifiedVector
+from shoal.shuffler.tasks import ShufflerTasks
+from tests.worlds.rounds import PATIENCE_S, TICK_S, World
+from tests.worlds.shuffler import START
+
+DEVICE = b"d" * 32
+
+
+class Analyzer:
+    """Releases a window when it is asked to: in this process. ``answering``: when it does."""
+
+    def __init__(self) -> None:
+        self.finished: list[WindowId] = []
+        self.asked, self.answering = asyncio.Event(), asyncio.Event()
+        self.answering.set()
+
+    async def finish(self, window: WindowId, damaged: int = 0, summed: int = 0) -> bool:
+        self.asked.set()
+        await self.answering.wait()
+        self.finished.append(window)
+        return True
+
+    async def stream(self, method: str, messages: AsyncIterator[bytes]) -> bytes:
+        raise AssertionError(f"{method} of a window with too few vectors")
+
+
+@dataclass
+class One:
+    """A shuffler, as far as its rounds go, with a clock and tasks of its own."""
+
+    driver: RoundDriver
+    clock: FakeClock
+    analyzer: Analyzer
+    book: ShufflerTasks
+    decided: list[WindowId] = field(default_factory=list)
+
+
+class Two:
+    """Two of them, over one store whose claims run out by ``seconds``."""
+
+    def __init__(self, folder: Path, mode: Mode) -> None:
+        self.world, self.seconds = World(folder / "world", mode=mode), 0.0
+        self.window = WindowId(self.world.published.task_id, 0)
+        (folder / "data").mkdir()
+        self.storage: ShufflerStorage = open_embedded(
+            folder / "data", commit_ms=0, steady=lambda: self.seconds
+        )
+        self.first, self.second = (self._shuffler(name) for name in (b"f", b"s"))
+
+    def _shuffler(self, name: bytes) -> One:
+        world, clock, analyzer = self.world.shuffler, FakeClock(START + 1.0), Analyzer()
+        book = ShufflerTasks(
+            self.storage.reports,
+            clock,
+            world.tasks_dir,
+            world.keys_dir,
+            frozenset({world.authority.public}),
+            world.shuffler.public,
+        )
+        entropy = SeededEntropy(name.hex())
+        parts = RoundParts(
+            cast(Collection, analyzer),  # no round is opened here
+            world.shuffler,
+            self.storage.scratch,
+            clock,
+            entropy,
+            TICK_S,
+        )
+        decided: list[WindowId] = []
+
+        async def decide(claim: Claim) -> None:
+            await self.storage.reports.lapse([claim])
+            book.decided(claim.window)
+            decided.append(claim.window)
+
+        driver = RoundDriver(
+            book,
+            parts,
+            self.storage.answered,
+            Singles(self.storage.vectors, entropy),
+            decide,
+            HeldClaims(self.storage.reports, OwnerId(name * 16)),
+        )
+        return One(driver, clock, analyzer, book, decided)
+
+    def pass_time(self, seconds: float) -> None:
+        """For everybody: also for who sleeps."""
+        self.seconds += seconds
+        for one in (self.first, self.second):
+            one.clock.advance(seconds)
+
+    def end_of_window(self) -> float:
+        deadline = self.world.published.served.task.windows.deadline_of(0)
+        return deadline - self.first.clock.now()
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        """Wait for what is going to happen."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not happened():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(TICK_S / 4)
+
+    async def close(self) -> None:
+        for one in (self.first, self.second):
+            one.analyzer.answering.set()
+            await one.driver.stop()
+        await self.storage.close()
+
+
+@pytest.fixture(params=[Mode.DEFAULT, Mode.HELPER])
+async def two(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Two]:
+    made = Two(tmp_path, request.param)
+    yield made
+    await made.close()
+
+
+async def test_rounds_of_a_window_have_one_shuffler_and_another_when_it_sleeps(two: Two) -> None:
+    """A window is begun by who claimed it. Its shuffler sleeps longer than its claim holds and
+    wakes: it remembers nobody any more, leaves the window, and ends nothing. Planted: the driver
+    begins a window without a claim -> both have it; the claims not renewed, or what was taken over
+    not left -> the first one keeps it; the claim not passed on by ``WindowRounds.remember`` ->
+    remembered, fails.
+    """
+    first, second, window = two.first, two.second, two.window
+    await first.driver.tick()
+    await second.driver.tick()
+    rounds = first.driver.window(window)
+    assert rounds is not None
+    assert second.driver.window(window) is None
+    assert (first.driver.is_elsewhere(window), second.driver.is_elsewhere(window)) == (False, True)
+    await rounds.remember(DEVICE)
+    two.pass_time(CLAIM_S)  # the first one sleeps
+    await second.driver.tick()
+    assert second.driver.window(window) is not None
+    with pytest.raises(ShoalError) as refused:  # it wakes, and a device's last chunk comes
+        await rounds.remember(b"e" * 32)
+    assert (refused.value.kind, refused.value.message) == (
+        Kind.ABORTED,
+        Reason.RESTARTED.error.message,
+    )
+    assert await two.storage.answered.answered(window, DEVICE)
+    assert not await two.storage.answered.answered(window, b"e" * 32)
+    await first.driver.tick()
+    await two.until(lambda: first.driver.window(window) is None)
+    await first.driver.tick()
+    assert first.driver.is_elsewhere(window)
+    two.pass_time(two.end_of_window() + 1)
+    await second.driver.tick()
+    await two.until(lambda: second.decided == [window])
+    await two.until(lambda: second.driver.window(window) is None)
+    assert (first.analyzer.finished, second.analyzer.finished) == ([], [window])
+    assert not await two.storage.answered.answered(window, DEVICE)
+
+
+async def test_a_window_that_was_finished_by_another_is_not_finished_again(two: Two) -> None:
+    """The first shuffler sleeps while it waits for the analyzer's release, and wakes when another
+    one has finished the window: what it does then changes nothing. Planted: any of the claims not
+    passed on in ``_finish`` -> decided by both; StaleClaimError taken for an answer of the analyzer
+    by ``_until_done`` -> asked for ever, fails.
+    """
+    first, second, window = two.first, two.second, two.window
+    await first.driver.tick()
+    rounds = first.driver.window(window)
+    assert rounds is not None
+    await rounds.remember(DEVICE)
+    if rounds.terms.plan.mode is Mode.HELPER:
+        vector = VerifiedVector(window, 10, DEVICE, b"v" * 50, b"s" * 32)
+        assert await two.storage.vectors.add(vector) is None
+    first.analyzer.answering.clear()
+    two.pass_time(two.end_of_window() + 1)
+    async with asyncio.timeout(PATIENCE_S):
+        await first.analyzer.asked.wait()
+    two.pass_time(CLAIM_S)  # it sleeps
+    second.analyzer.answering.clear()
+    await second.driver.tick()
+    async with asyncio.timeout(PATIENCE_S):
+        await second.analyzer.asked.wait()
+    first.analyzer.answering.set()  # it wakes in the middle: the answer is there, the window gone
+    await two.until(lambda: first.driver.window(window) is None)
+    assert first.decided == []
+    assert await two.storage.answered.answered(window, DEVICE)
+    assert two.storage.reports.record(window) is None
+    second.analyzer.answering.set()
+    await two.until(lambda: second.decided == [window])
+    record = two.storage.reports.record(window)
+    assert record is not None
+    assert record.state is WindowState.SHREDDED
+    assert not await two.storage.answered.answered(window, DEVICE)
+    assert await two.storage.vectors.rows(window) == []
+
+
+async def test_the_same_shuffler_takes_its_windows_up_after_a_start(two: Two) -> None:
+    """Also at once: what stopped gave its claims back. Planted: not given back -> another one waits
+    for CLAIM_S, fails.
+    """
+    await two.first.driver.tick()
+    assert two.first.driver.window(two.window) is not None
+    await two.first.driver.stop()
+    await two.second.driver.tick()
+    assert two.second.driver.window(two.window) is not None
