@@ -13,7 +13,7 @@ from shoal.entropy import SeededEntropy
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.core import WindowState as S
 from shoal.shuffler.reports.lifecycle import Lifecycle
-from shoal.shuffler.stores.claims import CLAIM_S, RENEW_S, Claim
+from shoal.shuffler.stores.claims import CLAIM_S, RENEW_S, Claim, StaleClaimError
 from shoal.shuffler.stores.store import AdmittedReport, Store
 from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.stores.threaded_claims import ThreadedClaims
@@ -78,6 +78,7 @@ class Sleeper:
         """``before``: how many changes come before it."""
         self._store, self._left = store, before
         self.asleep, self.wake = asyncio.Event(), asyncio.Event()
+        self.refused = False  # whether the change was, after it woke
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._store, name)
@@ -89,6 +90,10 @@ class Sleeper:
             if self._left == -1:
                 self.asleep.set()
                 await self.wake.wait()
+                with pytest.raises(StaleClaimError) as late:
+                    await real(*arguments, **more)
+                self.refused = True
+                raise late.value
             return await real(*arguments, **more)
 
         return change
@@ -138,6 +143,7 @@ async def test_a_shuffler_that_sleeps_longer_than_its_claim_loses_and_doubles_no
     sleeper.wake.set()
     await work
     await _ticks(first, line)
+    assert sleeper.refused == sleeper.asleep.is_set()
     assert store.records() == ended
     batches = {sink.batches[window] for sink in sinks if sink.batches}
     assert len(batches) == 1
