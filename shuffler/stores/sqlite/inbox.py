@@ -231,7 +231,7 @@ def distinct_sorted(
     connection = disk.connect(path)
     try:
         connection.text_factory = bytes
-        found = connection.execute("SELECT secret, digest FROM secret").fetchone()
+        found = _stored_secret(connection)
         if found is None and connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
             return  # interrupted in its making
         here = RowsRead()
@@ -247,7 +247,8 @@ def _steps(
     connection: sqlite.Connection, secret: bytes, tally: RowsRead, row_size: int
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys and messages of the rows that are whole, in the order of the file, each joined."""
-    cursor = connection.execute("SELECT key, sealed, crc FROM inbox")
+    crc = "crc" if _has(connection, "inbox", "crc") else "NULL"
+    cursor = connection.execute(f"SELECT key, sealed, {crc} FROM inbox")  # noqa: S608 - constant names
     while step := cursor.fetchmany(_STEP):
         tally.rows += len(step)
         keys, messages, checks = zip(*step, strict=True)
@@ -305,7 +306,7 @@ def salvage(path: Path, most: int) -> bool:
     try:
         with closing(disk.connect(path)) as old:
             old.text_factory = bytes
-            secret = _checked_secret(old.execute("SELECT secret, digest FROM secret").fetchone())
+            secret = _checked_secret(_stored_secret(old))
             new = Inbox(fresh, secret)
             try:
                 for first in range(1, most + 1, _SALVAGE):
@@ -363,6 +364,24 @@ def _intact(secret: bytes, row: tuple[bytes, bytes]) -> bool:
 
 def _key(secret: bytes, sealed: bytes) -> bytes:
     return hmac.digest(secret, hashlib.sha256(sealed).digest(), "sha256")[: StorageKey.SIZE]
+
+
+def _stored_secret(connection: sqlite.Connection) -> tuple[bytes, bytes | None] | None:
+    """The secret with its digest, which files of the versions before have not: they are read as
+    they are, where they were closed before an update, or damaged before they were brought up to
+    date.
+    """
+    digest = "digest" if _has(connection, "secret", "digest") else "NULL"
+    found: tuple[bytes, bytes | None] | None = connection.execute(
+        f"SELECT secret, {digest} FROM secret"  # noqa: S608 - constant names
+    ).fetchone()
+    return found
+
+
+def _has(connection: sqlite.Connection, table: str, column: str) -> bool:
+    """Whether the file's table has this column, whatever version it says it is of."""
+    query = "SELECT 1 FROM pragma_table_info(?) WHERE name = ?"
+    return connection.execute(query, (table, column)).fetchone() is not None
 
 
 def _checked_secret(found: tuple[bytes, bytes | None] | None) -> bytes:
