@@ -25,7 +25,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # The modules that register the commands, by the name of their command or group (before a dot).
 PARTS = (
     "demo.command",
-    "keys",
+    "keys.command",
     "task.command",
     "shuffler",
     "analyzer",

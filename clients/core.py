@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
-from shoal.backoff import Backoff
+from shoal.clocks.backoff import Backoff
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.campaign import OneTask
 from shoal.crypto.envelope import ACK_KEY_SIZE, NONCE_SIZE, HopContent, seal_frame, seal_report

@@ -26,7 +26,7 @@ from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.results.release import Prepared, conclude, prepare, prepare_expired
 from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
-from shoal.backoff import Backoff
+from shoal.clocks.backoff import Backoff
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit

@@ -12,7 +12,7 @@ from pathlib import Path
 from shoal.accounting.lint.task import lint
 from shoal.cli.demo.processes import free_port
 from shoal.cli.demo.survey import Question, report_size
-from shoal.cli.keys import KeyRole, PublicKeys, make_role_keys, sign_schedule
+from shoal.cli.keys.command import KeyRole, PublicKeys, make_role_keys, sign_schedule
 from shoal.cli.task.command import sign_task
 from shoal.crypto import keyfiles, tlscerts
 from shoal.crypto.campaign import Campaign, OneTask

@@ -25,7 +25,7 @@ from shoal.cli.epsilon.show import show_bound, show_composed, show_routes
 from shoal.cli.epsilon.subjects import Bound, Pure, Subject
 from shoal.cli.options import HonestFractionOption
 from shoal.cli.output import emit_json, say, stderr
-from shoal.cli.plots import check_plot
+from shoal.cli.pictures.writing import check_plot
 from shoal.errors import Kind, ShoalError
 
 _MOST_ROUNDS = 1_000_000

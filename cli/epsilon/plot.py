@@ -11,9 +11,9 @@ from pathlib import Path
 
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.meaning import bound_text
-from shoal.cli.chart import Mark, Series, draw
 from shoal.cli.epsilon.subjects import Bound, Dummies, Subject
-from shoal.cli.plots import bar_of_points, write_plot
+from shoal.cli.pictures.chart import Mark, Series, draw
+from shoal.cli.pictures.writing import bar_of_points, write_plot
 from shoal.errors import Kind, ShoalError
 
 _PER_DECADE, _FINE_BELOW = 8, 10_000  # where the curve bends; every other point beyond

@@ -17,6 +17,7 @@ from shoal.analyzer.planner.order import Tell
 from shoal.analyzer.planner.simulate import MOST_DEVICES, MOST_RUNS, zipf
 from shoal.cli.options import HonestFractionOption
 from shoal.cli.output import check_new, emit_json, say, stderr, write_new
+from shoal.cli.pictures.writing import check_plot
 from shoal.cli.plan import options as opt
 from shoal.cli.plan.options import Asked
 from shoal.cli.plan.output import show_plan, simulated
@@ -24,7 +25,6 @@ from shoal.cli.plan.plot import plot
 from shoal.cli.plan.recipe import show_recipe
 from shoal.cli.plan.request import Given, devices, honest, limited
 from shoal.cli.plan.task import task_text
-from shoal.cli.plots import check_plot
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from shoal.analyzer.planner import Plan
 from shoal.analyzer.planner.curve import Point, curve
-from shoal.cli.chart import Mark, Series, draw
 from shoal.cli.figures import figure
-from shoal.cli.plots import bar_of_points, write_plot
+from shoal.cli.pictures.chart import Mark, Series, draw
+from shoal.cli.pictures.writing import bar_of_points, write_plot
 
 
 def plot(path: Path, made: Plan) -> None:

@@ -31,8 +31,8 @@ from shoal.cli.task.schema import (
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo, normal
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
+from shoal.storage.toml import read_toml
 from shoal.task import PPM, Admission, Aggregator, MechanismSpec, Task, WindowPlan
-from shoal.toml import read_toml
 
 
 def read_task(path: Path) -> Task:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from shoal import codec
 from shoal.accounting.lint.servable import check_servable
-from shoal.cli.key_checks import check_apart, check_held
+from shoal.cli.keys.checks import check_apart, check_held
 from shoal.cli.output import emit_json, public_key, read_bytes, say, stderr
 from shoal.cli.task import publish_options as given
 from shoal.clocks.readings import Readings, SystemReadings

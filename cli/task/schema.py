@@ -17,8 +17,8 @@ from shoal.crypto.suites import SuiteId
 from shoal.domain import Norm
 from shoal.errors import Kind, ShoalError
 from shoal.secagg import Mode, PairwisePlan
+from shoal.services.validation import first_mistake
 from shoal.task import Admission
-from shoal.validation import first_mistake
 
 SUITES = {
     "x25519-aes128": SuiteId.X25519_AES128,

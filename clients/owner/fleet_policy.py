@@ -18,7 +18,7 @@ from shoal.clients.owner.policy import Ceiling, Policy
 from shoal.clients.owner.rules import Rule, rules_from
 from shoal.clients.settings.toml_tables import TomlTable
 from shoal.errors import Kind, ShoalError
-from shoal.toml import read_toml
+from shoal.storage.toml import read_toml
 
 
 @dataclass(frozen=True, slots=True)

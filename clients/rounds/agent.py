@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from shoal.arrays import NDArray, np
-from shoal.backoff import Backoff
 from shoal.clients.core import Assignment, ReportState, window_at
 from shoal.clients.device_clock import Unhurried
 from shoal.clients.memory.rounds_ledger import Answered, RoundStanding, SqliteLedger
@@ -24,6 +23,7 @@ from shoal.clients.rounds.participation import Ledger, RoundOutcome, RoundState,
 from shoal.clients.rounds.single import send_single
 from shoal.clients.settings.config import AgentConfig
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport, RoundTransport
+from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import DeviceClock
 from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from shoal import codec
-from shoal.backoff import Backoff
 from shoal.clients.transports.rounds_transport import RoundTransport
+from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import Clock
 from shoal.crypto.secagg.exchange import open_reply, seal_request
 from shoal.crypto.suites import PublicKeyConfig

@@ -26,7 +26,7 @@ from shoal.clients.sources.spec import DEFAULT_TIMEOUT_S, SourceSpec
 from shoal.domain import NO_ANSWER
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-from shoal.toml import read_toml
+from shoal.storage.toml import read_toml
 
 if TYPE_CHECKING:
     from shoal.crypto.admission.enrolment import DeviceIdentity

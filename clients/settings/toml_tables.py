@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.errors import Kind, ShoalError
-from shoal.toml import no_such_key
+from shoal.storage.toml import no_such_key
 
 _MISSING = object()
 _WORDS = {

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from shoal.backoff import Backoff
+from shoal.clocks.backoff import Backoff
 from shoal.entropy import SYSTEM, Entropy, uniform_below
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS

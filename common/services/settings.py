@@ -27,9 +27,9 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.access import Access
 from shoal.rpc.address import is_loopback
+from shoal.services.validation import first_mistake
+from shoal.storage.toml import no_such_key, read_toml
 from shoal.task import split_address
-from shoal.toml import no_such_key, read_toml
-from shoal.validation import first_mistake
 
 
 def _address(value: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shoal.backoff import Backoff
+from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import SureClock
 from shoal.crypto.trust import ServedTask
 from shoal.entropy import Entropy, uniform

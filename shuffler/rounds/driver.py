@@ -12,7 +12,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from shoal.backoff import Backoff
+from shoal.clocks.backoff import Backoff
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from shoal.backoff import Backoff
+from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import SureClock
 from shoal.crypto.secagg.records import Reason
 from shoal.crypto.secagg.shuffler.coordinator import Coordinator

@@ -24,7 +24,7 @@ from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.service import SPOOL_FOLDER, serve
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
-from shoal.backoff import Backoff
+from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.errors import Kind, ShoalError

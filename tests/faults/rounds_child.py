@@ -25,12 +25,12 @@ from shoal import failpoints, log
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.service import AnalyzerService
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
-from shoal.backoff import Backoff
 from shoal.clients.memory.rounds_ledger import SqliteLedger
 from shoal.clients.rounds.exchange import RoundLine
 from shoal.clients.rounds.participation import take_part
 from shoal.clients.rounds.single import send_single
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport, RoundTransport
+from shoal.clocks.backoff import Backoff
 from shoal.crypto import keyfiles
 from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.terms import RoundTerms

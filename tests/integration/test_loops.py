@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from shoal.analyzer.batches import processing
 from shoal.analyzer.batches.spool import spool_path
 from shoal.analyzer.rounds import window_ends
-from shoal.backoff import Backoff
 from shoal.cli.task import publish as task_publish
 from shoal.clients import core
 from shoal.clients.core import ReportState
 from shoal.clients.feeds import grpc_feed, mqtt_feed
 from shoal.clients.feeds.feed import Feed
 from shoal.clients.reports import attempts as attempts_module
+from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import FakeClock
 from shoal.codec import TaskBundle
 from shoal.crypto.trust import trust_task

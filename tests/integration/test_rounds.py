@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from shoal.backoff import Backoff
 from shoal.clients.memory.rounds_ledger import MemoryLedger, RoundStanding
 from shoal.clients.rounds.participation import RoundOutcome, RoundState
+from shoal.clocks.backoff import Backoff
 from shoal.crypto.secagg.exchange import open_reply, open_request
 from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2

@@ -15,9 +15,9 @@ import pytest
 from google.protobuf.message import Message
 
 from shoal.analyzer.results.release import decode_release
-from shoal.backoff import Backoff
 from shoal.clients.rounds.participation import RoundState
 from shoal.clients.rounds.single import send_single
+from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.secagg.exchange import open_reply, seal_request
 from shoal.crypto.signing import SigningContext, SigningKey, verify

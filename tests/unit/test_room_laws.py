@@ -19,7 +19,7 @@ HOUSES = (
     "analyzer",
     "cli",
 )
-MOST_ENTRIES = 26  # of a folder, its __init__ among them; 20 is what one sees at a glance
+MOST_ENTRIES = 22  # of a folder, its __init__ among them; 20 is what one sees at a glance
 
 
 def sources() -> dict[str, ast.Module]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
-from shoal.cli.keys import KeyRole, make_role_keys, sign_schedule
+from shoal.cli.keys.command import KeyRole, make_role_keys, sign_schedule
 from shoal.cli.load.service_counts import Counted, Counter
 from shoal.cli.task.command import sign_task
 from shoal.clients.fleet.share import SimulatedTask

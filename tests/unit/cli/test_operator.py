@@ -17,7 +17,7 @@ from shoal.clients.settings.config import EnrolmentFiles
 from shoal.crypto.admission.enrolment import verify_certificate
 from shoal.crypto.task_folder import load_task_folder
 from shoal.protos import keys_pb2
-from shoal.toml import read_toml
+from shoal.storage.toml import read_toml
 from tests.cases import for_each
 
 Capture = pytest.CaptureFixture[str]

@@ -21,7 +21,7 @@ from shoal.analyzer.results import release
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
-from shoal.backoff import Backoff
+from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import FakeClock
 from tests.worlds import analyzer as analyzer_world
 from tests.worlds.analyzer import World, make_world

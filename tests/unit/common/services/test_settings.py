@@ -14,7 +14,7 @@ from pydantic_settings import SettingsConfigDict
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.services.settings import Address, PublicKey, Section, ServiceSettings, load_settings
-from shoal.toml import read_toml
+from shoal.storage.toml import read_toml
 from tests.cases import for_each
 
 

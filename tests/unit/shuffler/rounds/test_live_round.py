@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.backoff import Backoff
+from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.secagg.records import Reason
 from shoal.entropy import SeededEntropy

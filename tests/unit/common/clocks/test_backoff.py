@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.backoff import Backoff
+from shoal.clocks.backoff import Backoff
 from shoal.entropy import SeededEntropy, uniform
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS

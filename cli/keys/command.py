@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from shoal import codec
-from shoal.cli.key_checks import check_apart
+from shoal.cli.keys.checks import check_apart
 from shoal.cli.output import emit_json, named, public_key, read_bytes, say, write_new
 from shoal.crypto import hpke, keyfiles, tlscerts
 from shoal.crypto.admission.enrolment import issue

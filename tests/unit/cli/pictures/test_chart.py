@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from shoal.cli.chart import HEIGHT, WIDTH, Mark, Series, draw
+from shoal.cli.pictures.chart import HEIGHT, WIDTH, Mark, Series, draw
 from tests.cases import for_each
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from shoal.toml import no_such_key
+from shoal.storage.toml import no_such_key
 
 # What a value of the wrong type should have been, by pydantic's name of the mistake.
 _WANTED: Mapping[str, str] = {

@@ -71,7 +71,7 @@ def draw(
         if line.points
     ]
     return render(
-        "shoal.cli",
+        "shoal.cli.pictures",
         "chart.svg.j2",
         width=WIDTH,
         height=HEIGHT,

@@ -1,0 +1,1 @@
+"""``shoal keys``: make keys, key schedules and certificates."""

@@ -1,0 +1,1 @@
+"""The pictures that ``--plot`` writes: a line chart, and around it what every command does."""
