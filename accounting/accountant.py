@@ -97,9 +97,9 @@ def certify(
     share, n_honest = _checked(n, delta, honest_fraction)
     law = simplest(privacy)
     epsilon0 = epsilon0_upper(law)
-    found, method = _search(law, n_honest, delta, DEFAULT_EFFORT)
-    upper = found.upper
-    lower = found.lower or lower_bound(law, max(1, n_honest), delta, upper)
+    interval, method = _search(law, n_honest, delta, DEFAULT_EFFORT)
+    upper = interval.upper
+    lower = interval.lower or lower_bound(law, max(1, n_honest), delta, upper)
     assumed = _SAME_LAW if method in {EXACT, BLANKET, TABLE_CLONES} else _ANY_LAW
     return Certificate(
         epsilon_upper=upper,
@@ -182,8 +182,8 @@ def upper_bound(
     """(epsilon, method): the smallest epsilon proven for ``n_honest`` mutually hiding reports.
     Direction: upper bound.
     """
-    found, method = _search(privacy, n_honest, delta, effort)
-    return found.upper, method
+    interval, method = _search(privacy, n_honest, delta, effort)
+    return interval.upper, method
 
 
 def _search(
@@ -196,10 +196,10 @@ def _search(
     if not _amplifies(privacy, n_honest):
         return Interval(0.0, best), method
     for route in routes(privacy, min(n_honest, LARGEST_N)):
-        found = route.bound(delta, best, effort)
-        lower = max(lower, found.lower if n_honest <= LARGEST_N else 0.0)
-        if found.upper < best:
-            best, method = found.upper, route.method
+        interval = route.bound(delta, best, effort)
+        lower = max(lower, interval.lower if n_honest <= LARGEST_N else 0.0)
+        if interval.upper < best:
+            best, method = interval.upper, route.method
     return Interval(min(lower, best), best), method
 
 
@@ -237,11 +237,11 @@ def upper_curve(
     tightest: Callable[[float], float] | None = None
     if _amplifies(privacy, n_honest):
         n = min(n_honest, LARGEST_N)
-        found = list(routes(privacy, n))
+        applicable = list(routes(privacy, n))
         best = (
-            min(found, key=lambda route: route.bound(delta, epsilon0, effort).upper)
-            if len(found) > 1
-            else found[0]
+            min(applicable, key=lambda route: route.bound(delta, epsilon0, effort).upper)
+            if len(applicable) > 1
+            else applicable[0]
         )
         tightest = best.curve(delta, epsilon0, effort)
 
@@ -329,26 +329,26 @@ def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float) -> fl
     if privacy.max_ratio == 1 or n > LARGEST_N:
         return 0.0
     top = min(upper, LARGEST_EPSILON0)
-    best, at, curves = (
+    best, start, curves = (
         0.0,
         0.0,
         [sum_curve(dataset, Direction.LOWER, delta, top) for dataset in _datasets(privacy, n)],
     )
-    while at < top and (
-        left := [(value, curve) for curve in curves if (value := curve.delta(at)) > delta]
+    while start < top and (
+        above := [(value, curve) for curve in curves if (value := curve.delta(start)) > delta]
     ):
-        worst = max(left, key=lambda pair: pair[0])[1]
+        worst = max(above, key=lambda pair: pair[0])[1]
         # From there on: what floats make of a curve need not fall, and may cross delta further down
         # as well.
-        best = min(top, at + crossing(partial(_beyond, worst, at), delta, top - at)[0])
-        curves = [curve for _, curve in left if curve is not worst]
+        best = min(top, start + crossing(partial(_beyond, worst, start), delta, top - start)[0])
+        curves = [curve for _, curve in above if curve is not worst]
         # A hair above the best so far: views that only equal it are not worth a search.
-        at = best * (1.0 + 4.0 * RESOLUTION)
+        start = best * (1.0 + 4.0 * RESOLUTION)
     return best
 
 
-def _beyond(curve: DeltaCurve, at: float, more: float) -> float:
-    return curve.delta(at + more)
+def _beyond(curve: DeltaCurve, start: float, step: float) -> float:
+    return curve.delta(start + step)
 
 
 def _softened(law: FiniteLaw | SymmetricLaw) -> FiniteLaw | SymmetricLaw:

@@ -156,8 +156,8 @@ class Estimate:
         fixed.
         """
         rounded = np.array(self.rounding or (0.0,) * len(self.labels))
-        found: NDArray[np.float64] = np.sqrt(np.maximum(self.stderr**2 - rounded**2, 0.0))
-        return found
+        errors: NDArray[np.float64] = np.sqrt(np.maximum(self.stderr**2 - rounded**2, 0.0))
+        return errors
 
 
 class Response(Protocol):

@@ -93,15 +93,15 @@ def quantize(
     per coordinate. Raises INVALID, before any word is drawn, for another length, for NaN or
     infinity, and for what is no number.
     """
-    given = _checked(values, domain)
-    magnitudes, clipped = _scaled(np.abs(given), domain)
+    numbers = _checked(values, domain)
+    magnitudes, clipped = _scaled(np.abs(numbers), domain)
     whole = np.floor(magnitudes)
     # the difference and the product are exact
     fractions = ((magnitudes - whole) * 2.0**64).astype(np.uint64)
     up = _carries(fractions, entropy) if domain.norm is Norm.L1 else bernoulli(fractions, entropy)
     vector = whole.astype(np.int64)
     vector += up
-    np.negative(vector, out=vector, where=np.signbit(given))
+    np.negative(vector, out=vector, where=np.signbit(numbers))
     return Quantized(enforce(vector, domain), clipped)
 
 
@@ -171,17 +171,17 @@ def _checked(
     if values is None:
         return np.zeros(domain.dimension)
     try:
-        given = np.asarray(values, dtype=np.float64)
+        numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise invalid("a vector holds numbers and nothing else") from None
-    if given.shape != (domain.dimension,):
+    if numbers.shape != (domain.dimension,):
         raise invalid(
             f"this question wants a vector of {domain.dimension} numbers: the value has another "
             "shape"
         )
-    if not np.isfinite(given).all():
+    if not np.isfinite(numbers).all():
         raise invalid("a vector holds NaN or infinity: mend it, or give no vector")
-    return given
+    return numbers
 
 
 def _scaled(magnitudes: NDArray[np.float64], domain: Vector) -> tuple[NDArray[np.float64], float]:

@@ -68,16 +68,16 @@ def create(spec: MechanismSpec, domain: Domain) -> Mechanism:
     fits.
     """
     family = _family(spec.name, domain)
-    given, known = (
+    stated, known = (
         {name for name, _ in spec.parameters},
         {parameter.name for parameter in family.parameters},
     )
-    if given - known:
+    if stated - known:
         raise invalid(
-            f"{spec.name} has no parameter {_quoted(given - known)}: it takes {_quoted(known)}"
+            f"{spec.name} has no parameter {_quoted(stated - known)}: it takes {_quoted(known)}"
         )
-    if known - given:
-        raise invalid(f"{spec.name} lacks the parameter {_quoted(known - given)}")
+    if known - stated:
+        raise invalid(f"{spec.name} lacks the parameter {_quoted(known - stated)}")
     for parameter in family.parameters:
         if not parameter.low <= spec.get(parameter.name) <= parameter.high:
             raise invalid(
@@ -95,12 +95,12 @@ def design(name: str, domain: Domain, epsilon0: float, setting: str = "") -> Mec
     epsilon0 that is not above 0.
     """
     settings = _family(name, domain).settings(domain)
-    for one in settings:
-        if setting in {"", one.name}:
-            return one.design(domain, epsilon0)
+    for candidate in settings:
+        if setting in {"", candidate.name}:
+            return candidate.design(domain, epsilon0)
     raise invalid(
         f"{name} has no setting of that name: choose one of "
-        f"{', '.join(one.name for one in settings)}"
+        f"{', '.join(each.name for each in settings)}"
     )
 
 

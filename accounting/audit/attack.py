@@ -93,7 +93,7 @@ def _support_views(
     ratio = float(mechanism.privacy().max_ratio)
     patterns = np.arange(8)
     first, second, third = (patterns & 1, patterns >> 1 & 1, patterns >> 2)
-    one, two = (
+    first_weight, second_weight = (
         ratio ** (first - third).astype(np.float64),
         ratio ** (second - third).astype(np.float64),
     )
@@ -109,7 +109,7 @@ def _support_views(
             for weight, cell in zip((1, 2, 4), (*answers, crowd), strict=True):
                 seen += weight * mechanism.supports(rows, cell)
             shuffled = shuffle(seen.reshape(-1, n * mechanism.messages), entropy)
-            parts.append(statistics(shuffled, marks, (one, two), single))
+            parts.append(statistics(shuffled, marks, (first_weight, second_weight), single))
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     return views
@@ -132,16 +132,16 @@ def estimate_views(
     crowd = crowd_of(cells, answers, others)
 
     def views(which: int, trials: int) -> dict[str, Floats]:
-        found = np.empty((trials, 2))
+        estimates = np.empty((trials, 2))
         for trial in range(trials):
             rows = _drawn(mechanism, n, 1, crowd, answers[which], entropy)
             values = mechanism.estimate(mechanism.tally(rows)).values
-            found[trial] = (
+            estimates[trial] = (
                 values[list(answers)]
                 if values.size == cells
                 else values[[0, min(1, values.size - 1)]]
             )
-        first, second = found.round(6).T
+        first, second = estimates.round(6).T
         return {
             "the difference of the estimates": (first - second).round(6),
             "the first estimate": first,

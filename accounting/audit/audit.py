@@ -307,11 +307,13 @@ def _choose(
     best, best_score = Event(next(iter(first)), True, 0.0, 0), -math.inf
     z = math.sqrt(2.0 * math.log(2.0 / false_alarm))
     for name in first:
-        one, two = np.sort(first[name]), np.sort(second[name])
-        thresholds = np.unique(np.concatenate([one, two]))
-        trials = len(one)
+        sorted_first, sorted_second = np.sort(first[name]), np.sort(second[name])
+        thresholds = np.unique(np.concatenate([sorted_first, sorted_second]))
+        trials = len(sorted_first)
         for above in (True, False):
-            counts = [_counts(values, thresholds, above) for values in (one, two)]
+            counts = [
+                _counts(values, thresholds, above) for values in (sorted_first, sorted_second)
+            ]
             for likelier in (0, 1):
                 low = _wilson(counts[likelier], trials, -z) - delta
                 score = np.log(np.maximum(low, 1e-300)) - np.log(
@@ -377,9 +379,9 @@ def shuffled_views(
         )
     k = law.k if isinstance(law, KaryLaw) else len(law.rows)
     crowd = crowd_of(k, answers, others)
-    one, two, base = (_row(law, cell) for cell in (*answers, crowd))
-    weights = one / base, two / base
-    single = np.log(one) - np.log(two)
+    first_row, second_row, crowd_row = (_row(law, cell) for cell in (*answers, crowd))
+    weights = first_row / crowd_row, second_row / crowd_row
+    single = np.log(first_row) - np.log(second_row)
     outputs = np.arange(len(single))
     marks = outputs == answers[0], outputs == answers[1]
 

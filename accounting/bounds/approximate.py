@@ -289,9 +289,9 @@ def _best(local: LocalCurve, n_honest: int, delta: float) -> tuple[float, Choice
     def attempt(candidates: Iterable[Choice]) -> None:
         nonlocal best, chosen
         for candidate in candidates:
-            found = _solve(candidate, n, delta, best, _QUICK)
-            if found < best:
-                best, chosen = found, candidate
+            epsilon = _solve(candidate, n, delta, best, _QUICK)
+            if epsilon < best:
+                best, chosen = epsilon, candidate
 
     # The extra term holds 1 + e^epsilon, and epsilon is what is sought: begin with both ends of its
     # range.

@@ -234,13 +234,13 @@ def binary_proves(top: Fraction, bottom: Fraction, n: int, delta: float, epsilon
 def _lower(sides: tuple[_Side, ...], n: int, delta: float, ceiling: float) -> float:
     """The largest epsilon refuted by a dataset that the search found; 0 if none is."""
     pools = [_spread(0, n - 1, n if n <= _ALL else _TRIED) for _ in sides]
-    found = _refuted(sides, pools, n, delta, ceiling)
+    refuted = _refuted(sides, pools, n, delta, ceiling)
     if n <= _ALL:
-        return found
+        return refuted
     # Worst datasets move little with epsilon: refine at the value found, then solve again with the
     # best ones.
-    best = [_worst(side, n, _more(found), pool) for side, pool in zip(sides, pools, strict=True)]
-    return max(found, _refuted(sides, best, n, delta, ceiling))
+    best = [_worst(side, n, _more(refuted), pool) for side, pool in zip(sides, pools, strict=True)]
+    return max(refuted, _refuted(sides, best, n, delta, ceiling))
 
 
 def _refuted(

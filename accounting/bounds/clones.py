@@ -85,12 +85,12 @@ def symmetric_clones(law: SymmetricLaw, n: int) -> Walk:
 
 
 def pair_constants(
-    law: FiniteLaw, one: tuple[int, ...], other: tuple[int, ...]
+    law: FiniteLaw, row_x: tuple[int, ...], row_x2: tuple[int, ...]
 ) -> tuple[Fraction, Fraction]:
     """(E, q) of the module's text for one pair of rows of ``law``: their largest ratio either way,
     and the clone probability.
     """
-    return _constants(_least(law), one, other)
+    return _constants(_least(law), row_x, row_x2)
 
 
 def _least(law: FiniteLaw) -> list[int]:
@@ -99,7 +99,7 @@ def _least(law: FiniteLaw) -> list[int]:
 
 
 def _constants(
-    least: list[int], one: tuple[int, ...], other: tuple[int, ...]
+    least: list[int], row_x: tuple[int, ...], row_x2: tuple[int, ...]
 ) -> tuple[Fraction, Fraction]:
     """``pair_constants``. Fractions are compared by cross-multiplying: reducing each of them takes
     ten times as long, and a planner asks for thousands of pairs a hundred times over.
@@ -111,7 +111,7 @@ def _constants(
         1,
         0,
     )
-    for weight, a, b in zip(least, one, other, strict=True):
+    for weight, a, b in zip(least, row_x, row_x2, strict=True):
         most, lesser = (a, b) if a >= b else (b, a)
         if most * under > over * lesser:
             over, under = most, lesser
@@ -137,9 +137,9 @@ def _worst_pairs(law: FiniteLaw) -> list[tuple[Fraction, Fraction]]:
     if len(inputs) ** 2 * len(inputs[0]) > _LARGE_TABLE:
         return [(law.max_ratio, 1 / law.max_ratio)]
     least = _least(law)
-    found = {_constants(least, one, other) for one, other in combinations(inputs, 2)}
+    constants = {_constants(least, row_x, row_x2) for row_x, row_x2 in combinations(inputs, 2)}
     worst: list[tuple[Fraction, Fraction]] = []
-    for ratio, clone in sorted(found, key=lambda pair: (-pair[0], pair[1])):
+    for ratio, clone in sorted(constants, key=lambda pair: (-pair[0], pair[1])):
         if not worst or clone < worst[-1][1]:
             worst.append((ratio, clone))
     if len(worst) > _MOST_PAIRS:

@@ -334,16 +334,18 @@ def _shortfall(
     """
     wanted = np.concatenate([-np.expm1(-points) + np.exp(-points) * values, values])
     at = np.concatenate([-points, points])
-    found = (
+    reached = (
         np.array(
             [float(np.sum(masses[losses > t] * -np.expm1(t - losses[losses > t]))) for t in at]
         )
         + infinity
     )
     # Where a value is 0 nothing can be missing.
-    share = np.divide(wanted, found, out=np.ones_like(wanted), where=(wanted > 0.0) & (found > 0.0))
+    share = np.divide(
+        wanted, reached, out=np.ones_like(wanted), where=(wanted > 0.0) & (reached > 0.0)
+    )
     share = np.append(share, 1.0 / (float(np.sum(masses)) + infinity))
-    if np.any((wanted > 0.0) & (found <= 0.0)):
+    if np.any((wanted > 0.0) & (reached <= 0.0)):
         raise ShoalError(
             Kind.INVALID,
             "a loss law came out empty where its curve is not: the curve is not one of a "

@@ -128,9 +128,9 @@ class Convolution:
         product: NDArray[np.complex128] = np.ones(length // 2 + 1, dtype=np.complex128)
         error = grown = 0.0
         for values, n in tilted:
-            one = transform * float(np.linalg.norm(values))
-            error += n * one
-            grown += n * (one * math.sqrt(length) + abs(float(np.sum(values)) - 1.0))
+            one_error = transform * float(np.linalg.norm(values))
+            error += n * one_error
+            grown += n * (one_error * math.sqrt(length) + abs(float(np.sum(values)) - 1.0))
             product *= _power(np.fft.rfft(values), n)
         nu = np.fft.irfft(product, length)
         norm = float(np.linalg.norm(nu))

@@ -129,12 +129,12 @@ def _memoized(task: Task, mechanism: Mechanism) -> list[Finding]:
         check_memoized(task, mechanism)
     except ShoalError as error:
         return [Finding(True, str(error))]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if task.windows.count == 1:
-        found.append(Finding(False, "memoized has no use in a task of one window: leave it out"))
+        findings.append(Finding(False, "memoized has no use in a task of one window: leave it out"))
     lifetime, first = lifetime_epsilon(task, mechanism), epsilon0_upper(mechanism.privacy())
     if first < lifetime:
-        found.append(
+        findings.append(
             Finding(
                 False,
                 f"memoized: one report promises epsilon0 {bound_text(first)}, an unchanged value "
@@ -145,11 +145,11 @@ def _memoized(task: Task, mechanism: Mechanism) -> list[Finding]:
         )
     same, linked = rarest(task, mechanism.privacy()), recognised(task, mechanism)
     if isinstance(mechanism, Longitudinal):
-        found.append(Finding(False, f"memoized: {linked}"))
+        findings.append(Finding(False, f"memoized: {linked}"))
     elif same is None:
-        found.append(Finding(False, f"memoized: {linked}: use {_SHARED[type(task.domain)]}"))
+        findings.append(Finding(False, f"memoized: {linked}: use {_SHARED[type(task.domain)]}"))
     elif same < _FEW_ALIKE:
-        found.append(
+        findings.append(
             Finding(
                 False,
                 f"memoized: a rare report is expected only {bound_text(same, up=False, digits=2)} "
@@ -158,4 +158,4 @@ def _memoized(task: Task, mechanism: Mechanism) -> list[Finding]:
                 "smaller epsilon0, or a larger min_batch",
             )
         )
-    return found
+    return findings

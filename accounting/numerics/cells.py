@@ -141,12 +141,12 @@ def _blankets(law: FiniteLaw | SymmetricLaw | KaryLaw) -> tuple[tuple[Cell, ...]
         # One row, whatever the input: nothing to tell apart.
         return (_cells(_lines(rows[0], rows[0], least, total), total),)
     # Lines in another order are the same cells.
-    found = {
+    by_lines = {
         frozenset(lines): lines
-        for one, two in permutations(rows, 2)
-        for lines in (_lines(one, two, least, total),)
+        for row_x, row_x2 in permutations(rows, 2)
+        for lines in (_lines(row_x, row_x2, least, total),)
     }
-    sums = list(found.values())
+    sums = list(by_lines.values())
     return tuple(_cells(sums[at], total) for at in undominated(sums, law.max_ratio))
 
 
@@ -210,19 +210,19 @@ def _between(before: tuple[int, ...], row: tuple[int, ...], after: tuple[int, ..
 
 
 def _lines(
-    one: Sequence[int], two: Sequence[int], least: Sequence[int], total: int
+    row_x: Sequence[int], row_x2: Sequence[int], least: Sequence[int], total: int
 ) -> tuple[Line, ...]:
     """Outputs of one proportion (a : b : w) joined; and, as (0, 0, rest), the reports that say
     nothing. Integers, and exact.
     """
-    found: dict[Line, Line] = {}
-    for a, b, w in zip(one, two, least, strict=True):
+    joined: dict[Line, Line] = {}
+    for a, b, w in zip(row_x, row_x2, least, strict=True):
         common = gcd(a, b, w)
         key = (a // common, b // common, w // common)
-        known = found.get(key)
-        found[key] = (a, b, w) if known is None else (known[0] + a, known[1] + b, known[2] + w)
+        known = joined.get(key)
+        joined[key] = (a, b, w) if known is None else (known[0] + a, known[1] + b, known[2] + w)
     idle = total - sum(least)
-    return (*found.values(), *([(0, 0, idle)] if idle else []))
+    return (*joined.values(), *([(0, 0, idle)] if idle else []))
 
 
 def _cells(lines: Iterable[Line], total: int) -> tuple[Cell, ...]:
@@ -232,9 +232,9 @@ def _cells(lines: Iterable[Line], total: int) -> tuple[Cell, ...]:
 
 
 def _dataset(
-    one: Sequence[int], two: Sequence[int], third: Sequence[int], total: int, n: int
+    row_x: Sequence[int], row_x2: Sequence[int], row_z: Sequence[int], total: int, n: int
 ) -> CellSum:
-    return CellSum(n, _cells(_lines(one, two, third, total), total))
+    return CellSum(n, _cells(_lines(row_x, row_x2, row_z, total), total))
 
 
 def _triples(rows: Sequence[tuple[int, ...]], total: int) -> list[tuple[int, int, int]]:
@@ -251,12 +251,12 @@ def _triples(rows: Sequence[tuple[int, ...]], total: int) -> list[tuple[int, int
         ratio = table[x] / table[other]
         ends = np.where(ratio == ratio.max(), 0, np.where(ratio == ratio.min(), 1, 2))
         sides = np.where(ratio > 1.0, 0, np.where(ratio < 1.0, 1, 2))
-        for way, view in enumerate((table, table @ np.eye(3)[ends], table @ np.eye(3)[sides])):
+        for number, view in enumerate((table, table @ np.eye(3)[ends], table @ np.eye(3)[sides])):
             score = np.divide(
                 (view[x] - view[other]) ** 2, view, out=np.zeros_like(view), where=view > 0.0
             ).sum(axis=1)
             for z, value in enumerate(score):
-                ranked[way, 0 if z == x else 1 if z == other else 2].append(
+                ranked[number, 0 if z == x else 1 if z == other else 2].append(
                     (-float(value), x, other, z)
                 )
     kept = [entry[1:] for entries in ranked.values() for entry in sorted(entries)[:_MOST_VIEWS]]
@@ -271,5 +271,5 @@ def _pairs(table: Floats) -> list[tuple[int, int]]:
         return list(permutations(range(len(table)), 2))
     high, low = table.argmax(axis=0), table.argmin(axis=0)
     order = np.argsort(-(table.max(axis=0) / table.min(axis=0)), kind="stable")[:_SMALL_TABLE]
-    found = [(int(high[y]), int(low[y])) for y in order if high[y] != low[y]]
-    return list(dict.fromkeys([*found, *((b, a) for a, b in found)]))
+    extreme = [(int(high[y]), int(low[y])) for y in order if high[y] != low[y]]
+    return list(dict.fromkeys([*extreme, *((b, a) for a, b in extreme)]))

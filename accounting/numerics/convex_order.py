@@ -59,28 +59,33 @@ def undominated(sums: Sequence[tuple[Line, ...]], ratio: Fraction) -> list[int]:
     return sorted(kept)
 
 
-def below(one: tuple[Line, ...], two: tuple[Line, ...], ratio: Fraction) -> bool:
-    """Whether h of ``one`` is at most h of ``two`` for every e in [1, ratio] and every t. Exact."""
+def below(lines: tuple[Line, ...], other_lines: tuple[Line, ...], ratio: Fraction) -> bool:
+    """Whether h of ``lines`` is at most h of ``other_lines`` for every e in [1, ratio] and every t.
+    Exact.
+    """
     high, low = ratio.numerator, ratio.denominator
     # What both have adds the same to both, everywhere: of the rest, too, all sums are the same. As
     # often as both have it: a line that one has twice and the other once is left once.
-    mine, theirs = Counter(one), Counter(two)
-    one, two = tuple((mine - theirs).elements()), tuple((theirs - mine).elements())
-    lines = list(dict.fromkeys([*one, *two]))
+    own_count, other_count = Counter(lines), Counter(other_lines)
+    lines, other_lines = (
+        tuple((own_count - other_count).elements()),
+        tuple((other_count - own_count).elements()),
+    )
+    all_lines = list(dict.fromkeys([*lines, *other_lines]))
     ends = [
         point
-        for a, b, w in lines
+        for a, b, w in all_lines
         for point in ((w, w, a - b), (low * w, high * w, low * a - high * b))
     ]
-    if any(_height(one, point) > _height(two, point) for point in ends):
+    if any(_height(lines, point) > _height(other_lines, point) for point in ends):
         return False
-    for left, right in combinations(lines, 2):
+    for left, right in combinations(all_lines, 2):
         point = _meeting(left, right)
         if (
             point[0]
             and point[0] <= point[1]
             and low * point[1] <= high * point[0]
-            and _height(one, point) > _height(two, point)
+            and _height(lines, point) > _height(other_lines, point)
         ):
             return False
     return True

@@ -54,20 +54,26 @@ class MultinomialCurve:
         self._n = cell_sum.n
         self._sign = 1.0 if direction is Direction.UPPER else -1.0
         self._margin = 16.0 * (cell_sum.n + len(cell_sum.cells)) * _UNIT
-        left = np.array([cell_sum.n], dtype=np.int64)
+        remaining = np.array([cell_sum.n], dtype=np.int64)
         mass, self._first, self._second = np.ones(1), np.zeros(1), np.zeros(1)
         last = len(cell_sum.cells) - 1
         for number, cell in enumerate(cell_sum.cells):
             # Every way so far, continued with 0 .. left reports in this cell (with all that are
             # left in the last one).
-            low = left if number == last else np.zeros_like(left)
-            ways = left - low + 1
-            parent = np.repeat(np.arange(len(left)), ways)
-            count = np.arange(len(parent)) - np.repeat(np.cumsum(ways) - ways, ways) + low[parent]
-            mass = mass[parent] * _choose(left[parent], count) * np.power(float(cell.mass), count)
+            low = remaining if number == last else np.zeros_like(remaining)
+            choices = remaining - low + 1
+            parent = np.repeat(np.arange(len(remaining)), choices)
+            count = (
+                np.arange(len(parent))
+                - np.repeat(np.cumsum(choices) - choices, choices)
+                + low[parent]
+            )
+            mass = (
+                mass[parent] * _choose(remaining[parent], count) * np.power(float(cell.mass), count)
+            )
             self._first = self._first[parent] + count * float(cell.first)
             self._second = self._second[parent] + count * float(cell.second)
-            left = left[parent] - count
+            remaining = remaining[parent] - count
         self._mass: Floats = mass
 
     def delta(self, epsilon: float) -> float:

@@ -126,13 +126,13 @@ def tilts(
         scalars[row] = float(d), _log(c / d), _log(c)
         for column, p in enumerate(kinds):
             total = d + p * x
-            one, zero = p * c / total, (1 - p) * d / total
-            flip = zero < one
+            p_one, p_zero = p * c / total, (1 - p) * d / total
+            flip = p_zero < p_one
             cost = _log(total / c) if flip else _log(total / d)
             tables[row, column] = (
-                float(min(one, zero)),
-                float(one * zero),
-                float((one - zero) ** 2),
+                float(min(p_one, p_zero)),
+                float(p_one * p_zero),
+                float((p_one - p_zero) ** 2),
                 flip,
                 cost,
             )

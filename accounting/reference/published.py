@@ -176,19 +176,19 @@ def _clones_closed(
     ratio = float(law.max_ratio)
     s = 8.0 * math.sqrt(ratio * math.log(4.0 / delta) / n) + 8.0 * ratio / n
     gain = -math.expm1(-epsilon0)  # 1 - 1/E
-    found = []
+    bounds = []
     for name, least, factor in (
         ("clones, closed form of the theorem", 2.0, gain / (1.0 + 1.0 / ratio)),
         ("clones, closed form of the program", 4.0, gain / (1.0 + 1.0 / (ratio * (1.0 + s)))),
     ):
         why = f"e^epsilon0 <= n / (16 ln({least:g}/delta))"
         if ratio * 16.0 * math.log(least / delta) <= n:
-            found.append(
+            bounds.append(
                 PublishedBound(name, _FMT21, True, why, min(math.log1p(factor * s) * _UP, epsilon0))
             )
         else:
-            found.append(PublishedBound(name, _FMT21, False, f"wants {why}", None))
-    return found
+            bounds.append(PublishedBound(name, _FMT21, False, f"wants {why}", None))
+    return bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class _Moments:
 
 
 def _balle(law: LocalPrivacy, epsilon0: float, n: int, delta: float) -> list[PublishedBound]:
-    found = []
+    bounds = []
     families = _families(law)
     for kind, tail in (("Hoeffding", _hoeffding), ("Bennett", _bennett)):
         name = f"blanket, {kind}"
@@ -214,10 +214,10 @@ def _balle(law: LocalPrivacy, epsilon0: float, n: int, delta: float) -> list[Pub
                 if not isinstance(law, FiniteLaw)
                 else "not evaluated for a table of this size"
             )
-            found.append(PublishedBound(name, _BALLE, False, why, None))
+            bounds.append(PublishedBound(name, _BALLE, False, why, None))
         else:
             value = _worst(families, tail, epsilon0, n, delta)
-            found.append(
+            bounds.append(
                 PublishedBound(
                     name,
                     _BALLE,
@@ -227,7 +227,7 @@ def _balle(law: LocalPrivacy, epsilon0: float, n: int, delta: float) -> list[Pub
                 )
             )
     generic = _worst([lambda epsilon: _generic(epsilon0, epsilon)], _hoeffding, epsilon0, n, delta)
-    found.append(
+    bounds.append(
         PublishedBound(
             "blanket, generic Hoeffding",
             _BALLE,
@@ -236,7 +236,7 @@ def _balle(law: LocalPrivacy, epsilon0: float, n: int, delta: float) -> list[Pub
             generic,
         )
     )
-    return found
+    return bounds
 
 
 _Family = Callable[[float], _Moments]
@@ -277,30 +277,30 @@ def _top(curve: Callable[[float], float], delta: float, epsilon0: float) -> floa
     return next((epsilon for epsilon in steps if curve(epsilon) <= delta), epsilon0)
 
 
-def _hoeffding(at: _Moments, a: float, n: int) -> float:
+def _hoeffding(moments: _Moments, a: float, n: int) -> float:
     """delta of the Hoeffding form, 0 where L is the constant -a. Direction: upper bound."""
-    if at.width <= 0.0:
+    if moments.width <= 0.0:
         return 0.0
-    z = -math.expm1(-2.0 * (a / at.width) ** 2)
-    log_power = n * math.log1p(-min(at.gamma * z, _ALMOST))
-    return at.width**2 / (4.0 * a * at.gamma * n) * math.exp(log_power)
+    z = -math.expm1(-2.0 * (a / moments.width) ** 2)
+    log_power = n * math.log1p(-min(moments.gamma * z, _ALMOST))
+    return moments.width**2 / (4.0 * a * moments.gamma * n) * math.exp(log_power)
 
 
-def _bennett(at: _Moments, a: float, n: int) -> float:
+def _bennett(moments: _Moments, a: float, n: int) -> float:
     """delta of the Bennett form; 0 where L is never positive. Direction: upper bound."""
-    if at.largest <= 0.0:
+    if moments.largest <= 0.0:
         return 0.0
-    u = a * at.largest / at.second
+    u = a * moments.largest / moments.second
     # (1 + u) ln(1 + u) - u: below 1e-4 its series, whose first omitted term is positive, so that
     # the exponent errs to the safe side.
     phi = u * u / 2.0 - u**3 / 6.0 if u < 1e-4 else (1.0 + u) * math.log1p(u) - u
-    z = math.exp(-at.second / at.largest**2 * phi)
-    with_zero = n * math.log1p(-min(at.gamma * (1.0 - z), _ALMOST))
+    z = math.exp(-moments.second / moments.largest**2 * phi)
+    with_zero = n * math.log1p(-min(moments.gamma * (1.0 - z), _ALMOST))
     # E[z^M] - P(M = 0) as a product: (1 - gamma + gamma z)^n (1 - ((1 - gamma) / (1 - gamma + gamma
     # z))^n).
-    share = at.gamma * z / (1.0 - at.gamma) if at.gamma < 1.0 else math.inf
+    share = moments.gamma * z / (1.0 - moments.gamma) if moments.gamma < 1.0 else math.inf
     some = -math.expm1(-n * math.log1p(share)) if math.isfinite(share) else 1.0
-    return at.largest / (at.gamma * n * math.log1p(u)) * math.exp(with_zero) * some
+    return moments.largest / (moments.gamma * n * math.log1p(u)) * math.exp(with_zero) * some
 
 
 def _generic(epsilon0: float, epsilon: float) -> _Moments:
@@ -331,7 +331,8 @@ def _families(law: LocalPrivacy) -> list[_Family] | None:
         for row in rows
     }
     return [
-        _pair_family(gamma, masses, scaled[one], scaled[two]) for one, two in permutations(rows, 2)
+        _pair_family(gamma, masses, scaled[row_x], scaled[row_x2])
+        for row_x, row_x2 in permutations(rows, 2)
     ]
 
 
@@ -353,10 +354,12 @@ def _kary_family(law: KaryLaw) -> _Family:
     return moments
 
 
-def _pair_family(gamma: float, masses: list[float], one: list[float], two: list[float]) -> _Family:
+def _pair_family(
+    gamma: float, masses: list[float], density_x: list[float], density_x2: list[float]
+) -> _Family:
     def moments(epsilon: float) -> _Moments:
         e = math.exp(epsilon)
-        values = [p - e * q for p, q in zip(one, two, strict=True)]
+        values = [p - e * q for p, q in zip(density_x, density_x2, strict=True)]
         second = math.fsum(mass * value * value for mass, value in zip(masses, values, strict=True))
         return _Moments(
             gamma=gamma, width=max(values) - min(values), largest=max(values), second=second
@@ -413,8 +416,8 @@ def _has_stronger_clones(law: LocalPrivacy) -> bool:
     if len(rows) ** 2 * len(rows[0]) > _LARGE_TABLE:
         return False
     return all(
-        pair_constants(law, one, two)[1] >= 2 / (law.max_ratio + 1)
-        for one, two in combinations(rows, 2)
+        pair_constants(law, row_x, row_x2)[1] >= 2 / (law.max_ratio + 1)
+        for row_x, row_x2 in combinations(rows, 2)
     )
 
 

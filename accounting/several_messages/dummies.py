@@ -284,12 +284,12 @@ def solve_uniform(buckets: int, n_honest: int, epsilon: float, delta: float) -> 
     ``certify_messages`` of the result gives at most ``epsilon``. Raises as ``fewest_uniform``.
     """
     check_n(n_honest)
-    found = UniformDummies(buckets, -(-fewest_uniform(buckets, epsilon, delta) // n_honest))
-    while not _reaches(found, n_honest, epsilon, delta):
+    dummies = UniformDummies(buckets, -(-fewest_uniform(buckets, epsilon, delta) // n_honest))
+    while not _reaches(dummies, n_honest, epsilon, delta):
         # The search evaluates the curve at the target, the bound bisects and may stop 1e-9 above
         # it.
-        found = UniformDummies(buckets, found.per_device + 1)
-    return found
+        dummies = UniformDummies(buckets, dummies.per_device + 1)
+    return dummies
 
 
 def solve_bernoulli(buckets: int, n_honest: int, epsilon: float, delta: float) -> BernoulliDummies:
@@ -330,8 +330,8 @@ def solve_bernoulli(buckets: int, n_honest: int, epsilon: float, delta: float) -
 
 
 def _reaches(protocol: SeveralMessages, n_honest: int, epsilon: float, delta: float) -> bool:
-    found = epsilon_interval(protocol, n_honest, delta)
-    return found is not None and found[1] <= epsilon
+    interval = epsilon_interval(protocol, n_honest, delta)
+    return interval is not None and interval[1] <= epsilon
 
 
 def _check_target(epsilon: float, delta: float) -> None:

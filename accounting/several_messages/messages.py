@@ -190,8 +190,8 @@ def certify_messages(
     check_n(n)
     share = check_honest(honest_fraction)
     n_honest = count_honest(n, share)
-    found = epsilon_interval(protocol, n_honest, delta)
-    if found is None:
+    interval = epsilon_interval(protocol, n_honest, delta)
+    if interval is None:
         return None
     honest = (
         f"at least {n_honest} of the {n} devices follow the protocol"
@@ -199,8 +199,8 @@ def certify_messages(
         else f"all {n} devices follow the protocol"
     )
     return MessagesBound(
-        epsilon_upper=found[1],
-        epsilon_lower=found[0],
+        epsilon_upper=interval[1],
+        epsilon_lower=interval[0],
         delta=delta,
         n=n,
         honest_fraction=share,

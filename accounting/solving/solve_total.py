@@ -180,5 +180,5 @@ def boundary(
     return best
 
 
-def _height(found: float, target: float) -> float:
-    return math.log(found / target) if found > 0.0 else -math.inf
+def _height(epsilon: float, target: float) -> float:
+    return math.log(epsilon / target) if epsilon > 0.0 else -math.inf

@@ -200,13 +200,13 @@ class Shift:
         Each norm is cut to what the others allow: |s|_1 <= d |s|_inf, |s|_1 <= sqrt(d) |s|_2, |s|_1
         <= |s|_2^2 as s is whole, and |s|_2^2 <= |s|_1 |s|_inf.
         """
-        given = (bounds.l1, bounds.l2_squared, bounds.linf, dimension)
+        numbers = (bounds.l1, bounds.l2_squared, bounds.linf, dimension)
         if any(
-            isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in given
+            isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in numbers
         ):
             raise ShoalError(
                 Kind.INVALID,
-                f"bounds and dimension of a vector are whole numbers of at least 1, got {given}",
+                f"bounds and dimension of a vector are whole numbers of at least 1, got {numbers}",
             )
         linf = min(2 * bounds.linf, 2 * bounds.l1, math.isqrt(4 * bounds.l2_squared))
         l1 = min(
@@ -219,7 +219,7 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _NoiseBounds:
     """Of one noise law: the guarantee with all honest shares, what is refuted there, and one share
     by itself.
     """
@@ -259,19 +259,19 @@ def certify_sum(
             "honest_fraction x survivors is below 1: no noise is certain, raise survivors above "
             f"{survivors}",
         )
-    found = _find(spec, Shift.of(bounds, dimension), honest, delta)
+    of_noise = _noise_bounds(spec, Shift.of(bounds, dimension), honest, delta)
     return SumBound(
-        epsilon_upper=found.upper,
-        epsilon_lower=found.lower,
-        epsilon0=found.alone,
+        epsilon_upper=of_noise.upper,
+        epsilon_lower=of_noise.lower,
+        epsilon0=of_noise.alone,
         delta=delta,
         honest=honest,
         survivors=survivors,
         honest_fraction=share,
-        method=found.method,
+        method=of_noise.method,
         assumptions=_assumptions(honest, survivors, share, mode),
-        epsilon_analyzer=found.upper,
-        epsilon_together=found.upper if mode is Mode.STRICT else found.alone,
+        epsilon_analyzer=of_noise.upper,
+        epsilon_together=of_noise.upper if mode is Mode.STRICT else of_noise.alone,
     )
 
 
@@ -322,7 +322,7 @@ def calibrate(
     raise _unknown(name)
 
 
-def _find(spec: MechanismSpec, shift: Shift, honest: int, delta: float) -> _Found:
+def _noise_bounds(spec: MechanismSpec, shift: Shift, honest: int, delta: float) -> _NoiseBounds:
     if spec.name not in (SKELLAM, LAPLACE):
         raise _unknown(spec.name)
     shares = _at_least_one(spec, "shares")
@@ -332,7 +332,7 @@ def _find(spec: MechanismSpec, shift: Shift, honest: int, delta: float) -> _Foun
         upper, method = _skellam_upper(together, shift, delta)
         # equal for a single honest device
         alone = max(upper, _skellam_upper(Fraction(whole, shares), shift, delta)[0])
-        return _Found(upper, _skellam_lower(together, shift, delta), alone, method)
+        return _NoiseBounds(upper, _skellam_lower(together, shift, delta), alone, method)
     scale = _at_least_one(spec, "scale")
     upper, alone = (
         laplace_epsilon(scale, Fraction(k, shares), shift.l1, shift.dimension) for k in (honest, 1)
@@ -340,7 +340,7 @@ def _find(spec: MechanismSpec, shift: Shift, honest: int, delta: float) -> _Foun
     # More shares than r = 1 are a post-processing of it: what is refuted there need not be refuted
     # here.
     lower = _laplace_lower(scale, shift, delta) if honest <= shares else 0.0
-    return _Found(upper, lower, alone, PURE)
+    return _NoiseBounds(upper, lower, alone, PURE)
 
 
 def spread(shift: Shift, coordinates: int) -> int:

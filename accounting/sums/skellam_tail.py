@@ -166,11 +166,11 @@ def skellam_divergence(v: float, shift: int, epsilon: float, near: int) -> float
 
     def mean(i: int) -> tuple[float, float]:
         """Of r over the block from edges[i] to edges[i + 1], from below and above."""
-        ours = moved[i][0] - moved[i + 1][1], moved[i][1] - moved[i + 1][0]
-        theirs = still[i][0] - still[i + 1][1], still[i][1] - still[i + 1][0]
-        return max(0.0, ours[0]) / theirs[1] * (1.0 - 1e-14), ours[1] / theirs[0] * (
+        shifted = moved[i][0] - moved[i + 1][1], moved[i][1] - moved[i + 1][0]
+        fixed = still[i][0] - still[i + 1][1], still[i][1] - still[i + 1][0]
+        return max(0.0, shifted[0]) / fixed[1] * (1.0 - 1e-14), shifted[1] / fixed[0] * (
             1.0 + 1e-14
-        ) if theirs[0] > 0.0 else math.inf
+        ) if fixed[0] > 0.0 else math.inf
 
     blocks = range(len(edges) - 1)
     starts = [i for i in blocks if mean(i)[1] <= e_low and i > 0]
@@ -194,11 +194,11 @@ def _best_event(variance: float, shift: int, delta: float) -> tuple[float, int]:
     """
 
     def refuted(t: int) -> float:
-        ours, theirs = skellam_tail(variance, t - shift)[0], skellam_tail(variance, t)[1]
-        left = (ours - delta) * (1.0 - 1e-15)
+        shifted, fixed = skellam_tail(variance, t - shift)[0], skellam_tail(variance, t)[1]
+        excess = (shifted - delta) * (1.0 - 1e-15)
         return (
-            math.log(left / theirs) * (1.0 - 1e-15) - 1e-15
-            if left > 0.0 and theirs > 0.0
+            math.log(excess / fixed) * (1.0 - 1e-15) - 1e-15
+            if excess > 0.0 and fixed > 0.0
             else -math.inf
         )
 

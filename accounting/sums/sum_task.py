@@ -114,14 +114,14 @@ def check_sum(task: Task) -> SumBound:
     if plan is None or not isinstance(domain, Vector):
         raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation")
     create_noise(task.mechanism)
-    guaranteed = plan.honest_survivors(task.honest_fraction_ppm)
-    if guaranteed < 2:
+    honest = plan.honest_survivors(task.honest_fraction_ppm)
+    if honest < 2:
         raise _hides_nobody()
-    if task.mechanism.get("shares") != guaranteed:
-        made = task.mechanism.get("shares")
+    if task.mechanism.get("shares") != honest:
+        shares = task.mechanism.get("shares")
         raise ShoalError(
             Kind.INVALID,
-            f"the noise is made for {made} honest survivors, {guaranteed} are guaranteed: shares "
+            f"the noise is made for {shares} honest survivors, {honest} are guaranteed: shares "
             "must be that number",
         )
     limits = bounds(domain)

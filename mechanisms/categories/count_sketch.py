@@ -162,10 +162,10 @@ class CountSketch:
         """bool[rows]: the reports in which the bit of the cell's hash is set. Of valid reports."""
         index, bits = self._split(reports)
         places = self.sketch.hash_many(index, np.array([cell]))
-        found: NDArray[np.bool_] = np.not_equal(
+        supported: NDArray[np.bool_] = np.not_equal(
             bits[np.arange(index.size), places >> 3] & (128 >> (places & 7)), 0
         )
-        return found
+        return supported
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How often each bit of each function was set, h rows of m, and then how many reports drew

@@ -129,10 +129,10 @@ class ExponentialResponse(SharedResponse):
         Raises INVALID as ``estimate``.
         """
         counts, scores = self.response.counts(tally), self.scores()
-        found: NDArray[np.float64] = scores.T @ (counts[:, None] * scores) - np.diag(
+        covariances: NDArray[np.float64] = scores.T @ (counts[:, None] * scores) - np.diag(
             counts @ scores
         )
-        return found
+        return covariances
 
     def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """float64[k]: exact standard errors, in devices, when ``counts`` (int64[k]) hold each cell.
@@ -207,11 +207,11 @@ def _design(circle: int, domain: Domain, epsilon0: float) -> MechanismSpec:
     def of(decay: int, cells: Sequence[int]) -> list[list[int]]:
         return weights(known.size, circle, decay, cells)
 
-    made = ExponentialResponse(
+    response = ExponentialResponse(
         known.labels, circle, least_noise_of_rows(of, known.size, WORDS - 1, epsilon0)
     )
-    made.scores()
-    return made.spec
+    response.scores()
+    return response.spec
 
 
 def _settings(domain: Domain) -> tuple[Setting, ...]:

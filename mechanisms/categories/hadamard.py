@@ -123,10 +123,10 @@ class HadamardBit:
         valid reports.
         """
         numbers = numbered.decode(reports, self.room)
-        found: NDArray[np.bool_] = np.equal(
+        supported: NDArray[np.bool_] = np.equal(
             np.bitwise_count((numbers >> np.uint32(1)) & np.uint32(cell)) & 1, numbers & 1
         )
-        return found
+        return supported
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How often each index with each bit was reported: entry 2 l + bit of 2^(m + 1)."""

@@ -179,10 +179,10 @@ class HadamardResponse:
         """bool[rows]: the reports of the cell's block, on a +1 of its row. Of valid reports."""
         row, block = divmod(cell, self.blocks)
         at, place = np.divmod(cells.decode(reports, self.outputs).astype(np.int64), self.order)
-        found: NDArray[np.bool_] = np.logical_and(
+        supported: NDArray[np.bool_] = np.logical_and(
             at == block, np.equal(np.bitwise_count(place & (row + 1)) & 1, 0)
         )
-        return found
+        return supported
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How often each of the K outputs was reported."""

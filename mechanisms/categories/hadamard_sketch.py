@@ -141,11 +141,11 @@ class HadamardSketch:
         """
         numbers = numbered.decode(reports, self.room).astype(np.int64)
         index, column = np.divmod(numbers >> 1, self.sketch.m)
-        found: NDArray[np.bool_] = np.equal(
+        supported: NDArray[np.bool_] = np.equal(
             np.bitwise_count(column & self.sketch.hash_many(index, np.array([cell]))) & 1,
             numbers & 1,
         )
-        return found
+        return supported
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How often each report was made: entry (j m + l) 2 + bit of 2 h m."""

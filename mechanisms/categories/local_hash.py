@@ -190,8 +190,8 @@ class LocalHash:
         hashed = (
             rows["a"].astype(np.uint32) * np.uint32(cell) + rows["b"].astype(np.uint32)
         ) >> np.uint32(WIDTH - self.log2_g)
-        found: NDArray[np.bool_] = np.equal(hashed, rows["cell"])
-        return found
+        supported: NDArray[np.bool_] = np.equal(hashed, rows["cell"])
+        return supported
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How many reports support each of the k cells: those whose cell is its hash under their

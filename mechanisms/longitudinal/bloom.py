@@ -84,18 +84,20 @@ class Filters:
     def filters(self, cohorts: NDArray[np.int64], cells: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[n, bits]: the filter of cells[i] in cohorts[i]."""
         places = hash_many(cells[:, None], self.functions()[cohorts], self.bits.bit_length() - 1)
-        found = np.zeros((cells.shape[0], self.bits), dtype=np.bool_)
-        found[np.arange(cells.shape[0])[:, None], places] = True
-        return found
+        filter_bits = np.zeros((cells.shape[0], self.bits), dtype=np.bool_)
+        filter_bits[np.arange(cells.shape[0])[:, None], places] = True
+        return filter_bits
 
 
 @lru_cache(maxsize=8)
 def _functions(filters: Filters) -> NDArray[np.uint64]:
     count = filters.cohorts * filters.hashes
-    found = np.array([coefficients(filters.seed, index) for index in range(count)], dtype=np.uint64)
-    found = found.reshape(filters.cohorts, filters.hashes, 3)
-    found.setflags(write=False)
-    return found
+    functions = np.array(
+        [coefficients(filters.seed, index) for index in range(count)], dtype=np.uint64
+    )
+    functions = functions.reshape(filters.cohorts, filters.hashes, 3)
+    functions.setflags(write=False)
+    return functions
 
 
 @dataclass(frozen=True, slots=True, eq=False)

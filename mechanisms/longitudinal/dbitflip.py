@@ -231,8 +231,8 @@ class DBitFlip:
         """bool[rows]: the reports that chose the bucket and say 1 of it."""
         chosen, bitmap = self._split(reports)
         ones = np.unpackbits(bitmap, axis=1, count=self.d).astype(np.bool_)
-        found: NDArray[np.bool_] = ((chosen == cell) & ones).any(axis=1)
-        return found
+        supported: NDArray[np.bool_] = ((chosen == cell) & ones).any(axis=1)
+        return supported
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """2 k counts: how many reports chose each bucket, then how many say 1 of it. Raises INVALID

@@ -61,12 +61,12 @@ class FilterPair:
         high, low = Fraction(self.high, WORDS**2), Fraction(self.low, WORDS**2)
         return pair_of(
             (share * one * two, share * _ones(one_set, a, low) * _ones(two_set, b, high))
-            for (a, b), share in self._apart().items()
+            for (a, b), share in self._differences().items()
             for one_set, one in enumerate(_binomial(a, high))
             for two_set, two in enumerate(_binomial(b, low))
         )
 
-    def _apart(self) -> dict[tuple[int, int], Fraction]:
+    def _differences(self) -> dict[tuple[int, int], Fraction]:
         """(bits of the first's own, of the second's own) -> share of the cohorts, for the best
         pair; {(0, 0): 1} for a single label.
         """
@@ -76,10 +76,10 @@ class FilterPair:
         )
         best, own = -1, [(0, 0)]
         for at in range(len(cells) - 1):
-            apart = np.logical_xor(has[at], has[at + 1 :]).sum(axis=(1, 2))
-            other = at + 1 + int(apart.argmax())
-            if apart.max() > best:
-                best = int(apart.max())
+            differing = np.logical_xor(has[at], has[at + 1 :]).sum(axis=(1, 2))
+            other = at + 1 + int(differing.argmax())
+            if differing.max() > best:
+                best = int(differing.max())
                 only = ((has[at] & ~has[other]).sum(axis=1), (has[other] & ~has[at]).sum(axis=1))
                 own = list(zip(*(part.tolist() for part in only), strict=True))
         return {pair: Fraction(count, len(own)) for pair, count in Counter(own).items()}

@@ -304,9 +304,9 @@ class Rappor:
         Raises INVALID for a tally of other filters, or labels that their filters don't tell apart.
         """
         counts = cells.counts_of(tally, self.filters.cohorts * (1 + self.filters.bits))
-        sizes, found = counts[: self.filters.cohorts], counts[self.filters.cohorts :]
+        sizes, bit_counts = counts[: self.filters.cohorts], counts[self.filters.cohorts :]
         solver, (_, low), (zero, one) = self._decoder(), self.rates, self._variances()
-        unbiased = (found - np.repeat(sizes, self.filters.bits) * (low / WORDS**2)) / self._gap
+        unbiased = (bit_counts - np.repeat(sizes, self.filters.bits) * (low / WORDS**2)) / self._gap
         solved = solver.solve(unbiased)
         coins = solver.coins(solved, float(tally.rows), zero, one)
         return solved, np.sqrt(coins + solver.collisions(unbiased, solved, sizes, zero, one))

@@ -95,28 +95,28 @@ class ExactSampler:
         return result
 
     def _draw_block(
-        self, words: NDArray[np.uint64], found: NDArray[np.int64], entropy: Entropy
+        self, words: NDArray[np.uint64], places: NDArray[np.int64], entropy: Entropy
     ) -> None:
-        """Into ``found``: how many boundaries are at most the word; refined where the word equals
+        """Into ``places``: how many boundaries are at most the word; refined where the word equals
         one.
         """
         probe = np.empty(words.size, dtype=np.uint64)
         passed = np.empty(words.size, dtype=np.bool_)
         advance = np.empty(words.size, dtype=np.int64)
-        found[:] = 0
+        places[:] = 0
         for step in (1 << s for s in reversed(range(self._steps))):
             # in range; "clip" spares numpy a copy
-            np.take(self._padded[step - 1 :], found, out=probe, mode="clip")
+            np.take(self._padded[step - 1 :], places, out=probe, mode="clip")
             np.less_equal(probe, words, out=passed)
             np.multiply(passed, step, out=advance)
-            found += advance
+            places += advance
         # The last boundary passed; a word below all of them is not equal to the first.
-        np.subtract(found, 1, out=advance)
+        np.subtract(places, 1, out=advance)
         np.take(self._padded, advance, out=probe, mode="clip")
         np.equal(probe, words, out=passed)
         if passed.any():
             for i in np.flatnonzero(passed):
-                found[i] = self._refine(int(words[i]), entropy) - self.first
+                places[i] = self._refine(int(words[i]), entropy) - self.first
 
     def _refine(self, word: int, entropy: Entropy) -> int:
         """min{k : U < F(k)} for a U that begins with ``word``."""
@@ -175,9 +175,9 @@ def _floors(weights: Weights) -> NDArray[np.uint64] | None:
     shift = total.bit_length() + WORD
     reciprocal = (1 << WORD + shift) // (total + error)
     slack = (error << WORD + 1 + shift) // total + total + 1
-    found = np.empty(len(weights.values), dtype=np.uint64)
+    table = np.empty(len(weights.values), dtype=np.uint64)
     sums = accumulate(weights.values)
-    for part in blocks(found.size, BLOCK):
+    for part in blocks(table.size, BLOCK):
         scaled = [partial * reciprocal for partial in islice(sums, part.stop - part.start)]
         decisive = bisect_left(scaled, _TOP << shift)
         del scaled[decisive:]
@@ -185,8 +185,8 @@ def _floors(weights: Weights) -> NDArray[np.uint64] | None:
         if floors != [x + slack >> shift for x in scaled]:
             return None
         end = part.start + decisive
-        found[part.start : end] = floors
+        table[part.start : end] = floors
         if end < part.stop:
-            found[end] = _TOP
-            return found[: end + 1]
+            table[end] = _TOP
+            return table[: end + 1]
     return None

@@ -51,18 +51,18 @@ class Polya:
         p = exp_floor(UNIT, self.scale, n)
         h = self.shares
         weight = 1 << n
-        found, above, below = [weight], p, h
+        weights, above, below = [weight], p, h
         while weight >> _SPREAD:
             # times p (k h + 1) / ((k + 1) h), k = len(found) - 1
             weight = (weight * above >> n) // below
             above += p * h
             below += h
-            found.append(weight)
-        k = len(found) - 1
+            weights.append(weight)
+        k = len(weights) - 1
         error = k * (k + 1)  # 0 + 2 + 4 + ... + 2 k
         # w p + w p^2 + ... = w p / (1 - p)
         error += (weight + 2 * k) * (p + 1) // ((1 << n) - p - 1) + 1
-        return Weights(0, found, error)
+        return Weights(0, weights, error)
 
 
 def exp_floor(numerator: int, denominator: int, bits: int) -> int:

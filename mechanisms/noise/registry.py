@@ -115,16 +115,16 @@ def create_noise(spec: MechanismSpec) -> VectorNoise:
             f"there is no noise of that name: choose one of {', '.join(sorted(REGISTRY))}"
         )
     family = REGISTRY[spec.name]
-    given, known = (
+    stated, known = (
         {name for name, _ in spec.parameters},
         {parameter.name for parameter in family.parameters},
     )
-    if given - known:
+    if stated - known:
         raise invalid(
-            f"{spec.name} has no parameter {_quoted(given - known)}: it takes {_quoted(known)}"
+            f"{spec.name} has no parameter {_quoted(stated - known)}: it takes {_quoted(known)}"
         )
-    if known - given:
-        raise invalid(f"{spec.name} lacks the parameter {_quoted(known - given)}")
+    if known - stated:
+        raise invalid(f"{spec.name} lacks the parameter {_quoted(known - stated)}")
     for parameter in family.parameters:
         if not parameter.low <= spec.get(parameter.name) <= parameter.high:
             raise invalid(

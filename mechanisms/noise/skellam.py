@@ -63,24 +63,24 @@ def _upward(weight: int, mode: int, a: int, b: int) -> list[int]:
     """Weights of mode, mode + 1, ... for the rate a / b, each rounded down, to the first below
     2^_SPREAD.
     """
-    found, below = [weight], b * mode
+    weights, below = [weight], b * mode
     while weight >> _SPREAD:
         below += b
         weight = weight * a // below
-        found.append(weight)
-    return found
+        weights.append(weight)
+    return weights
 
 
 def _downward(weight: int, mode: int, a: int, b: int) -> list[int]:
     """Weights of mode, mode - 1, ..., each rounded down, to the first below 2^_SPREAD or to that of
     0.
     """
-    found, above = [weight], b * mode
+    weights, above = [weight], b * mode
     while above and weight >> _SPREAD:
         weight = weight * above // a
         above -= b
-        found.append(weight)
-    return found
+        weights.append(weight)
+    return weights
 
 
 @lru_cache(maxsize=8)

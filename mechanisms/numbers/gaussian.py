@@ -107,11 +107,11 @@ def noise(sigma: int, count: int) -> tuple[list[int], list[int]]:
 
 def _bell(ratio: Decimal, count: int) -> list[Decimal]:
     """ratio^(z^2) for z = 0 to count - 1."""
-    found, factor, square = [Decimal(1)], ratio, ratio * ratio
-    while len(found) < count:
-        found.append(found[-1] * factor)
+    terms, factor, square = [Decimal(1)], ratio, ratio * ratio
+    while len(terms) < count:
+        terms.append(terms[-1] * factor)
         factor *= square
-    return found
+    return terms
 
 
 def _checked(domain: Domain, margin: int = 0) -> Numeric:

@@ -169,8 +169,8 @@ def variances(
     cancellation.
     """
     centred = scores[None, :] - (probabilities @ scores)[:, None]
-    found: NDArray[np.float64] = np.einsum("xy,xy->x", probabilities, centred**2)
-    return found
+    spreads: NDArray[np.float64] = np.einsum("xy,xy->x", probabilities, centred**2)
+    return spreads
 
 
 def _variance(

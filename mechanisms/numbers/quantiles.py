@@ -80,25 +80,25 @@ def quantiles(
         isinstance(domain, Numeric) or (isinstance(domain, Categories) and domain.lower_bounds)
     ):
         return ()
-    told = _Told.of(mechanism, tally)
+    answers = _UnbiasedTotals.of(mechanism, tally)
     shape = shape_of(mechanism, domain, tally)
-    if told is None or shape is None:
+    if answers is None or shape is None:
         return ()
-    found = []
+    estimates = []
     for share in shares:
-        if not told.clearly:
+        if not answers.clearly:
             low, high = (
                 (domain.low, domain.high)
                 if isinstance(domain, Numeric)
                 else (float(domain.lower_bounds[0]), math.inf)
             )
         elif isinstance(domain, Numeric):
-            low, high = (domain.low + place * domain.step for place in _places(told, share))
+            low, high = (domain.low + place * domain.step for place in _places(answers, share))
         else:
-            low, high = _bins(told, share, domain.lower_bounds)
+            low, high = _bins(answers, share, domain.lower_bounds)
         value = shape.quantile(share)
-        found.append(Quantile(share, value, min(low, value), max(high, value)))
-    return tuple(found)
+        estimates.append(Quantile(share, value, min(low, value), max(high, value)))
+    return tuple(estimates)
 
 
 def shape_of(mechanism: Mechanism, domain: Domain, tally: Tally) -> Distribution | None:
@@ -116,7 +116,7 @@ def shape_of(mechanism: Mechanism, domain: Domain, tally: Tally) -> Distribution
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Told:
+class _UnbiasedTotals:
     """``totals``: float64[levels + 1], unbiased numbers of devices with one of the first 0, 1, 2
     ... levels. ``products(i, j)``: of what reports add to two of these, summed over the reports.
     """
@@ -125,7 +125,7 @@ class _Told:
     products: Products
 
     @classmethod
-    def of(cls, mechanism: Mechanism, tally: Tally) -> _Told | None:
+    def of(cls, mechanism: Mechanism, tally: Tally) -> _UnbiasedTotals | None:
         response = (
             mechanism
             if isinstance(mechanism, KaryResponse)
@@ -164,28 +164,30 @@ class _Told:
         return self.answered > _CLEARLY * math.sqrt(max(spread, 0.0) + _ROOM)
 
 
-def _places(told: _Told, share: float) -> tuple[float, float]:
+def _places(answers: _UnbiasedTotals, share: float) -> tuple[float, float]:
     """(lowest, highest) place of the quantile, in steps above the lowest level.
 
     A place between two levels is only possible where one of them is, so that the grid is looked at
     around those.
     """
-    most = told.totals.size - 2
+    most = answers.totals.size - 2
     ends = np.flatnonzero(
-        _possible(told, np.append(np.arange(most), most - 1), np.append(np.zeros(most), 1.0), share)
+        _possible(
+            answers, np.append(np.arange(most), most - 1), np.append(np.zeros(most), 1.0), share
+        )
     )
     if not ends.size:  # reports that no numbers make: nothing is known
         return 0.0, float(most)
     first, last = max(int(ends[0]) - 1, 0), min(int(ends[-1]) + 1, most)
     at = np.append(np.repeat(np.arange(first, last), _PLACES), last - 1)
     up = np.append(np.tile(np.arange(_PLACES) / _PLACES, last - first), 1.0)
-    kept = np.flatnonzero(_possible(told, at, up, share))
+    kept = np.flatnonzero(_possible(answers, at, up, share))
     low, high = max(int(kept[0]) - 1, 0), min(int(kept[-1]) + 1, at.size - 1)
     return float(at[low] + up[low]), float(at[high] + up[high])
 
 
 def _possible(
-    told: _Told, at: NDArray[np.int64], up: NDArray[np.float64], share: float
+    answers: _UnbiasedTotals, at: NDArray[np.int64], up: NDArray[np.float64], share: float
 ) -> NDArray[np.bool_]:
     """bool[len(at)]: whether the quantile may be ``up``[i] of a step above level ``at``[i]."""
     none, one = np.zeros_like(up), np.ones_like(up)
@@ -195,14 +197,14 @@ def _possible(
         (none, one, up - 1.0, -up * share),
         (one, none, none, -share * one),
     )
-    return np.asarray(np.logical_and.reduce([_not_above(told, at, form) for form in forms]))
+    return np.asarray(np.logical_and.reduce([_not_above(answers, at, form) for form in forms]))
 
 
-def _bins(told: _Told, share: float, bounds: tuple[int, ...]) -> tuple[float, float]:
-    at = np.arange(told.totals.size - 1)
+def _bins(answers: _UnbiasedTotals, share: float, bounds: tuple[int, ...]) -> tuple[float, float]:
+    at = np.arange(answers.totals.size - 1)
     none, one = np.zeros(at.size), np.ones(at.size)
-    reached = np.flatnonzero(_not_above(told, at, (none, -one, none, share * one), rounds=False))
-    begun = np.flatnonzero(_not_above(told, at, (one, none, none, -share * one), rounds=False))
+    reached = np.flatnonzero(_not_above(answers, at, (none, -one, none, share * one), rounds=False))
+    begun = np.flatnonzero(_not_above(answers, at, (one, none, none, -share * one), rounds=False))
     low, high = (
         int(reached[0]) if reached.size else 0,
         int(begun[-1]) if begun.size else at.size - 1,
@@ -211,7 +213,7 @@ def _bins(told: _Told, share: float, bounds: tuple[int, ...]) -> tuple[float, fl
 
 
 def _not_above(
-    told: _Told,
+    answers: _UnbiasedTotals,
     at: NDArray[np.int64],
     form: tuple[NDArray[np.float64], ...],
     *,
@@ -221,43 +223,45 @@ def _not_above(
     above 0 by more than 1.96 standard errors, j = ``at``[i]. ``rounds``: whether numbers are
     rounded to the levels.
     """
-    last = told.totals.size - 1
+    last = answers.totals.size - 1
     # totals[i] counts i levels: those up to level j are j + 1 of them
     index = (at, at + 1, np.minimum(at + 2, last), np.full(at.size, last))
-    totals = [told.totals[each] for each in index]
+    totals = [answers.totals[each] for each in index]
     value = sum(c * total for c, total in zip(form, totals, strict=True))
     moments = np.zeros(at.size)
     for m, (one, first) in enumerate(zip(form, index, strict=True)):
         for k in range(m, 4):
             if one.any() and form[k].any():
-                moments += (2.0 if k > m else 1.0) * one * form[k] * told.products(first, index[k])
+                moments += (
+                    (2.0 if k > m else 1.0) * one * form[k] * answers.products(first, index[k])
+                )
     # of a device on the levels up to j - 1, j, j + 1, and above
     weights = [sum(form[m:], np.zeros(at.size)) for m in range(4)]
     held = [totals[0], *(upper - lower for lower, upper in pairwise(totals))]
     moments -= sum(weight**2 * devices for weight, devices in zip(weights, held, strict=True))
     variance = np.maximum(moments, 0.0) + _ROOM
     return np.asarray(
-        value <= Z * np.sqrt(variance + (_rounding(told, at, form) if rounds else 0.0))
+        value <= Z * np.sqrt(variance + (_rounding(answers, at, form) if rounds else 0.0))
     )
 
 
 def _rounding(
-    told: _Told, at: NDArray[np.int64], form: tuple[NDArray[np.float64], ...]
+    answers: _UnbiasedTotals, at: NDArray[np.int64], form: tuple[NDArray[np.float64], ...]
 ) -> NDArray[np.float64]:
     """What rounding adds to the variance of a form, at most. A device that may be rounded across a
     step of the weights, by d, adds d^2 f (1 - f): as in ``rounding`` at most the sum over levels of
     devices times r^2, for any r >= 0 with r + r' >= |d| on either side of each step. The largest
     step is parted in a few ways, and the others follow.
     """
-    last = told.totals.size - 1
+    last = answers.totals.size - 1
     near = [np.clip(at + shift, 0, last - 1) for shift in (-1, 0, 1, 2)]
     spread = [
-        told.products(each + 1, each + 1)
-        - 2.0 * told.products(each, each + 1)
-        + told.products(each, each)
+        answers.products(each + 1, each + 1)
+        - 2.0 * answers.products(each, each + 1)
+        + answers.products(each, each)
         for each in near
     ]
-    devices = [told.totals[each + 1] - told.totals[each] for each in near]
+    devices = [answers.totals[each + 1] - answers.totals[each] for each in near]
     levels = [
         np.maximum(d, 0.0) + np.sqrt(np.maximum(s - d, 0.0))
         for d, s in zip(devices, spread, strict=True)

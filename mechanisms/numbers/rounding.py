@@ -99,11 +99,11 @@ def level_scores(table: ProbabilityTable) -> NDArray[np.float64] | None:
         scale = np.sqrt(rows[:known].mean(axis=0))
         inverse = np.linalg.pinv(rows[:known] / scale, rcond=1e-13) / scale[:, None]
         inverse = inverse + inverse @ (np.eye(known) - rows[:known] @ inverse)
-        found: NDArray[np.float64] = inverse[:, :levels].copy()
+        scores: NDArray[np.float64] = inverse[:, :levels].copy()
         if (
             np.abs(rows[:known] @ inverse - np.eye(known)).max() <= _EXACT
-            and (rows[levels] @ found).min() >= -_EXACT
+            and (rows[levels] @ scores).min() >= -_EXACT
         ):
-            found.setflags(write=False)
-            return found
+            scores.setflags(write=False)
+            return scores
     return None

@@ -246,8 +246,8 @@ def ems(table: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.f
     concave), and then each level takes 1/2 of itself and 1/4 of either neighbour; the outer ones
     2/3 and 1/3. The total of the levels is kept.
     """
-    found: NDArray[np.float64] = ems_of_each(table, counts[None, :])[0]
-    return found
+    estimate: NDArray[np.float64] = ems_of_each(table, counts[None, :])[0]
+    return estimate
 
 
 def ems_of_each(table: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -258,8 +258,8 @@ def ems_of_each(table: NDArray[np.float64], counts: NDArray[np.float64]) -> NDAr
     on. Products are stacked ones of a matrix and a vector, not one of two matrices, which would add
     up in another order: so no bit depends on who else is there.
     """
-    found, left = np.empty((len(counts), len(table))), np.arange(len(counts))
-    shares, rows = np.full(found.shape, 1.0 / len(table)), counts.sum(axis=1, keepdims=True)
+    settled, running = np.empty((len(counts), len(table))), np.arange(len(counts))
+    shares, rows = np.full(settled.shape, 1.0 / len(table)), counts.sum(axis=1, keepdims=True)
     last, mixed = np.full(len(counts), -math.inf), np.matmul(shares[:, None, :], table)[:, 0]
     weights = np.full(len(table) - 1, 4.0)
     weights[[0, -1]] = 3.0
@@ -281,14 +281,14 @@ def ems_of_each(table: NDArray[np.float64], counts: NDArray[np.float64]) -> NDAr
         done = np.abs(likely - last) < TOLERANCE
         last = likely
         if done.any():
-            found[left[done]] = shares[done]
-            left, counts, rows, shares, mixed, last = (
-                each[~done] for each in (left, counts, rows, shares, mixed, last)
+            settled[running[done]] = shares[done]
+            running, counts, rows, shares, mixed, last = (
+                each[~done] for each in (running, counts, rows, shares, mixed, last)
             )
-            if not len(left):
-                return found
-    found[left] = shares
-    return found
+            if not len(running):
+                return settled
+    settled[running] = shares
+    return settled
 
 
 def best_half(levels: int, epsilon0: float) -> int:

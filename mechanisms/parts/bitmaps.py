@@ -71,10 +71,10 @@ def valid(reports: NDArray[np.uint8], k: int) -> NDArray[np.bool_]:
 
 def marked(reports: NDArray[np.uint8], k: int, cell: int) -> NDArray[np.bool_]:
     """bool[rows]: the reports in which the bit of ``cell`` is set."""
-    found: NDArray[np.bool_] = np.not_equal(
+    set_bits: NDArray[np.bool_] = np.not_equal(
         check_shape(reports, k)[:, cell // 8] & np.uint8(128 >> cell % 8), 0
     )
-    return found
+    return set_bits
 
 
 def tally(reports: NDArray[np.uint8], k: int) -> Tally:

@@ -147,10 +147,10 @@ def expected(
 
     Raises INVALID for another number of cells.
     """
-    mine = check_counts(counts, size).astype(np.float64)
-    others = float(mine.sum()) - mine
+    holders = check_counts(counts, size).astype(np.float64)
+    others = float(holders.sum()) - holders
     deviations: NDArray[np.float64] = (
-        np.sqrt(mine * (p * (1.0 - p)) + others * (q * (1.0 - q))) / gap
+        np.sqrt(holders * (p * (1.0 - p)) + others * (q * (1.0 - q))) / gap
     )
     return deviations
 

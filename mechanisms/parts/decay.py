@@ -44,11 +44,11 @@ def least_noise_of_rows(weights: RowWeights, cells: int, highest: int, epsilon0:
     """
     few = [0, cells - 1]
     while True:
-        found = _least(weights, few, highest, epsilon0)
-        whole = [row(each) for each in weights(found, range(cells))]
+        noise = _least(weights, few, highest, epsilon0)
+        whole = [row(each) for each in weights(noise, range(cells))]
         law = FiniteLaw(tuple(whole))
         if epsilon0_upper(law) <= epsilon0:
-            return found
+            return noise
         ratio = law.max_ratio
         column = next(each for each in zip(*whole, strict=True) if max(each) == ratio * min(each))
         few = sorted({*few, column.index(max(column)), column.index(min(column))})

@@ -121,8 +121,8 @@ def of_counts(
     """
 
     def moments(holders: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        mine, others = holders * (p * (1.0 - p)), (rows - holders) * (q * (1.0 - q))
-        return mine + others, mine * (1.0 - 2.0 * p) + others * (1.0 - 2.0 * q)
+        own_part, other_part = holders * (p * (1.0 - p)), (rows - holders) * (q * (1.0 - q))
+        return own_part + other_part, own_part * (1.0 - 2.0 * p) + other_part * (1.0 - 2.0 * q)
 
     values = (counts - rows * q) / gap
     variance = (

@@ -56,8 +56,8 @@ class ManyDevices:
         words = self._words(k)
         bits = np.less(words, np.uint64(threshold))
         rows = np.flatnonzero(at < k)
-        mine = (rows, at[rows])
-        bits[mine] = words[mine] < np.uint64(there)
+        places = (rows, at[rows])
+        bits[places] = words[places] < np.uint64(there)
         return bits
 
     def coins_if(self, given: NDArray[np.bool_], if_not: int, if_so: int) -> NDArray[np.bool_]:
@@ -163,7 +163,7 @@ def _less_if(
     """words < (if_so where given else if_not), if_not < if_so. Both are compared with every word:
     half the time of looking up which counts.
     """
-    found: NDArray[np.bool_] = np.less(words, np.uint64(if_so))
-    found &= given if given.dtype == np.bool_ else np.not_equal(given, 0)
-    found |= words < np.uint64(if_not)
-    return found
+    bits: NDArray[np.bool_] = np.less(words, np.uint64(if_so))
+    bits &= given if given.dtype == np.bool_ else np.not_equal(given, 0)
+    bits |= words < np.uint64(if_not)
+    return bits

@@ -131,15 +131,15 @@ class HashedPair:
         """The two labels' laws of one report, exactly, the functions under which they collide
         included: a table of two rows. For lower bounds.
         """
-        q, apart = self.support, Fraction(self.h - self._collisions(), self.h)
-        found = []
+        q, distinct = self.support, Fraction(self.h - self._collisions(), self.h)
+        classes = []
         for bits in product((1, 0), repeat=2):
-            base = math.prod((q if bit else 1 - q for bit in bits), start=apart)
-            found.append((base * self._density(bits[0]), base * self._density(bits[1])))
-        found += [
-            ((1 - apart) * base * self._density(bit),) * 2 for bit, base in ((1, q), (0, 1 - q))
+            base = math.prod((q if bit else 1 - q for bit in bits), start=distinct)
+            classes.append((base * self._density(bits[0]), base * self._density(bits[1])))
+        classes += [
+            ((1 - distinct) * base * self._density(bit),) * 2 for bit, base in ((1, q), (0, 1 - q))
         ]
-        return pair_of((one, two) for one, two in found if one)
+        return pair_of((one, two) for one, two in classes if one)
 
     def _density(self, bit: int) -> Fraction:
         return self.agrees if bit else self.differs

@@ -160,21 +160,22 @@ def draw(table: ProbabilityTable, values: NDArray[np.int64], entropy: Entropy) -
             dtype=np.int64,
         )
     lookup, last = table._lookup(), table.outputs - 1
-    found = np.empty(values.size, dtype=np.int64)
+    drawn = np.empty(values.size, dtype=np.int64)
     shift = np.uint64(64 - lookup.bits)
     for part in blocks(values.size):
-        mine, words = values[part], entropy.words(part.stop - part.start)
-        outputs = lookup.first.take((mine << lookup.bits) + (words >> shift).astype(np.int64))
-        starts = mine * table.outputs
-        left = np.flatnonzero((words >= lookup.ends.take(starts + outputs)) & (outputs < last))
-        while left.size:
-            outputs[left] += 1
-            reached = outputs[left]
-            left = left[
-                (words[left] >= lookup.ends.take(starts[left] + reached)) & (reached < last)
+        cells_here, words = values[part], entropy.words(part.stop - part.start)
+        outputs = lookup.first.take((cells_here << lookup.bits) + (words >> shift).astype(np.int64))
+        starts = cells_here * table.outputs
+        unsettled = np.flatnonzero((words >= lookup.ends.take(starts + outputs)) & (outputs < last))
+        while unsettled.size:
+            outputs[unsettled] += 1
+            reached = outputs[unsettled]
+            unsettled = unsettled[
+                (words[unsettled] >= lookup.ends.take(starts[unsettled] + reached))
+                & (reached < last)
             ]
-        found[part] = outputs
-    return found
+        drawn[part] = outputs
+    return drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,12 +242,14 @@ def row(weights: Sequence[int | Fraction]) -> tuple[int, ...]:
     whole = [part.numerator * (scale // part.denominator) for part in parts]
     total = sum(whole)
     shares = [divmod(weight * WORDS, total) for weight in whole]
-    found = [share for share, _ in shares]
-    for at in sorted(range(len(found)), key=lambda at: -shares[at][1])[: WORDS - sum(found)]:
-        found[at] += 1
-    largest = found.index(max(found))
-    found[largest] -= found.count(0)
-    return tuple(max(weight, 1) for weight in found)
+    shares_out = [share for share, _ in shares]
+    for at in sorted(range(len(shares_out)), key=lambda at: -shares[at][1])[
+        : WORDS - sum(shares_out)
+    ]:
+        shares_out[at] += 1
+    largest = shares_out.index(max(shares_out))
+    shares_out[largest] -= shares_out.count(0)
+    return tuple(max(weight, 1) for weight in shares_out)
 
 
 def unbiased(
