@@ -152,10 +152,12 @@ class Assignment:
 
     @property
     def task(self) -> Task:
+        """What is asked, as its authority signed it."""
         return self.trusted.task
 
     @property
     def task_id(self) -> TaskId:
+        """The hash of the task's bytes."""
         return self.trusted.task_id
 
 

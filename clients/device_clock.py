@@ -77,6 +77,7 @@ class Known:
 
 
 def first(reading: Reading) -> Known:
+    """What a device knows at its first reading: that wall clock, all of which may be wrong."""
     return Known(
         ClockStanding(reading, reading, Origin.FIRST), 0.0, ((max(reading.wall, 0.0), 0.0),)
     )
@@ -132,6 +133,9 @@ class Unhurried:
         self._clock, self._began = clock, clock.now() - clock.steady()
 
     def now(self) -> float:
+        """Unix seconds; never ahead of the time at the beginning plus the seconds that have
+        passed.
+        """
         return min(self._clock.now(), self._began + self._clock.steady())
 
 
@@ -151,15 +155,19 @@ class OwnClock:
         self._unwritten = False
 
     def now(self) -> float:
+        """As ``Clock.now``."""
         return self._readings.read().wall
 
     def steady(self) -> float:
+        """As ``DeviceClock.steady``."""
         return self._readings.read().steady
 
     def over(self) -> float:
+        """As ``DeviceClock.over``."""
         return surely(*self._look())
 
     def doubt(self) -> str:
+        """As ``DeviceClock.doubt``."""
         known, reading = self._look()
         if known.candidate is None:
             return ""

@@ -86,24 +86,28 @@ class Signed:
 
 
 def decode_signed_task(data: bytes) -> Signed:
+    """Raises INVALID for what is too long or no SignedTask. Nothing is verified here."""
     _limit(data, LIMITS.task_bytes + 1024, "signed task")
     message = parse(task_pb2.SignedTask, data, "signed task")
     return Signed(message.task, message.authority, message.signature)
 
 
 def encode_signed_task(signed: Signed) -> bytes:
+    """Serialize shoal.v1.SignedTask; the signed bytes are passed on as they are."""
     return task_pb2.SignedTask(
         task=signed.data, authority=signed.authority, signature=signed.signature
     ).SerializeToString()
 
 
 def decode_signed_schedule(data: bytes) -> Signed:
+    """Raises INVALID for what is too long or no SignedKeySchedule. Nothing is verified here."""
     _limit(data, LIMITS.schedule_bytes + 1024, "signed key schedule")
     message = parse(keys_pb2.SignedKeySchedule, data, "signed key schedule")
     return Signed(message.schedule, message.authority, message.signature)
 
 
 def encode_signed_schedule(signed: Signed) -> bytes:
+    """Serialize shoal.v1.SignedKeySchedule; the signed bytes are passed on as they are."""
     return keys_pb2.SignedKeySchedule(
         schedule=signed.data, authority=signed.authority, signature=signed.signature
     ).SerializeToString()
@@ -128,6 +132,7 @@ def decode_bundle(data: bytes) -> TaskBundle:
 
 
 def encode_bundle(bundle: TaskBundle) -> bytes:
+    """Serialize shoal.v1.TaskBundle: a signed task and its signed schedule."""
     return directory_pb2.TaskBundle(
         signed_task=bundle.signed_task, signed_schedule=bundle.signed_schedule
     ).SerializeToString()
@@ -137,6 +142,7 @@ def encode_bundle(bundle: TaskBundle) -> bytes:
 
 
 def encode_domain(domain: Domain) -> task_pb2.Domain:
+    """The domain as shoal.v1.Domain, with the field of its kind set."""
     match domain:
         case YesNo():
             return task_pb2.Domain(yes_no=task_pb2.YesNo())
@@ -170,6 +176,7 @@ def encode_domain(domain: Domain) -> task_pb2.Domain:
 
 
 def decode_domain(message: task_pb2.Domain) -> Domain:
+    """The domain of a message. Raises INVALID for an unknown kind, and what its class refuses."""
     match message.WhichOneof("kind"):
         case "yes_no":
             return YesNo()
@@ -204,6 +211,7 @@ def _norm(number: int) -> Norm:
 
 
 def encode_pairwise(plan: PairwisePlan | None) -> task_pb2.Pairwise | None:
+    """The plan of rounds as shoal.v1.Pairwise; None: the task has none."""
     if plan is None:
         return None
     return task_pb2.Pairwise(
@@ -221,6 +229,9 @@ def encode_pairwise(plan: PairwisePlan | None) -> task_pb2.Pairwise | None:
 
 
 def decode_pairwise(message: task_pb2.Pairwise) -> PairwisePlan:
+    """The plan of rounds of a message. Raises INVALID for an unknown mode, and what its class
+    refuses.
+    """
     try:
         mode = Mode(message.mode)
     except ValueError:
@@ -350,6 +361,7 @@ def decode_task(data: bytes) -> Task:
 
 
 def encode_schedule(schedule: KeySchedule) -> bytes:
+    """Serialize shoal.v1.KeySchedule: the bytes that its authority signs."""
     return keys_pb2.KeySchedule(
         version=VERSION,
         task_id=schedule.task_id,
@@ -402,6 +414,7 @@ class Manifest:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
+    """Serialize shoal.v1.Manifest: the bytes that the shuffler signs."""
     return delivery_pb2.Manifest(
         version=VERSION,
         task_id=manifest.task_id.raw,
@@ -417,6 +430,9 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes) -> Manifest:
+    """The bytes that the shuffler signed. Raises INVALID for another version or a field out of
+    range.
+    """
     message = parse(delivery_pb2.Manifest, data, "manifest")
     _version(message.version, "manifest")
     return Manifest(

@@ -52,10 +52,12 @@ class YesNo:
 
     @property
     def size(self) -> int:
+        """Number of cells."""
         return 2
 
     @property
     def labels(self) -> tuple[str, ...]:
+        """One per cell, in their order."""
         return ("no", "yes")
 
     @property
@@ -68,10 +70,12 @@ class YesNo:
         return int(yes_or_no(value) is True)
 
     def understands(self, value: Value) -> bool:
+        """Whether the value is a yes or a no, and not counted as no for want of a meaning."""
         return yes_or_no(value) is not None
 
     @property
     def accepted(self) -> str:
+        """What values it takes, in words for an owner."""
         return "yes or no (true or false, 1 or 0)"
 
 
@@ -107,10 +111,12 @@ class Categories:
 
     @property
     def size(self) -> int:
+        """Number of cells: the labels and "no answer"."""
         return len(self.names) + 1
 
     @property
     def labels(self) -> tuple[str, ...]:
+        """One per cell, "no answer" last."""
         return (*self.names, NO_ANSWER)
 
     @property
@@ -129,10 +135,12 @@ class Categories:
         return self.names.index(text) if text in self.names else len(self.names)
 
     def understands(self, value: Value) -> bool:
+        """Whether the value falls into a label's cell, and not into "no answer"."""
         return self.encode(value) < len(self.names)
 
     @property
     def accepted(self) -> str:
+        """What values it takes, in words for an owner."""
         if self.lower_bounds:
             return f"a number of at least {self.lower_bounds[0]}"
         shown = ", ".join(f'"{name}"' for name in self.names[:_MOST_SHOWN])
@@ -176,10 +184,12 @@ class Numeric:
 
     @property
     def size(self) -> int:
+        """Number of cells: the levels and "no answer"."""
         return self.levels + 1
 
     @property
     def step(self) -> float:
+        """Distance of two neighbouring levels, in the domain's unit."""
         return (self.high - self.low) / (self.levels - 1)
 
     @property
@@ -215,11 +225,13 @@ class Numeric:
         return min(below + int(up), self.levels - 1) if answered else self.levels
 
     def understands(self, value: Value) -> bool:
+        """Whether the value is a number, and within low and high where the domain does not clip."""
         number = number_of(value)
         return number is not None and (self.clip or self.low <= number <= self.high)
 
     @property
     def accepted(self) -> str:
+        """What values it takes, in words for an owner."""
         unit = f" {self.unit}" if self.unit else ""
         beyond = "; beyond it the end of the range counts" if self.clip else ""
         return (
@@ -279,6 +291,7 @@ class Words:
 
     @property
     def labels(self) -> tuple[str, ...]:
+        """One per name that is looked for, "no answer" last."""
         return (*self.names, NO_ANSWER)
 
     def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
@@ -290,10 +303,12 @@ class Words:
         return _NO_WORD_CELL if found is None else word_cell(found)
 
     def understands(self, value: Value) -> bool:
+        """Whether the value has a text, which is some cell of its own."""
         return self.encode(value) != _NO_WORD_CELL
 
     @property
     def accepted(self) -> str:
+        """What values it takes, in words for an owner."""
         return "any text"
 
 
@@ -373,10 +388,12 @@ class Vector:
 
     @property
     def size(self) -> int:
+        """Number of coordinates."""
         return self.dimension
 
     @property
     def labels(self) -> tuple[str, ...]:
+        """One per coordinate: its name, or its number from 0."""
         return self.names or tuple(map(str, range(self.dimension)))
 
     @property
@@ -394,6 +411,7 @@ class Vector:
 
     @property
     def accepted(self) -> str:
+        """What values it takes, in words for an owner."""
         return f"a list of {self.dimension:,} numbers, as [1.5, 0]"
 
 

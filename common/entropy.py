@@ -41,11 +41,13 @@ class SystemEntropy:
     """The operating system's CSPRNG, stretched by AES-256-CTR for large draws."""
 
     def bytes(self, count: int) -> bytes:
+        """As ``Entropy.bytes``."""
         if count <= _SMALL:
             return os.urandom(count)
         return _ctr_stream(os.urandom(32), os.urandom(16), count)
 
     def words(self, count: int) -> NDArray[np.uint64]:
+        """As ``Entropy.words``."""
         return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64, copy=False)
 
 
@@ -59,10 +61,12 @@ class SeededEntropy:
         self._draws = 0
 
     def bytes(self, count: int) -> bytes:
+        """As ``Entropy.bytes``, the same in every run with this seed: for tests alone."""
         self._draws += 1
         return _ctr_stream(self._key, (self._draws << 64).to_bytes(16, "big"), count)
 
     def words(self, count: int) -> NDArray[np.uint64]:
+        """As ``Entropy.words``, the same in every run with this seed: for tests alone."""
         return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64, copy=False)
 
 

@@ -108,4 +108,5 @@ class ShoalError(Exception):
 
     @property
     def retryable(self) -> bool:
+        """Whether the same request may succeed later."""
         return self.kind in RETRYABLE

@@ -53,6 +53,7 @@ class TaskId(_Id):
 
     @classmethod
     def of(cls, task_bytes: bytes) -> TaskId:
+        """SHA-256("shoal/v1/task" || 0x00 || bytes) of a task's serialized bytes."""
         return cls(sha256(b"shoal/v1/task\x00" + task_bytes))
 
 
@@ -65,6 +66,7 @@ class KeyId(_Id):
 
     @classmethod
     def of(cls, config: bytes) -> KeyId:
+        """The first 8 bytes of SHA-256 of a public key configuration."""
         return cls(sha256(config)[:8])
 
 
@@ -77,6 +79,7 @@ class Digest(_Id):
 
     @classmethod
     def of(cls, data: bytes) -> Digest:
+        """SHA-256 of the bytes."""
         return cls(sha256(data))
 
 

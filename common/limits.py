@@ -12,6 +12,10 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Every limit, with its unit and why: what is beyond is refused before anything is done for
+    it.
+    """
+
     # --- wire -------------------------------------------------------------------------------------
     # bytes; few, so that a size names neither task nor window
     frame_sizes: tuple[int, ...] = 512, 4 * KIB, 32 * KIB

@@ -48,12 +48,19 @@ class Log:
         self._logger = logging.getLogger(f"shoal.{service}")
 
     def debug(self, event: str, **fields: object) -> None:
+        """For who looks for a fault. Raises ValueError for a field or value that may not be
+        logged.
+        """
         self._emit(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: object) -> None:
+        """Of ordinary work. Raises ValueError for a field or value that may not be logged."""
         self._emit(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
+        """For what wants somebody to look. Raises ValueError for a field or value that may not be
+        logged.
+        """
         self._emit(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: object) -> None:
@@ -102,6 +109,7 @@ def _plain(value: object) -> object:
 
 
 def get_log(service: str) -> Log:
+    """The log of a service, or of a part of one: its lines carry this name."""
     return Log(service)
 
 

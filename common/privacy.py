@@ -77,10 +77,12 @@ class KaryLaw:
 
     @property
     def total(self) -> int:
+        """The sum of one input's weights: what a weight is divided by to be a probability."""
         return self.same + (self.k - 1) * self.other
 
     @property
     def max_ratio(self) -> Fraction:
+        """As ``LocalPrivacy.max_ratio``."""
         return Fraction(self.same, self.other)
 
 
@@ -107,10 +109,12 @@ class FiniteLaw:
 
     @property
     def total(self) -> int:
+        """The sum of one input's weights, the same for all: what a weight is divided by."""
         return sum(self.rows[0])
 
     @property
     def max_ratio(self) -> Fraction:
+        """As ``LocalPrivacy.max_ratio``."""
         return max(Fraction(max(column), min(column)) for column in zip(*self.rows, strict=True))
 
 
@@ -196,10 +200,12 @@ class SymmetricLaw:
 
     @property
     def total(self) -> int:
+        """The sum of either input's weights: what a weight is divided by to be a probability."""
         return sum(self.one)
 
     @property
     def max_ratio(self) -> Fraction:
+        """As ``LocalPrivacy.max_ratio``."""
         return max(Fraction(a, b) for a, b in zip(self.one, self.two, strict=True))
 
 
@@ -217,4 +223,5 @@ class PureLaw:
 
     @property
     def max_ratio(self) -> Fraction:
+        """As ``LocalPrivacy.max_ratio``."""
         return self.ratio

@@ -75,6 +75,7 @@ class PairwisePlan:
 
     @property
     def dropout(self) -> Fraction:
+        """The share of devices that may be lost in a round, in [0, 1), exactly."""
         return Fraction(self.dropout_ppm, PPM)
 
     def honest_share(self, honest_fraction_ppm: int) -> Fraction:
@@ -100,6 +101,7 @@ class PairwisePlan:
 
     @property
     def check_words(self) -> int:
+        """How many words after the vector show that the sum is right."""
         return CHECK_WORDS[self.word_bits]
 
     def vector_bytes(self, dimension: int) -> int:

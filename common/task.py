@@ -46,6 +46,8 @@ class Admission(IntEnum):
 
 
 class Aggregator(IntEnum):
+    """How answers are added up: reports in a shuffled batch, or vectors by secure aggregation."""
+
     SHUFFLED = 1
     PAIRWISE = 2
 
@@ -80,6 +82,7 @@ class MechanismSpec:
 
     @classmethod
     def of(cls, name: str, **parameters: int) -> MechanismSpec:
+        """The spec with these parameters, sorted by name. Raises INVALID as the class does."""
         return cls(name, tuple(sorted(parameters.items())))
 
     def get(self, name: str) -> int:
@@ -112,9 +115,11 @@ class WindowPlan:
         )
 
     def start_of(self, window: int) -> int:
+        """Unix seconds of the window's first moment."""
         return self.start_s + window * self.length_s
 
     def end_of(self, window: int) -> int:
+        """Unix seconds at which the window is over; its grace follows."""
         return self.start_of(window + 1)
 
     def deadline_of(self, window: int) -> int:
@@ -304,6 +309,9 @@ class Task:
 
     @property
     def honest_fraction(self) -> Fraction:
+        """Devices assumed to randomize as they should, in every closing batch: in (0, 1],
+        exactly.
+        """
         return Fraction(self.honest_fraction_ppm, PPM)
 
     @property

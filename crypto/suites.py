@@ -59,14 +59,19 @@ class SuiteId(IntEnum):
 
     @property
     def kem(self) -> int:
+        """Its key encapsulation: a KEM id of RFC 9180, section 7.1, or of the IANA registry for
+        HPKE.
+        """
         return _PARAMETERS[self].kem
 
     @property
     def kdf(self) -> int:
+        """Its key derivation: a KDF id of RFC 9180, section 7.2."""
         return _PARAMETERS[self].kdf
 
     @property
     def aead(self) -> int:
+        """Its encryption: an AEAD id of RFC 9180, section 7.3."""
         return _PARAMETERS[self].aead
 
     @property

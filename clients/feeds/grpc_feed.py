@@ -53,6 +53,7 @@ class GrpcFeed:
         self.trouble: str | None = None
 
     async def once(self, deadline_s: float) -> None:
+        """As ``Feed.once``."""
         try:
             async with asyncio.timeout(deadline_s):
                 await self._look()
@@ -62,6 +63,7 @@ class GrpcFeed:
             ) from None
 
     async def run(self, stop: asyncio.Event) -> None:
+        """As ``Feed.run``."""
         failures = 0
         while not stop.is_set():
             try:

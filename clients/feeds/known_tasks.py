@@ -165,9 +165,11 @@ class KnownTasks:
                 )
 
     def all(self) -> list[Assignment]:
+        """Every task that is known, by name and id."""
         return sorted(self._tasks.values(), key=lambda one: (one.task.name, one.task_id))
 
     def get(self, task_id: TaskId) -> Assignment | None:
+        """The task of that id, or None if it is not known."""
         return self._tasks.get(task_id)
 
     def find(self, name: str) -> Assignment:

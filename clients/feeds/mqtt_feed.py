@@ -62,6 +62,7 @@ class MqttFeed:
 
     @property
     def trouble(self) -> str | None:
+        """As ``Feed.trouble``."""
         if self._link is not None and not self._link.up:
             return (
                 self._link.problem.message
@@ -71,6 +72,7 @@ class MqttFeed:
         return self._trouble
 
     async def once(self, deadline_s: float) -> None:
+        """As ``Feed.once``."""
         try:
             loop = asyncio.get_running_loop()
             began = loop.time()
@@ -86,6 +88,7 @@ class MqttFeed:
             ) from None
 
     async def run(self, stop: asyncio.Event) -> None:
+        """As ``Feed.run``."""
         failures = 0
         while not stop.is_set():
             try:

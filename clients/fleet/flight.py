@@ -28,6 +28,8 @@ from shoal.errors import Kind, ShoalError
 
 @unique
 class FlightRole(Enum):
+    """What a frame of the simulation is, and so how its answer counts."""
+
     OWN = "own"  # a device's one report: counted once
     COPY = "copy"  # the same bytes again: acknowledged with the same bytes, not counted again
     BREACH = "breach"  # a frame that breaks a rule

@@ -104,14 +104,17 @@ class SimulationPlan:
 
     @property
     def devices(self) -> int:
+        """How many devices are simulated: one per value of a task."""
         return len(self.tasks[0].values)
 
     @property
     def reports(self) -> int:
+        """How many reports are due: one per task and device."""
         return len(self.tasks) * self.devices
 
     @property
     def arrivals(self) -> Arrivals | None:
+        """When reports come; None: as fast as the services take them."""
         if self.over_s is not None:
             return Arrivals(self.arrival, self.reports, self.over_s)
         return (
@@ -188,6 +191,7 @@ class Progress:
 
     @property
     def done(self) -> int:
+        """Frames that nothing more will be heard of."""
         return self.acked + self.refused + self.unknown + self.handled + self.surprises
 
     @property
@@ -210,6 +214,7 @@ class Breaches:
 
     @property
     def sent(self) -> int:
+        """How many frames that break a rule were sent."""
         return (
             sum(self.refused.values())
             + self.acked
@@ -254,9 +259,11 @@ class SimulationResult:
     efforts: tuple[SealingEffort, ...] = ()
 
     def acked_of(self, task: int) -> int:
+        """How many reports of the task at this place in the plan were acknowledged."""
         return self.outcomes[task].count(ACKED)
 
     def unknown_of(self, task: int) -> int:
+        """How many reports of the task at this place in the plan ended with nobody knowing how."""
         return self.outcomes[task].count(UNKNOWN)
 
     def refused_of(self, task: int) -> int:

@@ -224,9 +224,11 @@ class Frames:
         return len(self.data) // self.size
 
     def frame(self, index: int) -> bytes:
+        """One sealed report, ``size`` bytes."""
         return self.data[index * self.size : (index + 1) * self.size]
 
     def ack_key(self, index: int) -> bytes:
+        """The 32 bytes under which its receipt is authenticated: a secret."""
         return self.ack_keys[index * ACK_KEY_SIZE : (index + 1) * ACK_KEY_SIZE]
 
     def prepared(self, index: int) -> SealedReport:

@@ -63,9 +63,11 @@ class Share:
 
     @property
     def devices(self) -> int:
+        """How many devices this process simulates."""
         return len(self.tasks[0].values)
 
     def conduct_of(self, device: int) -> Conduct:
+        """How the device at this place in the share behaves."""
         return _CONDUCTS[self.conduct[device]] if self.conduct else Conduct.HONEST
 
 

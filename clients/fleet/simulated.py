@@ -67,6 +67,9 @@ class FleetSimulation:
         self._devices: Iterator[int] = iter(range(share.devices))
 
     async def run(self) -> ShareResult:
+        """Send everything and count what becomes of it, until all is answered or its time is
+        over.
+        """
         work = self._relay if self.share.way is Way.RELAY else self._direct
         async with asyncio.TaskGroup() as group:
             for number in range(self.share.in_flight):

@@ -160,7 +160,9 @@ class Commitments(Protocol):
         """All of them, in the order in which they were made."""
         ...
 
-    def tally(self, task_id: TaskId) -> TaskCharges: ...
+    def tally(self, task_id: TaskId) -> TaskCharges:
+        """Charges of this task so far, and their sum in nano-epsilon; zeros if it has none."""
+        ...
 
     def lose(self, before_s: float, nano: int) -> None:
         """What a memory that was set back does not know: windows that had begun by ``before_s`` may
@@ -219,7 +221,9 @@ class Commitments(Protocol):
 
     # --- tasks and consent ------------------------------------------------------------------------
 
-    def seen(self, task_id: TaskId) -> SeenTask | None: ...
+    def seen(self, task_id: TaskId) -> SeenTask | None:
+        """What is remembered of the task; None if it was never shown to ``see``."""
+        ...
 
     def see(self, task: SeenTask) -> None:
         """Remember, in the place of what was known of that task."""
@@ -281,6 +285,9 @@ class Commitments(Protocol):
 
 
 def over_budget(spent: int, nano: int, limit: int) -> ShoalError:
+    """REFUSED "budget": what is left of ``limit`` does not pay for ``nano``, all in
+    nano-epsilon.
+    """
     left = max(0, limit - spent)
     return ShoalError(
         Kind.REFUSED,
@@ -300,27 +307,32 @@ def check_charge(spent: int, nano: int, limit: int | None) -> None:
 
 
 def check_loss(before_s: float, nano: int) -> None:
+    """Raises INVALID unless ``before_s`` is finite (Unix seconds) and ``nano`` within its range."""
     if not (math.isfinite(before_s) and 0 <= nano <= MOST_NANO):
         raise ShoalError(Kind.INVALID, "what is lost is a time, and an epsilon of 0 or more")
 
 
 def check_answer(answer: str | None) -> None:
+    """Raises INVALID unless a consent is "allowed", "denied" or None (not asked)."""
     if answer not in ("allowed", "denied", None):
         raise ShoalError(Kind.INVALID, 'a consent is "allowed" or "denied"')
 
 
 def check_accepted(epsilon0: float | None) -> None:
+    """Raises INVALID unless ``epsilon0`` is above 0, or None (nothing accepted)."""
     if epsilon0 is not None and not epsilon0 > 0:
         raise ShoalError(Kind.INVALID, "an epsilon that is accepted is above 0")
 
 
 def another_report() -> ShoalError:
+    """CONFLICT: a second permanent report for one cell would give both away by their difference."""
     return ShoalError(
         Kind.CONFLICT, "another report stands for this cell: a memoized report is drawn once"
     )
 
 
 def another_choice() -> ShoalError:
+    """CONFLICT: a second choice of a device that chooses once for a task."""
     return ShoalError(Kind.CONFLICT, "another choice was made for this task: a device chooses once")
 
 

@@ -55,6 +55,7 @@ class MemoryCommitments:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
+        """As ``Commitments.transaction``."""
         with self._lock:
             outer, mine = self._undo, []  # type: tuple[list[Callable[[], object]] | None, list[Callable[[], object]]]
             self._undo = mine
@@ -82,11 +83,13 @@ class MemoryCommitments:
             )
 
     def spent(self) -> int:
+        """As ``Commitments.spent``."""
         return self._spent[""]
 
     def charge(
         self, task_id: TaskId, window: int, nano: int, limit: int | None, *, permanent: bool = False
     ) -> None:
+        """As ``Commitments.charge``."""
         with self._lock:
             if (task_id.raw, window) in self._charges:
                 return
@@ -99,16 +102,20 @@ class MemoryCommitments:
             self._put(self._spent, "", self.spent() + nano)
 
     def charged(self, task_id: TaskId, window: int) -> int | None:
+        """As ``Commitments.charged``."""
         charge = self._charges.get((task_id.raw, window))
         return None if charge is None else charge.nano
 
     def charges(self) -> list[WindowCharge]:
+        """As ``Commitments.charges``."""
         return list(self._charges.values())
 
     def tally(self, task_id: TaskId) -> TaskCharges:
+        """As ``Commitments.tally``."""
         return self._tallies.get(task_id.raw, TaskCharges(0, 0))
 
     def lose(self, before_s: float, nano: int) -> None:
+        """As ``Commitments.lose``."""
         check_loss(before_s, nano)
         with self._lock:
             known = self._losses.get("") or Loss(before_s, 0)
@@ -116,6 +123,7 @@ class MemoryCommitments:
             self._put(self._spent, "", self.spent() + nano)
 
     def lost(self) -> Loss | None:
+        """As ``Commitments.lost``."""
         return self._losses.get("")
 
     def _secret(self, task_id: TaskId) -> bytes:
@@ -124,15 +132,18 @@ class MemoryCommitments:
         return self._secrets[task_id.raw]
 
     def rounding(self, task_id: TaskId) -> bytes:
+        """As ``Commitments.rounding``."""
         with self._lock:
             return rounding_of(self._secret(task_id))
 
     def permanent(self, task_id: TaskId, cell: int) -> bytes | None:
+        """As ``Commitments.permanent``."""
         with self._lock:
             secret = self._secrets.get(task_id.raw)
             return None if secret is None else self._memo.get((task_id.raw, tag(secret, cell)))
 
     def remember(self, task_id: TaskId, cell: int, report: bytes) -> None:
+        """As ``Commitments.remember``."""
         with self._lock:
             known = self.permanent(task_id, cell)
             if known not in (None, report):
@@ -141,18 +152,22 @@ class MemoryCommitments:
             self._put(self._latest, task_id.raw, report)
 
     def latest(self, task_id: TaskId) -> bytes | None:
+        """As ``Commitments.latest``."""
         return self._latest.get(task_id.raw)
 
     def choice(self, task_id: TaskId) -> bytes | None:
+        """As ``Commitments.choice``."""
         return self._choices.get(task_id.raw)
 
     def choose(self, task_id: TaskId, choice: bytes) -> None:
+        """As ``Commitments.choose``."""
         with self._lock:
             if self.choice(task_id) not in (None, choice):
                 raise another_choice()
             self._put(self._choices, task_id.raw, choice)
 
     def forget(self, task_id: TaskId) -> int:
+        """As ``Commitments.forget``."""
         with self._lock:
             gone = [key for key in self._memo if key[0] == task_id.raw]
             for key in gone:
@@ -163,34 +178,42 @@ class MemoryCommitments:
             return len(gone)
 
     def seen(self, task_id: TaskId) -> SeenTask | None:
+        """As ``Commitments.seen``."""
         return self._seen.get(task_id.raw)
 
     def see(self, task: SeenTask) -> None:
+        """As ``Commitments.see``."""
         with self._lock:
             self._put(self._seen, task.task_id.raw, task)
 
     def tasks_of(self, purpose: str) -> list[TaskId]:
+        """As ``Commitments.tasks_of``."""
         with self._lock:
             return sorted(task.task_id for task in self._seen.values() if task.purpose == purpose)
 
     def consents(self) -> dict[str, str]:
+        """As ``Commitments.consents``."""
         with self._lock:
             return dict(self._consents)
 
     def set_consent(self, purpose: str, answer: ConsentAnswer | None) -> None:
+        """As ``Commitments.set_consent``."""
         check_answer(answer)
         with self._lock:
             self._put(self._consents, purpose, answer)
 
     def accepted(self, task_id: TaskId) -> float | None:
+        """As ``Commitments.accepted``."""
         return self._accepted.get(task_id.raw)
 
     def accept(self, task_id: TaskId, epsilon0: float | None) -> None:
+        """As ``Commitments.accept``."""
         check_accepted(epsilon0)
         with self._lock:
             self._put(self._accepted, task_id.raw, epsilon0)
 
     def append(self, entry: LedgerEntry) -> int:
+        """As ``Commitments.append``."""
         with self._lock:
             body, number = entry.body(), len(self._ledger) + 1
             self._ledger.append(
@@ -205,6 +228,7 @@ class MemoryCommitments:
             return number
 
     def problem(self, digest: Digest, entry: LedgerEntry) -> int | None:
+        """As ``Commitments.problem``."""
         with self._lock:
             if digest.raw in self._problems:
                 return None
@@ -218,9 +242,11 @@ class MemoryCommitments:
             return number
 
     def entries(self, after: int = 0, most: int | None = None) -> list[Stored]:
+        """As ``Commitments.entries``."""
         with self._lock:
             return self._ledger[max(after, 0) :][: None if most is None else max(most, 0)]
 
     def verify(self) -> Head:
+        """As ``Commitments.verify``."""
         with self._lock:
             return check(self._ledger)

@@ -52,6 +52,7 @@ class SqliteCommitments:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
+        """As ``Commitments.transaction``."""
         with self._store.write():
             yield
 
@@ -62,11 +63,13 @@ class SqliteCommitments:
     # --- budget -----------------------------------------------------------------------------------
 
     def spent(self) -> int:
+        """As ``Commitments.spent``."""
         return self._store.spent()
 
     def charge(
         self, task_id: TaskId, window: int, nano: int, limit: int | None, *, permanent: bool = False
     ) -> None:
+        """As ``Commitments.charge``."""
         with self._store.write() as db:
             if self.charged(task_id, window) is not None:
                 return
@@ -77,6 +80,7 @@ class SqliteCommitments:
             self._marked.put(db, "tally", task_id.raw, tally.windows + 1, tally.nano + nano)
 
     def charged(self, task_id: TaskId, window: int) -> int | None:
+        """As ``Commitments.charged``."""
         rows = self._marked.read(
             "charge", "WHERE task_id = ? AND window = ?", (task_id.raw, window)
         )
@@ -85,6 +89,7 @@ class SqliteCommitments:
         return rows[0][3] if rows else None
 
     def charges(self) -> list[WindowCharge]:
+        """As ``Commitments.charges``."""
         rows = self._marked.read("charge", "ORDER BY number")
         return [
             WindowCharge(TaskId(task), window, nano, bool(permanent))
@@ -92,6 +97,7 @@ class SqliteCommitments:
         ]
 
     def tally(self, task_id: TaskId) -> TaskCharges:
+        """As ``Commitments.tally``."""
         rows = self._marked.read("tally", "WHERE task_id = ?", (task_id.raw,))
         if not rows:
             self._marked.absent("tally", task_id)
@@ -100,12 +106,14 @@ class SqliteCommitments:
         return TaskCharges(*rows[0][1:]) if rows else TaskCharges(0, 0)
 
     def lose(self, before_s: float, nano: int) -> None:
+        """As ``Commitments.lose``."""
         check_loss(before_s, nano)
         with self._store.write() as db:
             (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM lost").fetchone()
             self._marked.add(db, "lost", number, float(before_s), nano)
 
     def lost(self) -> Loss | None:
+        """As ``Commitments.lost``."""
         rows = self._marked.read("lost")
         return Loss(max(row[1] for row in rows), sum(row[2] for row in rows)) if rows else None
 
@@ -126,9 +134,11 @@ class SqliteCommitments:
         return secret
 
     def rounding(self, task_id: TaskId) -> bytes:
+        """As ``Commitments.rounding``."""
         return rounding_of(self._secret(task_id) or self._made_secret(task_id))
 
     def permanent(self, task_id: TaskId, cell: int) -> bytes | None:
+        """As ``Commitments.permanent``."""
         secret = self._secret(task_id)
         return None if secret is None else self._kept(task_id, "AND tag = ?", (tag(secret, cell),))
 
@@ -139,6 +149,7 @@ class SqliteCommitments:
         return rows[0][2] if rows else None
 
     def remember(self, task_id: TaskId, cell: int, report: bytes) -> None:
+        """As ``Commitments.remember``."""
         with self._store.write() as db:
             known = self.permanent(task_id, cell)
             if known not in (None, report):
@@ -151,15 +162,18 @@ class SqliteCommitments:
             )
 
     def latest(self, task_id: TaskId) -> bytes | None:
+        """As ``Commitments.latest``."""
         return self._kept(task_id, "ORDER BY used DESC LIMIT 1")
 
     def choice(self, task_id: TaskId) -> bytes | None:
+        """As ``Commitments.choice``."""
         rows = self._marked.read("choice", "WHERE task_id = ?", (task_id.raw,))
         if not rows:
             self._marked.absent("choice", task_id)
         return rows[0][1] if rows else None
 
     def choose(self, task_id: TaskId, choice: bytes) -> None:
+        """As ``Commitments.choose``."""
         with self._store.write() as db:
             known = self.choice(task_id)
             if known not in (None, choice):
@@ -168,6 +182,7 @@ class SqliteCommitments:
                 self._marked.add(db, "choice", task_id.raw, choice)
 
     def forget(self, task_id: TaskId) -> int:
+        """As ``Commitments.forget``."""
         with self._store.write() as db:
             db.execute("DELETE FROM choice WHERE task_id = ?", (task_id.raw,))
             gone = db.execute("DELETE FROM memo WHERE task_id = ?", (task_id.raw,)).rowcount
@@ -184,6 +199,7 @@ class SqliteCommitments:
         return SeenTask(TaskId(rows[0][0]), *rows[0][1:]) if rows else None
 
     def see(self, task: SeenTask) -> None:
+        """As ``Commitments.see``."""
         row = (
             task.task_id.raw,
             task.name,
@@ -206,10 +222,12 @@ class SqliteCommitments:
         )
 
     def consents(self) -> Answers:
+        """As ``Commitments.consents``."""
         whole, bad = self._marked.sift("consent", "ORDER BY purpose")
         return Answers(whole, damaged=bool(bad))
 
     def set_consent(self, purpose: str, answer: ConsentAnswer | None) -> None:
+        """As ``Commitments.set_consent``."""
         check_answer(answer)
         with self._store.write() as db:
             if answer is None:
@@ -223,6 +241,7 @@ class SqliteCommitments:
         return rows[0][1] if rows else None
 
     def accept(self, task_id: TaskId, epsilon0: float | None) -> None:
+        """As ``Commitments.accept``."""
         check_accepted(epsilon0)
         with self._store.write() as db:
             if epsilon0 is None:
@@ -233,6 +252,7 @@ class SqliteCommitments:
     # --- ledger -----------------------------------------------------------------------------------
 
     def append(self, entry: LedgerEntry) -> int:
+        """As ``Commitments.append``."""
         body = entry.body()
         with self._store.write() as db:
             number, before = db.execute(
@@ -245,6 +265,7 @@ class SqliteCommitments:
         return int(number) + 1
 
     def problem(self, digest: Digest, entry: LedgerEntry) -> int | None:
+        """As ``Commitments.problem``."""
         if self._entered(digest):  # nothing is written for what strangers send again and again
             return None
         with self._store.write() as db:
@@ -265,9 +286,11 @@ class SqliteCommitments:
 
     @property
     def unentered(self) -> int:
+        """As ``Commitments.unentered``."""
         return self._unentered
 
     def entries(self, after: int = 0, most: int | None = None) -> list[Stored]:
+        """As ``Commitments.entries``."""
         limit = -1 if most is None else max(most, 0)
         rows = self._store.read(
             "SELECT number, body, hash FROM ledger WHERE number > ? ORDER BY number LIMIT ?",
@@ -276,6 +299,7 @@ class SqliteCommitments:
         return [Stored(*row) for row in rows]
 
     def verify(self) -> Head:
+        """As ``Commitments.verify``."""
         # before the rows: other processes may append meanwhile, and a head may lag but not lead
         noted = self._store.noted_head()
         if noted is None:

@@ -80,6 +80,9 @@ class AgentStore(SqliteFile):
 
     @contextmanager
     def write(self) -> Iterator[sqlite.Connection]:
+        """A transaction, as ``SqliteFile.write``; the head beside the file follows once it is
+        committed.
+        """
         with self._lock:
             with super().write() as db:
                 yield db
@@ -138,6 +141,7 @@ class AgentStore(SqliteFile):
             return None
 
     def noted_head(self) -> Head | None:
+        """The ledger's length and last hash as the file beside it says; None: there is none."""
         noted = self.noted()
         return None if noted is None else noted.head
 
@@ -153,6 +157,7 @@ class AgentStore(SqliteFile):
                 raise self._failure(error) from None
 
     def why_set_back(self) -> ShoalError:
+        """MISMATCH, with what an owner can do: the file is older than its head, or another's."""
         return ShoalError(
             Kind.MISMATCH,
             f"{self._name} is older than {self.head_path.name} beside it, or not the file that "

@@ -43,6 +43,7 @@ class Budget:
 
     @property
     def left_nano(self) -> int | None:
+        """Nano-epsilon that may still be spent, at least 0; None: no limit."""
         return None if self.limit_nano is None else max(self.limit_nano - self.spent_nano, 0)
 
 
@@ -58,6 +59,7 @@ class EnteredOutbox:
     def finish(
         self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
     ) -> None:
+        """As ``Outbox.finish``."""
         with self._book.transaction():
             record = self._box.find(task_id, window)
             self._box.finish(task_id, window, state, kind)
@@ -81,9 +83,11 @@ class EnteredOutbox:
             )
 
     def transaction(self) -> AbstractContextManager[object]:
+        """As ``Outbox.transaction``."""
         return self._book.transaction()
 
     def claim(self, task_id: TaskId, window: int) -> Record | None:
+        """As ``Outbox.claim``."""
         try:
             return self._box.claim(task_id, window)
         except ShoalError as error:
@@ -91,9 +95,11 @@ class EnteredOutbox:
         return self._box.claim(task_id, window)
 
     def add(self, prepared: SealedReport) -> Record:
+        """As ``Outbox.add``."""
         return self._box.add(prepared)
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
+        """As ``Outbox.find``."""
         try:
             return self._box.find(task_id, window)
         except ShoalError as error:
@@ -101,6 +107,7 @@ class EnteredOutbox:
         return self._box.find(task_id, window)
 
     def load(self, task_id: TaskId, window: int) -> Entry | None:
+        """As ``Outbox.load``."""
         try:
             return self._box.load(task_id, window)
         except ShoalError as error:
@@ -121,6 +128,7 @@ class EnteredOutbox:
         )
 
     def spoil(self, task_id: TaskId, window: int) -> bool:
+        """As ``Outbox.spoil``."""
         with self._book.transaction():
             if not self._box.spoil(task_id, window):
                 return False
@@ -143,27 +151,35 @@ class EnteredOutbox:
         return True
 
     def records(self, *, queued: bool = False) -> list[Record]:
+        """As ``Outbox.records``."""
         return self._box.records(queued=queued)
 
     def sending(self, task_id: TaskId, window: int) -> None:
+        """As ``Outbox.sending``."""
         self._box.sending(task_id, window)
 
     def failed(self, task_id: TaskId, window: int, kind: Kind, doubtful: bool) -> None:
+        """As ``Outbox.failed``."""
         self._box.failed(task_id, window, kind, doubtful)
 
     def pin(self, task_id: TaskId, schedule: Digest) -> None:
+        """As ``Outbox.pin``."""
         self._box.pin(task_id, schedule)
 
     def withdraw(self, task_id: TaskId) -> list[Record]:
+        """As ``Outbox.withdraw``."""
         return self._box.withdraw(task_id)
 
     def strike(self, task_id: TaskId) -> None:
+        """As ``Outbox.strike``."""
         self._box.strike(task_id)
 
     def struck(self, task_id: TaskId) -> bool:
+        """As ``Outbox.struck``."""
         return self._box.struck(task_id)
 
     def close(self) -> None:
+        """As ``Outbox.close``."""
         self._box.close()
 
 
@@ -182,6 +198,7 @@ class Memory:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
+        """Everything inside commits together, in commitments, outbox and ledger, or nothing."""
         with self.book.transaction():
             yield
 
@@ -192,6 +209,7 @@ class Memory:
         return await self._store.thread.run(step)
 
     def close(self) -> None:
+        """Close the file. Idempotent."""
         self._store.close()
 
     def settle(self) -> None:
@@ -215,6 +233,7 @@ class Memory:
 
     @property
     def head_name(self) -> str:
+        """Name of the file that says how long the ledger is, for messages to the owner."""
         return self._store.head_path.name
 
     def check(self) -> None:
@@ -238,6 +257,7 @@ class Memory:
         window: int | None = None,
         details: dict[str, Detail] | None = None,
     ) -> None:
+        """Append an event to the ledger, dated by this device's clock."""
         self.book.append(
             LedgerEntry(event, self._clock.now(), task_id, task, window, details or {})
         )

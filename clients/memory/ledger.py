@@ -266,6 +266,7 @@ def check(rows: Iterable[Stored], head: Head | None = None) -> Head:
 
 
 def missing_head(name: str) -> ShoalError:
+    """MISMATCH: without its head a ledger that was cut short would look whole."""
     return ShoalError(
         Kind.MISMATCH,
         f"ledger: {name} is missing or unreadable, and it says how many entries there were: find "

@@ -44,10 +44,12 @@ class MarkedTable:
 
     @property
     def task_at(self) -> int | None:
+        """Index of the column with the task's id; None: the table has none."""
         return self.columns.index("task_id") if "task_id" in self.columns else None
 
     @property
     def window_at(self) -> int | None:
+        """Index of the column with the window; None: the table has none."""
         return self.columns.index("window") if "window" in self.columns else None
 
 
@@ -121,6 +123,7 @@ class Damage:
 
 
 def damaged(damage: Damage) -> ShoalError:
+    """MISMATCH: rows on the disk are not what was written; names the command that helps."""
     return ShoalError(
         Kind.MISMATCH,
         f"{damage} is damaged on this device's disk: it is not used; {COMMAND}. Look at the disk",
@@ -341,4 +344,5 @@ class MarkedTables:
 
 
 def task_of(raw: object) -> TaskId | None:
+    """The task of a damaged row, if 32 bytes can be an id; else None, and all tasks must wait."""
     return TaskId(raw) if isinstance(raw, bytes) and len(raw) == _TASK_BYTES else None

@@ -75,7 +75,9 @@ class Outbox(Protocol):
         """
         ...
 
-    def find(self, task_id: TaskId, window: int) -> Record | None: ...
+    def find(self, task_id: TaskId, window: int) -> Record | None:
+        """Where the window's report stands; None if it has none."""
+        ...
 
     def load(self, task_id: TaskId, window: int) -> Entry | None:
         """The queued report, or None if there is none, it is finished, or its task is struck."""
@@ -129,12 +131,17 @@ class Outbox(Protocol):
         """
         ...
 
-    def struck(self, task_id: TaskId) -> bool: ...
+    def struck(self, task_id: TaskId) -> bool:
+        """Whether two schedules of this task were seen, so that nothing of it is sent any more."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give back what it holds open. Idempotent."""
+        ...
 
 
 def outbox_full(most: int) -> ShoalError:
+    """OVERLOADED: ``most`` reports wait."""
     return ShoalError(
         Kind.OVERLOADED,
         f"outbox full: {most} reports wait to be sent: connect this device, then report again",
@@ -142,6 +149,7 @@ def outbox_full(most: int) -> ShoalError:
 
 
 def two_schedules() -> ShoalError:
+    """CONFLICT: a second schedule may be made for this device alone, to tell it by its keys."""
     return ShoalError(
         Kind.CONFLICT,
         "this device has seen another key schedule for the same task, and a task has exactly one: "
@@ -150,6 +158,7 @@ def two_schedules() -> ShoalError:
 
 
 def has_report(window: int) -> ShoalError:
+    """CONFLICT: a second report for one window would show more of the value than was charged."""
     return ShoalError(
         Kind.CONFLICT, f"window {window} has its report: a window is answered once, claim it first"
     )
@@ -178,9 +187,11 @@ class MemoryOutbox:
         self._struck: set[bytes] = set()
 
     def transaction(self) -> AbstractContextManager[object]:
+        """As ``Outbox.transaction``."""
         return nullcontext()  # one event loop's own, and ``add`` is one step
 
     def claim(self, task_id: TaskId, window: int) -> Record | None:
+        """As ``Outbox.claim``."""
         if task_id.raw in self._struck:
             raise two_schedules()
         known = self._records.get((task_id.raw, window))
@@ -189,6 +200,7 @@ class MemoryOutbox:
         return known
 
     def add(self, prepared: SealedReport) -> Record:
+        """As ``Outbox.add``."""
         task_id, window = prepared.task_id, prepared.window
         key = (task_id.raw, window)
         if key in self._records:
@@ -199,13 +211,16 @@ class MemoryOutbox:
         return record
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
+        """As ``Outbox.find``."""
         return self._records.get((task_id.raw, window))
 
     def load(self, task_id: TaskId, window: int) -> Entry | None:
+        """As ``Outbox.load``."""
         held = self._bytes.get((task_id.raw, window))
         return None if held is None else Entry(self._records[task_id.raw, window], *held)
 
     def records(self, *, queued: bool = False) -> list[Record]:
+        """As ``Outbox.records``."""
         chosen = [
             record
             for record in self._records.values()
@@ -214,6 +229,7 @@ class MemoryOutbox:
         return sorted(chosen, key=lambda r: (r.expires_s, r.task_id.raw, r.window))
 
     def sending(self, task_id: TaskId, window: int) -> None:
+        """As ``Outbox.sending``."""
         record = self._queued(task_id, window)
         if record is not None:
             self._records[task_id.raw, window] = _changed(
@@ -221,6 +237,7 @@ class MemoryOutbox:
             )
 
     def failed(self, task_id: TaskId, window: int, kind: Kind, doubtful: bool) -> None:
+        """As ``Outbox.failed``."""
         record = self._queued(task_id, window)
         if record is not None:
             self._records[task_id.raw, window] = _changed(
@@ -230,6 +247,7 @@ class MemoryOutbox:
     def finish(
         self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
     ) -> None:
+        """As ``Outbox.finish``."""
         record = self._queued(task_id, window)
         if record is not None:
             self._records[task_id.raw, window] = _changed(
@@ -238,21 +256,25 @@ class MemoryOutbox:
             del self._bytes[task_id.raw, window]
 
     def spoil(self, task_id: TaskId, window: int) -> bool:
+        """As ``Outbox.spoil``."""
         return False  # nothing here is on a disk
 
     def pin(self, task_id: TaskId, schedule: Digest) -> None:
+        """As ``Outbox.pin``."""
         if self._pins.setdefault(task_id.raw, schedule.raw) != schedule.raw:
             self.strike(task_id)
         if task_id.raw in self._struck:
             raise two_schedules()
 
     def withdraw(self, task_id: TaskId) -> list[Record]:
+        """As ``Outbox.withdraw``."""
         waiting = self._waiting(task_id)
         for record in waiting:
             self.finish(task_id, record.window, ReportState.WITHDRAWN, record.kind)
         return [self._records[task_id.raw, record.window] for record in waiting]
 
     def strike(self, task_id: TaskId) -> None:
+        """As ``Outbox.strike``."""
         self._struck.add(task_id.raw)
         for record in self._waiting(task_id):
             self.finish(
@@ -263,6 +285,7 @@ class MemoryOutbox:
             )
 
     def struck(self, task_id: TaskId) -> bool:
+        """As ``Outbox.struck``."""
         return task_id.raw in self._struck
 
     def _waiting(self, task_id: TaskId) -> list[Record]:

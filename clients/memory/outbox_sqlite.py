@@ -40,9 +40,11 @@ class SqliteOutbox:
         self.thread: StoreThread | None = self._store.thread
 
     def transaction(self) -> AbstractContextManager[object]:
+        """As ``Outbox.transaction``."""
         return self._store.write()
 
     def claim(self, task_id: TaskId, window: int) -> Record | None:
+        """As ``Outbox.claim``."""
         if not self._store.writing:
             raise ShoalError(Kind.INTERNAL, "a window is claimed inside a transaction")
         if self.struck(task_id):
@@ -57,6 +59,7 @@ class SqliteOutbox:
         return None
 
     def add(self, prepared: SealedReport) -> Record:
+        """As ``Outbox.add``."""
         task_id, window = prepared.task_id, prepared.window
         with self._store.write() as db:
             try:
@@ -78,10 +81,12 @@ class SqliteOutbox:
         return Record(task_id, window, ReportState.QUEUED, None, 0, False, prepared.expires_s)
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
+        """As ``Outbox.find``."""
         rows = self._marked.read("report", _ONE, (task_id.raw, window))
         return _record(rows[0]) if rows else None
 
     def load(self, task_id: TaskId, window: int) -> Entry | None:
+        """As ``Outbox.load``."""
         rows = self._marked.read("report", _WAITS, (task_id.raw, window))
         return Entry(_record(rows[0]), *rows[0][-2:]) if rows else None
 
@@ -100,11 +105,13 @@ class SqliteOutbox:
         return [*map(_record, whole), *waiting]
 
     def sending(self, task_id: TaskId, window: int) -> None:
+        """As ``Outbox.sending``."""
         with self._store.write() as db:
             for row in self._marked.read("report", _WAITS, (task_id.raw, window)):
                 self._marked.change(db, "report", _KEY, row, attempts=row[4] + 1, doubtful=1)
 
     def failed(self, task_id: TaskId, window: int, kind: Kind, doubtful: bool) -> None:
+        """As ``Outbox.failed``."""
         with self._store.write() as db:
             for row in self._marked.sift("report", _WAITS, (task_id.raw, window))[0]:
                 self._marked.change(
@@ -114,12 +121,14 @@ class SqliteOutbox:
     def finish(
         self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
     ) -> None:
+        """As ``Outbox.finish``."""
         with self._store.write() as db:
             whole, bad = self._marked.sift("report", _WAITS, (task_id.raw, window))
             for row in (*whole, *map(_tombstone, bad)):
                 self._end(db, row, state, kind)
 
     def spoil(self, task_id: TaskId, window: int) -> bool:
+        """As ``Outbox.spoil``."""
         with self._store.write() as db:
             _, bad = self._marked.sift("report", _WAITS, (task_id.raw, window))
             for row in bad:
@@ -165,6 +174,7 @@ class SqliteOutbox:
         return [*whole, *map(_tombstone, bad)]
 
     def strike(self, task_id: TaskId) -> None:
+        """As ``Outbox.strike``."""
         with self._store.write() as db:
             self._marked.put(db, "struck", task_id.raw)
             for row in self._all_waiting(task_id):
@@ -173,12 +183,14 @@ class SqliteOutbox:
                 )
 
     def struck(self, task_id: TaskId) -> bool:
+        """As ``Outbox.struck``."""
         if self._marked.read("struck", "WHERE task_id = ?", (task_id.raw,)):
             return True
         self._marked.absent("struck", task_id)
         return False
 
     def pin(self, task_id: TaskId, schedule: Digest) -> None:
+        """As ``Outbox.pin``."""
         if self._pinned(task_id) != [(task_id.raw, schedule.raw)]:
             with self._store.write() as db:
                 if not self._pinned(task_id):
@@ -193,6 +205,7 @@ class SqliteOutbox:
         return self._marked.read("schedule", "WHERE task_id = ?", (task_id.raw,))
 
     def close(self) -> None:
+        """As ``Outbox.close``."""
         if self._own:
             self._store.close()
 

@@ -149,9 +149,11 @@ class SqliteLedger:
 
     @property
     def file(self) -> SqliteFile:
+        """The file that it reads and writes: for the owner's commands, which mend it."""
         return self._file
 
     def close(self) -> None:
+        """Close the file. Idempotent."""
         self._file.close()
 
 
@@ -176,11 +178,13 @@ class MemoryLedger:
         ] = {}
 
     def masked(self, task_id: TaskId, window: int, round_id: Digest, sealed: Digest) -> None:
+        """As ``RoundLedger.masked``, but it forgets with its process."""
         if (task_id.raw, window) in self._answers:
             raise _answered()
         self._answers[task_id.raw, window] = (round_id, sealed, None, RoundStanding.MASKED, None)
 
     def released(self, task_id: TaskId, window: int, round_id: Digest, commit: Digest) -> None:
+        """As ``RoundLedger.released``, but it forgets with its process."""
         known = self._answers.get((task_id.raw, window))
         if known is None or known[0] != round_id:
             raise _other_round()
@@ -191,11 +195,13 @@ class MemoryLedger:
     def settle(
         self, task_id: TaskId, window: int, standing: RoundStanding, kind: Kind | None = None
     ) -> None:
+        """As ``SqliteLedger.settle``."""
         known = self._answers.get((task_id.raw, window))
         if known is not None and known[3] is RoundStanding.MASKED:
             self._answers[task_id.raw, window] = (*known[:3], standing, kind)
 
     def find(self, task_id: TaskId, window: int) -> Answered | None:
+        """As ``SqliteLedger.find``."""
         known = self._answers.get((task_id.raw, window))
         return (
             None
@@ -204,6 +210,7 @@ class MemoryLedger:
         )
 
     def answers(self) -> list[Answered]:
+        """As ``SqliteLedger.answers``."""
         found = [self.find(TaskId(task), window) for task, window in sorted(self._answers)]
         return [one for one in found if one is not None]
 

@@ -189,6 +189,7 @@ class SqliteFile:
                 raise self._failure(error) from None
 
     def close(self) -> None:
+        """Close the connection: nothing may be read or written any more. Idempotent."""
         with self._lock:
             self._db.close()
 

@@ -53,6 +53,10 @@ def cost_lines(
     charged: int,
     answered: int,
 ) -> list[str]:
+    """What answering costs this owner, in sentences: of one window, of all, and what the budget
+    pays for. ``accepted``: the epsilon0 that the owner agreed to for this task, if any; ``spent``
+    and ``charged``: nano-epsilon of everything, and of this task; ``answered``: windows of it.
+    """
     policy, task = config.effective_policy, assignment.task
     epsilon0 = assignment.epsilon0
     one = (

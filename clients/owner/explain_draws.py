@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 
 def randomized_line(assignment: Assignment) -> str:
+    """How a report of this task is drawn, in one line for an owner."""
     from shoal.accounting.meaning import bound_text, percent_text
     from shoal.privacy import KaryLaw, epsilon0_upper
 

@@ -38,6 +38,7 @@ class Ceiling:
     sums_if_apart: bool = True
 
     def forbids(self, purpose: str) -> bool:
+        """Whether the fleet's file leaves no answer for this purpose to the owner."""
         return purpose in self.denied or (self.allowed is not None and purpose not in self.allowed)
 
 

@@ -103,6 +103,7 @@ class Rule:
         )
 
     def concerns(self, task: Task) -> bool:
+        """Whether this rule gives the value of that task."""
         return task.name == self.task if self.task else task.purpose == self.purpose
 
 

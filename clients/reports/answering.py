@@ -430,11 +430,13 @@ class SamePoint:
         self._word = word
 
     def bytes(self, count: int) -> bytes:
+        """The one word, 8 bytes. Raises INTERNAL for another number of bytes."""
         if count != len(self._word):
             raise ShoalError(Kind.INTERNAL, "a value is rounded by one word of 8 bytes")
         return self._word
 
     def words(self, count: int) -> NDArray[np.uint64]:
+        """Raises INTERNAL: a device rounds one value at a time."""
         raise ShoalError(Kind.INTERNAL, "a value is rounded by one word of 8 bytes")
 
 

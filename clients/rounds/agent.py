@@ -264,6 +264,7 @@ class RoundsAgent:
         return self._transports[way]
 
     async def close(self) -> None:
+        """Close every transport that was opened. Idempotent."""
         for transport in self._transports.values():
             await transport.close()
         await asyncio.to_thread(self._ledger.close)

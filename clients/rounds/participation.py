@@ -65,9 +65,15 @@ class Ledger(RoundLedger, Protocol):
 
     def settle(
         self, task_id: TaskId, window: int, standing: RoundStanding, kind: Kind | None = None
-    ) -> None: ...
+    ) -> None:
+        """Write down what became of a MASKED answer; anything else stays as it is. Durable on
+        return.
+        """
+        ...
 
-    def find(self, task_id: TaskId, window: int) -> Answered | None: ...
+    def find(self, task_id: TaskId, window: int) -> Answered | None:
+        """How the window was answered; None if it was not. Raises MISMATCH for a damaged entry."""
+        ...
 
 
 class _OverError(Exception):

@@ -88,6 +88,7 @@ class TomlTable:
         return TomlTable(f"{self._prefix}{key}", self.take(key, dict, {}))
 
     def bad(self, key: str, why: str) -> ShoalError:
+        """A CONFIG error that names the key with its table, and says why its value can't stand."""
         return ShoalError(Kind.CONFIG, f"{self._prefix}{key}: {why}")
 
     def end(self) -> None:

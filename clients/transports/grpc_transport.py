@@ -41,6 +41,7 @@ class GrpcTransport:
         self._channel = ShufflerChannel(address, ca, insecure=insecure, private_pool=private_pool)
 
     async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
+        """As ``Transport.submit``."""
         request = submit_pb2.SubmitRequest(frame=frame).SerializeToString()
         return _parse(
             submit_pb2.SubmitReply, await self._channel.call(_SUBMIT, request, deadline_s)
@@ -49,6 +50,7 @@ class GrpcTransport:
     async def submit_batch(
         self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float
     ) -> list[Receipt]:
+        """As ``BatchTransport.submit_batch``."""
         request = submit_pb2.SubmitBatchRequest(frames=frames).SerializeToString()
         reply = _parse(
             submit_pb2.SubmitBatchReply, await self._channel.call(_BATCH, request, deadline_s)
@@ -62,4 +64,5 @@ class GrpcTransport:
         return [Receipt(receipt.status, receipt.mac) for receipt in reply.receipts]
 
     async def close(self) -> None:
+        """As ``Transport.close``."""
         await self._channel.close()

@@ -42,6 +42,7 @@ class GrpcRoundTransport:
         self._channel = ShufflerChannel(address, ca, insecure=insecure, private_pool=private_pool)
 
     async def exchange(self, frame: bytes, deadline_s: float) -> bytes:
+        """As ``RoundTransport.exchange``."""
         request = pairwise_pb2.ExchangeRequest(frame=frame).SerializeToString()
         reply = await self._channel.call(_EXCHANGE, request, deadline_s)
         try:
@@ -50,4 +51,5 @@ class GrpcRoundTransport:
             raise ShoalError(Kind.INTERNAL, f"{error.message}: send the same bytes again") from None
 
     async def close(self) -> None:
+        """As ``RoundTransport.close``."""
         await self._channel.close()

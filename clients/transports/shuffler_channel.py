@@ -68,6 +68,7 @@ class ShufflerChannel:
             raise
 
     async def close(self) -> None:
+        """Close the channel for good: calls under way end with UNAVAILABLE. Idempotent."""
         self._closed = True
         await self.grpc.close()
 

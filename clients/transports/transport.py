@@ -55,6 +55,8 @@ class Receipt:
 
 
 class BatchTransport(Transport, Protocol):
+    """A transport that also takes many frames in one call: for relays and simulators."""
+
     async def submit_batch(
         self, frames: Sequence[bytes], ack_keys: Sequence[bytes], deadline_s: float
     ) -> list[Receipt]:

@@ -22,6 +22,8 @@ _BY_CLOCK = frozenset({Kind.TOO_EARLY, Kind.WINDOW_CLOSED, Kind.UNAUTHENTICATED}
 
 
 class Clock(Protocol):
+    """What time it is, as the wall clock says."""
+
     def now(self) -> float:
         """Unix seconds, as the wall clock says: for showing and for what may be done again."""
         ...
@@ -114,7 +116,10 @@ class DeviceClock(Clock, Protocol):
 
 
 class SystemClock:
+    """The machine's wall clock, believed whatever it says."""
+
     def now(self) -> float:
+        """As ``Clock.now``."""
         return time.time()
 
 
@@ -128,25 +133,35 @@ class FakeClock:
         self.disputed = self.alone = False
 
     def now(self) -> float:
+        """As ``Clock.now``: ``time``."""
         return self.time
 
     def decide(self) -> float | None:
+        """As ``SureClock.decide``: None while ``disputed`` or ``alone``."""
         return None if self.disputed or self.alone else self.now()
 
     def letting(self) -> float | None:
+        """As ``SureClock.letting``: None while ``disputed``."""
         return None if self.disputed else self.now()
 
     def earliest(self) -> float:
+        """As ``SureClock.earliest``: ``time``."""
         return self.now()
 
     def steady(self) -> float:
+        """As ``SureClock.steady``: ``time``, so a test that sets it back breaks the promise on
+        purpose.
+        """
         return self.now()
 
     def over(self) -> float:
+        """As ``DeviceClock.over``: ``time``."""
         return self.now()
 
     def doubt(self) -> str:
+        """As ``DeviceClock.doubt``: a line while ``disputed``."""
         return "the clock is disputed" if self.disputed else ""
 
     def advance(self, seconds: float) -> None:
+        """Let so many seconds pass."""
         self.time += seconds

@@ -18,7 +18,9 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class Readings(Protocol):
     """Where readings come from; tests give their own."""
 
-    def read(self) -> Reading: ...
+    def read(self) -> Reading:
+        """Both clocks of this machine, read one right after the other."""
+        ...
 
 
 class SystemReadings:
@@ -45,6 +47,7 @@ class SystemReadings:
         return time.clock_gettime(time.CLOCK_MONOTONIC_RAW) + asleep
 
     def read(self) -> Reading:
+        """As ``Readings.read``."""
         return Reading(time.time(), self._steady() - self._began, self._boot_id)
 
 

@@ -78,20 +78,25 @@ class Timekeeper:
     # --- what the service asks --------------------------------------------------------------------
 
     def now(self) -> float:
+        """As ``Clock.now``."""
         return self._readings.read().wall
 
     def steady(self) -> float:
+        """As ``SureClock.steady``."""
         return self._readings.read().steady
 
     def decide(self) -> float | None:
+        """As ``SureClock.decide``."""
         reading = self._readings.read()
         return reading.wall if self._judge(reading).sure else None
 
     def letting(self) -> float | None:
+        """As ``SureClock.letting``."""
         reading = self._readings.read()
         return reading.wall if self._judge(reading).trouble in (None, Trouble.FIRST) else None
 
     def earliest(self) -> float:
+        """As ``SureClock.earliest``."""
         reading = self._readings.read()
         standing = self._standing
         return reading.wall if standing is None else min(reading.wall, expected(standing, reading))
@@ -266,6 +271,7 @@ class Report:
         verdict: Verdict,
         words: dict[str, Word],
     ) -> Report:
+        """What an operator is shown of this reading, and what each peer said that is still used."""
         peers = {
             name: word.difference(reading) for name, word in words.items() if word.fresh(reading)
         }
@@ -281,6 +287,7 @@ class Report:
 
     @property
     def ahead(self) -> float | None:
+        """Seconds that the wall clock is ahead of what was expected; None: nothing was."""
         return None if self.expected is None else self.wall - self.expected
 
     @property

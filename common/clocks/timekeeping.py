@@ -97,9 +97,13 @@ class Word:
         return self.wall + (reading.steady - self.steady) - reading.wall
 
     def fresh(self, reading: Reading) -> bool:
+        """Whether it still counts: its peer vouched for it, at most ``FRESH_S`` before this
+        reading.
+        """
         return self.vouched and 0.0 <= reading.steady - self.steady + _BACK_S <= FRESH_S + _BACK_S
 
     def agrees(self, reading: Reading) -> bool:
+        """Whether it differs from this reading by no more than the tolerance and its own slack."""
         return abs(self.difference(reading)) <= TOLERANCE_S + self.slack
 
 
@@ -127,6 +131,7 @@ class Verdict:
 
     @property
     def sure(self) -> bool:
+        """Whether the wall clock may decide what cannot be undone."""
         return self.trouble is None and self.adopt is None
 
 

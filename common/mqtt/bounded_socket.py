@@ -46,6 +46,7 @@ class BoundedSocket:
 
     @property
     def turn_over(self) -> bool:
+        """Whether nothing more is read until ``turn``."""
         return self._left <= 0
 
     def recv(self, count: int) -> bytes:
@@ -73,15 +74,19 @@ class BoundedSocket:
         return len(self._header) + len(self._data) - self._at + held
 
     def send(self, data: bytes | bytearray) -> int:
+        """As ``socket.send``: how many of the bytes went."""
         return self._raw.send(data)
 
     def fileno(self) -> int:
+        """As ``socket.fileno``: for the event loop."""
         return self._raw.fileno()
 
     def setblocking(self, flag: bool) -> None:
+        """As ``socket.setblocking``."""
         self._raw.setblocking(flag)
 
     def close(self) -> None:
+        """As ``socket.close``."""
         self._raw.close()
 
     def discard(self) -> None:

@@ -35,11 +35,19 @@ class Message(Protocol):
     """What arrives. ``topic`` raises if it is no UTF-8; ``retain``: the broker had stored it."""
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """Where it was published. Raises UnicodeDecodeError if the broker sent no UTF-8."""
+        ...
+
     @property
-    def payload(self) -> bytes | bytearray: ...
+    def payload(self) -> bytes | bytearray:
+        """What was published; a broker may have changed it."""
+        ...
+
     @property
-    def retain(self) -> bool: ...
+    def retain(self) -> bool:
+        """Whether the broker had stored it, so that it may be old."""
+        ...
 
 
 class Session:

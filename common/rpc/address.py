@@ -19,6 +19,7 @@ def parse_address(address: str, what: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
+    """Whether the host is this machine by name or number; nothing is resolved."""
     host = host.strip("[]")
     if host == "localhost":
         return True

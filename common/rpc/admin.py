@@ -145,6 +145,7 @@ class Admin:
         return port
 
     async def stop(self) -> None:
+        """End the server, and wait until it has."""
         self._server.should_exit = True
         if self._task is not None:
             await self._task

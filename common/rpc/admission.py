@@ -134,6 +134,7 @@ class CallAdmission:
 
 
 def busy() -> ShoalError:
+    """OVERLOADED with a time to come back: for whoever finds no free slot."""
     return ShoalError(
         Kind.OVERLOADED,
         "too many calls are under way: try again later",

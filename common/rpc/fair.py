@@ -43,8 +43,10 @@ class Fair:
             self._held[who] = left
 
     def held(self, who: str) -> int:
+        """How much ``who`` holds now."""
         return self._held.get(who, 0)
 
     @property
     def holders(self) -> int:
+        """How many hold anything."""
         return len(self._held)

@@ -89,6 +89,7 @@ class Unnamed(ShoalError):  # noqa: N818 - it is a ShoalError that says a little
 
 
 def status_of(error: ShoalError) -> grpc.StatusCode:
+    """The gRPC status of an error, by its kind."""
     return grpc.StatusCode[error.status]
 
 

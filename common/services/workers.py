@@ -115,4 +115,5 @@ class WorkerPool:
             self._pool = self._make()
 
     def close(self) -> None:
+        """End the processes once what they do is done; what only waits is dropped. Blocks."""
         self._pool.shutdown(wait=True, cancel_futures=True)

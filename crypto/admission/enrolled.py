@@ -55,6 +55,7 @@ class EnrolledVerifier:
 
     @property
     def proof_size(self) -> int:
+        """As ``Verifier.proof_size``: a certificate and a signature."""
         return ADMISSION_SIZE
 
     def verify(

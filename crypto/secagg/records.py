@@ -113,6 +113,7 @@ class Offer:
         )
 
     def encode(self) -> bytes:
+        """The bytes that both parties sign: deterministic protobuf of shoal.v1.Offer."""
         return pairwise_pb2.Offer(
             version=VERSION,
             task_id=self.task_id.raw,
@@ -159,6 +160,7 @@ class Start:
         )
 
     def encode(self) -> bytes:
+        """The bytes that both parties sign: deterministic protobuf of shoal.v1.Start."""
         return pairwise_pb2.Start(
             version=VERSION,
             offer_id=self.offer_id.raw,
@@ -200,9 +202,11 @@ class Commit:
 
     @property
     def alive(self) -> int:
+        """How many devices' vectors are in the sum."""
         return self.statuses.count(Status.ALIVE)
 
     def encode(self) -> bytes:
+        """The bytes that both parties, and in strict mode devices, sign: deterministic protobuf."""
         return pairwise_pb2.Commit(
             version=VERSION, round_id=self.round_id.raw, statuses=self.statuses
         ).SerializeToString(deterministic=True)

@@ -84,4 +84,5 @@ class RoundTerms:
 
     @property
     def sealed_vector_bytes(self) -> int:
+        """Of what a device uploads: the masked vector, sealed for the analyzer."""
         return self.vector_bytes + self.analyzer_config.suite.overhead

@@ -55,6 +55,7 @@ class Member:
 
     @property
     def alive(self) -> bool:
+        """Whether its vector is in the sum; False until the analyzer has looked at the vectors."""
         return self.status is Status.ALIVE
 
     def leave(self) -> None:
@@ -151,6 +152,9 @@ class Seating:
 
     @property
     def graph(self) -> GraphParameters:
+        """Neighbours and threshold of this round. Raises INTERNAL before its start and after its
+        end.
+        """
         return self._circle[1]
 
     @property
