@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.worlds.warm import warm_starts
+
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _warm() -> Iterator[None]:
+    with warm_starts():
+        yield
 
 
 class Forge:

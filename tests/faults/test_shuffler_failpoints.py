@@ -134,10 +134,15 @@ def test_the_scenario_passes_every_point_of_the_store_and_the_writer(
     }
 
 
-def occurrences(count: int, way: str) -> list[int]:
+def occurrences(point: str, count: int, way: str) -> list[int]:
+    """Killed at the first and the last passing, and one of the two failures at the last. In full:
+    every passing, and both failures.
+    """
     if FULL:
         return list(range(1, count + 1))
-    return sorted({1, count}) if way == "exit" else [count]
+    if way == "exit":
+        return sorted({1, count})
+    return [count] if (way == "enospc") == (len(point) % 2 == 0) else []
 
 
 @pytest.mark.timeout(1_800)
@@ -150,7 +155,7 @@ def test_sweep(forge: Forge, passed: dict[str, int], memory_folder: Path) -> Non
     broken, runs = list[str](), 0
     for point, count in sorted(passed.items()):
         for way in WAYS:
-            for number in occurrences(count, way):
+            for number in occurrences(point, count, way):
                 runs += 1
                 folder = memory_folder / f"{runs}"
                 sent = prepare(folder)
@@ -168,4 +173,4 @@ def test_sweep(forge: Forge, passed: dict[str, int], memory_folder: Path) -> Non
                     broken.append(f"{point}={way}@{number}: {error}")
                 shutil.rmtree(folder)
     assert broken == []
-    assert runs >= 3 * len(passed)
+    assert runs >= (3 if FULL else 2) * len(passed)
