@@ -180,7 +180,12 @@ class Capacity:
 
 def row_size(task: Task) -> int:
     """Bytes of every sealed message of the task."""
-    return sealed_size(SuiteId.of(task.suite), task.report_size)
+    return _row_size(task.suite, task.report_size)
+
+
+@lru_cache(maxsize=1024)  # asked for every report
+def _row_size(suite: int, report_size: int) -> int:
+    return sealed_size(SuiteId.of(suite), report_size)
 
 
 def was_full(max_batch: int, reports: int) -> bool:
@@ -257,15 +262,16 @@ def check_size(task: Task, length: int) -> None:
     """Raises INVALID for a frame of a size that no frame of the task has: the network would tell
     it, and its sender, from others.
     """
-    suite = SuiteId.of(task.suite)
-    admission = verifier_of(task).proof_size
-    if length != _frame_size(suite, task.messages, row_size(task), admission):
+    proof_size = verifier_of(task).proof_size
+    if length != _frame_size(task.suite, task.messages, task.report_size, proof_size):
         raise ShoalError(
             Kind.INVALID, "a frame has the one size of its task: the smallest of all that holds it"
         )
 
 
-_frame_size = lru_cache(maxsize=1024)(frame_size)
+@lru_cache(maxsize=1024)
+def _frame_size(suite: int, messages: int, report_size: int, proof_size: int) -> int:
+    return frame_size(SuiteId.of(suite), messages, _row_size(suite, report_size), proof_size)
 
 
 DECIDED = "the window was decided before: drop the report"

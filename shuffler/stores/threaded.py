@@ -9,7 +9,8 @@ window at a time: a window is not taken over while a step of it runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from typing import Any
 
 from shoal import failpoints
 from shoal.errors import Kind
@@ -65,8 +66,10 @@ class ThreadedStore:
 
     # --- reports come in
 
-    async def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
-        return await self._commits.submit(submissions)
+    def append(
+        self, submissions: Sequence[AdmittedReport]
+    ) -> Coroutine[Any, Any, list[Kind | None]]:
+        return self._commits.submit(submissions)  # no coroutine of its own around each report's
 
     def _append(self, submissions: list[AdmittedReport]) -> list[Kind | None]:
         failpoints.hit("writer.append")

@@ -17,6 +17,7 @@ from shoal.shuffler.stores.claims import CLAIM_S, RENEW_S, Claim, StaleClaimErro
 from shoal.shuffler.stores.store import AdmittedReport, Store
 from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.stores.threaded_claims import ThreadedClaims
+from shoal.shuffler.tasks import ShufflerTasks
 from tests.unit.shuffler.reports.test_lifecycle import DEADLINE, Line, Sink
 from tests.worlds.rounds import PATIENCE_S
 
@@ -107,7 +108,8 @@ async def test_a_shuffler_that_sleeps_longer_than_its_claim_loses_and_doubles_no
     holds; another one carries the window on; the first one wakes, and goes on where it was. Each
     row is in the batch once, there is one batch, and the window ends once. Planted, for each method
     of ``ThreadedStore`` that takes a claim: the check left out -> the first one's change is carried
-    out after the window's end, or it is not told that it was late, fails.
+    out after the window's end, or it is not told that it was late, fails. Planted: a window that is
+    closed already is closed again and again -> it stays undecided, fails.
     """
     seconds = 0.0
     line.start()
@@ -136,7 +138,15 @@ async def test_a_shuffler_that_sleeps_longer_than_its_claim_loses_and_doubles_no
     late = published.sealed()
     counts = await store.append([AdmittedReport(window, (late,))]) == [None]
     assert counts == (before == 0)
-    second = Lifecycle(line.book, store, sinks[1], line.clock, SeededEntropy("two"), 0.0)
+    book = ShufflerTasks(  # the second one's own: the first one's does not hear of what it does
+        store,
+        line.clock,
+        line.world.tasks_dir,
+        line.world.keys_dir,
+        frozenset({line.world.authority.public}),
+        line.world.shuffler.public,
+    )
+    second = Lifecycle(book, store, sinks[1], line.clock, SeededEntropy("two"), 0.0)
     await _ticks(second, line)
     ended = store.records()
     assert (ended[window].state, ended[window].outcome) == (S.SHREDDED, S.ACKNOWLEDGED)
@@ -152,6 +162,7 @@ async def test_a_shuffler_that_sleeps_longer_than_its_claim_loses_and_doubles_no
     rows = [batch[at : at + size] for at in range(0, len(batch), size)]
     assert sorted(rows) == sorted([*sent, late] if counts else sent)
     assert first._held._held == {}
+    assert window not in [one for _, one in line.book.running(line.clock.now())]
     await store.close()
 
 

@@ -177,9 +177,8 @@ async def test_rounds_of_a_window_have_one_shuffler_and_another_when_it_sleeps(t
 
 async def test_a_window_that_was_finished_by_another_is_not_finished_again(two: Two) -> None:
     """The first shuffler sleeps while it waits for the analyzer's release, and wakes when another
-    one has finished the window: what it does then changes nothing. Planted: any of the claims not
-    passed on in ``_finish`` -> decided by both; StaleClaimError taken for an answer of the analyzer
-    by ``_until_done`` -> asked for ever, fails.
+    one has the window: what it does then changes nothing. Planted: ``forget`` of who answered
+    without a look at the claim -> forgotten too early, fails.
     """
     first, second, window = two.first, two.second, two.window
     await first.driver.tick()
@@ -210,6 +209,28 @@ async def test_a_window_that_was_finished_by_another_is_not_finished_again(two: 
     assert record.state is WindowState.SHREDDED
     assert not await two.storage.answered.answered(window, DEVICE)
     assert await two.storage.vectors.rows(window) == []
+
+
+async def test_who_sleeps_over_the_end_of_a_window_shows_nothing_of_it(two: Two) -> None:
+    """It wakes when the window is over and another shuffler's: it takes what it had begun to its
+    end, finds that out at its first change, and leaves. Planted: StaleClaimError taken for an
+    answer of the analyzer by ``_until_done`` -> in helper mode it asks for ever, fails.
+    """
+    first, second, window = two.first, two.second, two.window
+    await first.driver.tick()
+    two.seconds += CLAIM_S
+    await second.driver.tick()
+    assert second.driver.window(window) is not None
+    first.clock.advance(two.end_of_window() + 1)
+    await two.until(lambda: first.driver.window(window) is None)
+    assert first.decided == []
+    assert two.storage.reports.record(window) is None
+    assert (
+        await two.storage.vectors.add(VerifiedVector(window, 10, DEVICE, b"v" * 50, b"s" * 32))
+        is None
+    )  # it is open still, for its owner
+    second.clock.time = first.clock.time
+    await two.until(lambda: second.decided == [window])
 
 
 async def test_the_same_shuffler_takes_its_windows_up_after_a_start(two: Two) -> None:
