@@ -152,6 +152,7 @@ def _checked(n: int, delta: float, honest_fraction: Fraction | float) -> tuple[F
 
 
 def _honest(n: int, n_honest: int) -> str:
+    """The assumption about how many reports hide one another, as a sentence of the certificate."""
     which = f"all {n}" if n_honest == n else f"at least {n_honest} of the {n}"
     return f"{which} reports come from devices that follow the protocol"
 
@@ -348,6 +349,9 @@ def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float) -> fl
 
 
 def _beyond(curve: DeltaCurve, start: float, step: float) -> float:
+    """The curve, counted from ``start`` on: a search from 0 then finds the first crossing beyond
+    it.
+    """
     return curve.delta(start + step)
 
 

@@ -104,7 +104,9 @@ def least_missed_detection(false_alarm: float, epsilon: float, delta: float) -> 
     _check(epsilon, delta, 0.5)
     if not 0.0 <= false_alarm <= 1.0:
         raise ShoalError(
-            Kind.CONFIG, f"a false alarm rate is a probability between 0 and 1, got {false_alarm}"
+            Kind.CONFIG,
+            f"a false alarm rate is a probability between 0 and 1, got {false_alarm}: 0.05 is "
+            "usual",
         )
     left = _remainder(delta)
     if false_alarm == 0.0:
@@ -172,6 +174,9 @@ def posterior(epsilon: float, delta: float, prior: float) -> Posterior:
 def sentences(certificate: Certificate) -> list[str]:
     """The certificate in plain words, one sentence per item, for the demo, the report page and the
     device's owner.
+
+    Every figure is rounded to the side that promises less. No sentence speaks of more than this one
+    batch: what several releases give away together is the business of composition.
     """
     c = certificate
     # delta counts in both: the epsilon0 of an approximately private report is one at this delta.
@@ -223,6 +228,8 @@ def sum_sentences(
 ) -> list[str]:
     """The same for a sum by secure aggregation: ``honest`` survivors are guaranteed, ``together``
     is what holds against shuffler and analyzer together (None: nothing), ``mode`` that of the task.
+
+    As with ``sentences``, what is said is of one release: several windows and tasks add up.
     """
     guess = best_guess(epsilon_upper, delta)
     lines = [
@@ -250,12 +257,20 @@ def sum_sentences(
 
 
 def _check(epsilon: float, delta: float, prior: float) -> None:
+    """Raises CONFIG for an epsilon below 0, a delta outside [0, 1) or a prior outside [0, 1]."""
     if not epsilon >= 0.0:
-        raise ShoalError(Kind.CONFIG, f"epsilon must be a number of at least 0, got {epsilon}")
+        raise ShoalError(
+            Kind.CONFIG,
+            f"epsilon must be a number of at least 0, got {epsilon}: give a certificate's",
+        )
     if not 0.0 <= delta < 1.0:
-        raise ShoalError(Kind.CONFIG, f"delta must lie in [0, 1), got {delta}")
+        raise ShoalError(
+            Kind.CONFIG, f"delta must lie in [0, 1), got {delta}: give a certificate's"
+        )
     if not 0.0 <= prior <= 1.0:
-        raise ShoalError(Kind.CONFIG, f"a prior is a probability between 0 and 1, got {prior}")
+        raise ShoalError(
+            Kind.CONFIG, f"a prior is a probability between 0 and 1, got {prior}: 0.5 is usual"
+        )
 
 
 def percent_text(probability: float, *, up: bool = True) -> str:

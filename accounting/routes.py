@@ -226,6 +226,7 @@ def _exact(law: KaryLaw | FiniteLaw, n: int) -> Exact:
 
 
 def _walks(method: str, walks: tuple[Walk, ...]) -> Route:
+    """A route of one walk or several: the worst of them counts."""
     return Curves(method, tuple(partial(_walk_curve, walk) for walk in walks))
 
 

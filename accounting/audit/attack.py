@@ -90,6 +90,10 @@ def _support_views(
     crowd: int,
     shuffle: Shuffle,
 ) -> Views:
+    """Views of reports cut down to three bits: whether each supports the first answer, the second
+    and the crowd's. ``patterns`` are the eight combinations; a report's weight under an answer,
+    against the crowd's, is ratio^(supports it - supports the crowd's).
+    """
     ratio = float(mechanism.privacy().max_ratio)
     patterns = np.arange(8)
     first, second, third = (patterns & 1, patterns >> 1 & 1, patterns >> 2)

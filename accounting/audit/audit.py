@@ -188,6 +188,7 @@ def upper_limit(hits: int, trials: int, error: float) -> float:
 
 
 def _check_counts(hits: int, trials: int, error: float) -> None:
+    """Raises INVALID for counts or an error that no confidence limit is made of."""
     if not (0 <= hits <= trials and trials >= 1 and 0.0 < error < 1.0):
         raise ShoalError(
             Kind.INVALID,
@@ -283,6 +284,7 @@ def check_audit(delta: float, trials: int, false_alarm: float = FALSE_ALARM) -> 
 
 
 def _portions(total: int, size: int) -> Iterator[int]:
+    """``total`` in parts of ``size``, the last one smaller."""
     for start in range(0, total, size):
         yield min(size, total - start)
 
@@ -290,6 +292,7 @@ def _portions(total: int, size: int) -> Iterator[int]:
 def _gather(
     views: Views, which: int, trials: int, at_once: int, progress: Callable[[int], None] | None
 ) -> dict[str, Floats]:
+    """``trials`` views, made ``at_once`` at a time: the named statistics, float64[trials] each."""
     parts: list[Mapping[str, Floats]] = []
     for count in _portions(trials, at_once):
         parts.append(views(which, count))

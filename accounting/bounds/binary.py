@@ -123,6 +123,9 @@ class _Side:
 
     @property
     def gamma(self) -> Fraction:
+        """The probability that a report does not look at its answer: 1 - (top - bottom),
+        exactly.
+        """
         return 1 - self.top + self.bottom
 
     def tilts(self, excess: Sequence[float]) -> Tilts:
@@ -156,6 +159,9 @@ class _Side:
 
 
 def _sides(top: Fraction, bottom: Fraction) -> tuple[_Side, ...]:
+    """Both directions; one where top + bottom = 1, since the other is then the same over all m.
+    Raises INVALID unless 0 < bottom < top < 1.
+    """
     if not 0 < bottom < top < 1:
         raise ShoalError(
             Kind.INVALID,
@@ -169,6 +175,7 @@ def _sides(top: Fraction, bottom: Fraction) -> tuple[_Side, ...]:
 
 
 def _checked(epsilon: float) -> float:
+    """The same epsilon. Raises INVALID beyond 700, where e^epsilon would leave the floats."""
     if not 0.0 <= epsilon <= _LARGEST:
         raise ShoalError(
             Kind.INVALID, f"an epsilon of binary responses lies in [0, {_LARGEST:g}], got {epsilon}"
@@ -246,6 +253,11 @@ def _lower(sides: tuple[_Side, ...], n: int, delta: float, ceiling: float) -> fl
 def _refuted(
     sides: tuple[_Side, ...], pools: list[Ints], n: int, delta: float, ceiling: float
 ) -> float:
+    """The largest epsilon up to ``ceiling`` that a dataset of ``pools`` (numbers of answers 1, per
+    side) exceeds at ``delta``; 0 if none does. Direction: lower bound, the low end of the bracket
+    of a lower curve.
+    """
+
     def curve(epsilon: float) -> float:
         excess = _more(epsilon)
         return max(
@@ -387,6 +399,9 @@ class BinaryEnvelope:
     def deltas(self, epsilons: Floats) -> Floats:
         """float64 (k,) of epsilons >= 0 -> float64 (k,) in [0, 1]. Direction: upper bounds of the
         divergence at each.
+
+        Each value is the largest over all blocks and both directions. ``epsilons`` may be of any
+        size: beyond 700 the value at 700 stands in, which is larger.
         """
         if not (np.asarray(epsilons) >= 0.0).all():
             raise ShoalError(Kind.INVALID, "a curve is asked at epsilons of at least 0")

@@ -121,6 +121,9 @@ def _constants(
 
 
 def _clones(ratio: Fraction, clone: Fraction, n: int) -> Walk:
+    """The walk of the module's text with ratio E = ``ratio`` and clone probability q = ``clone``.
+    Exact.
+    """
     # L = 2 (E - e) / (E + 1) on Q0 and -2 (e E - 1) / (E + 1) on Q1; the sum of L's is divided by
     # the clone probability.
     slope = 2 * (ratio - 1) / (ratio + 1) / clone

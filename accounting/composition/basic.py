@@ -111,7 +111,8 @@ def group(epsilon: float, delta: float, reports: int) -> tuple[float, float]:
     _check_reports(reports)
     if not 0.0 <= epsilon < math.inf:
         raise ShoalError(
-            Kind.CONFIG, f"epsilon must be a finite number of at least 0, got {epsilon}"
+            Kind.CONFIG,
+            f"epsilon must be a finite number of at least 0, got {epsilon}: give a certificate's",
         )
     if reports == 1:
         return epsilon, delta
@@ -126,7 +127,7 @@ def group(epsilon: float, delta: float, reports: int) -> tuple[float, float]:
         raise ShoalError(
             Kind.CONFIG,
             f"{reports} reports together have a delta of 1 or more, which promises nothing: "
-            "certify each at less",
+            "certify each at a smaller delta",
         )
     return _up(epsilon * reports), total
 
@@ -142,7 +143,9 @@ def per_report(epsilon: float, delta: float, reports: int) -> tuple[float, float
     _check_reports(reports)
     if not 0.0 <= epsilon < _LARGEST_GROUP_EPSILON:
         raise ShoalError(
-            Kind.CONFIG, f"a target epsilon lies in [0, {_LARGEST_GROUP_EPSILON:g}), got {epsilon}"
+            Kind.CONFIG,
+            f"a target epsilon lies in [0, {_LARGEST_GROUP_EPSILON:g}), got {epsilon}: give what "
+            "all reports may cost",
         )
     if reports == 1:
         return epsilon, delta
@@ -176,6 +179,7 @@ def bundled(privacy: LocalPrivacy, n_honest: int, reports: int, delta: float) ->
 
 
 def _check_reports(reports: int) -> None:
+    """Raises CONFIG unless ``reports`` is a whole number of at least 1."""
     if isinstance(reports, bool) or not isinstance(reports, int) or reports < 1:
         raise ShoalError(
             Kind.CONFIG,
@@ -194,6 +198,7 @@ def _geometric(epsilon: float, count: int) -> float:
 
 
 def _up(value: float, units: int = 1) -> float:
+    """``value`` >= 0, moved up by twice the rounding of ``units`` float operations."""
     return value if value == 0.0 else value * (1.0 + 2 * units * _UNIT)
 
 

@@ -268,7 +268,7 @@ def compose_memoized(permanent_epsilon0: float, fresh: Rounds, delta: float) -> 
         raise ShoalError(
             Kind.CONFIG,
             "epsilon0 of the permanent report is a finite number of at least 0, got "
-            f"{permanent_epsilon0}",
+            f"{permanent_epsilon0}: give that of the law which is drawn once",
         )
     if not fresh:
         return Composed(permanent_epsilon0, delta, 1)
@@ -295,6 +295,10 @@ def release_law(curve_of: CurveOf, privacy: LocalPrivacy, n_honest: int, delta: 
 
 @lru_cache(maxsize=1024)
 def _release_law(curve_of: CurveOf, privacy: LocalPrivacy, n_honest: int, delta: float) -> LossLaw:
+    """``release_law``, by the power of ten. A law of epsilon0 alone where nothing is amplified, or
+    where e^epsilon0 is beyond the floats. What lies beyond the tail, 4e-6 of delta, counts as
+    infinite.
+    """
     epsilon0 = epsilon0_upper(privacy)
     curve = (
         curve_of(privacy, n_honest, delta)
@@ -310,7 +314,9 @@ def _gathered(rounds: Rounds) -> list[tuple[LossLaw, int]]:
     for law, n in rounds:
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
             raise ShoalError(
-                Kind.CONFIG, f"a count of rounds is a whole number of at least 0, got {n}"
+                Kind.CONFIG,
+                f"a count of rounds is a whole number of at least 0, got {n}: give how often each "
+                "law was used",
             )
         counts[law] = counts.get(law, 0) + n
     parts = [(law, n) for law, n in counts.items() if n]

@@ -189,6 +189,8 @@ def pure_law(epsilon: float, delta: float = 0.0, *, steps: int = _PURE_STEPS) ->
 def hockey(law: LossLaw, epsilon: float) -> float:
     """The law's hockey-stick divergence at ``epsilon`` (any sign), rounded up; at least that of the
     release there.
+
+    float64 sums of positive terms: nothing cancels, and ``MARGIN`` covers their rounding.
     """
     beyond = law.losses > epsilon
     inside = law.masses[beyond] * -np.expm1(epsilon - law.losses[beyond])
@@ -232,6 +234,7 @@ def on_lattice(law: LossLaw, step: float) -> LossLaw:
 
 
 def _value(curve: Callable[[float], float], epsilon: float) -> float:
+    """The curve's value, checked: a NaN or a negative number is no upper bound of a divergence."""
     value = float(curve(epsilon))
     if not value >= 0.0:
         raise ShoalError(

@@ -74,6 +74,10 @@ class Moments:
         return total
 
     def _renyi(self, theta: Floats) -> Floats:
+        """The epsilon that each theta proves, float64 like ``theta``: (K(theta) + ln c(theta) - ln
+        budget) / theta with the rounding of every term added. Direction: upper bound for each
+        theta, so the least of them is one too.
+        """
         log_c = theta * np.log(theta) - (1.0 + theta) * np.log1p(theta)
         k = self.log_sums(theta)
         size = (
@@ -87,6 +91,7 @@ class Moments:
 
 
 def _size(law: LossLaw) -> float:
+    """The largest loss of the law, in modulus."""
     return max(abs(int(law.indices[0])), abs(int(law.indices[-1]))) * law.step
 
 
@@ -153,7 +158,12 @@ class Convolution:
         self._infinity = moments.infinity
 
     def delta(self, epsilon: float) -> float:
-        """At ``epsilon`` >= 0; math.inf below the window. Direction: UPPER."""
+        """At ``epsilon`` >= 0; math.inf below the window. Direction: UPPER.
+
+        Every error term of ``compose`` is in it: what the transform rounded (``_error``, by
+        Cauchy-Schwarz), the mass above the window, the relative error of exponentials, and the mass
+        at infinity.
+        """
         if epsilon < self._losses[0]:
             return math.inf
         at = int(np.searchsorted(self._losses, epsilon, side="right"))

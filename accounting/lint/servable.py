@@ -23,6 +23,6 @@ def check_servable(task: Task) -> None:
         raise ShoalError(
             Kind.CONFIG,
             f"task {task.name}: report_size or messages are not those of its mechanism "
-            f"{mechanism.name}",
+            f"{mechanism.name}: shoal task lint says which they are",
         )
     check_memoized(task, mechanism)

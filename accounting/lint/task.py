@@ -115,6 +115,9 @@ def lint(task: Task) -> LintResult:
 
 
 def _memoized(task: Task, mechanism: Mechanism) -> list[Finding]:
+    """What memoizing comes to for this task: an error where it can promise nothing, else warnings
+    about recognition from window to window and about which epsilon is charged.
+    """
     if not task.memoized:
         twice = (
             isinstance(mechanism, Longitudinal)

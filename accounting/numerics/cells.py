@@ -234,6 +234,9 @@ def _cells(lines: Iterable[Line], total: int) -> tuple[Cell, ...]:
 def _dataset(
     row_x: Sequence[int], row_x2: Sequence[int], row_z: Sequence[int], total: int, n: int
 ) -> CellSum:
+    """The exact divergence of two rows while all others answer a third: each output adds its
+    weights, divided by those of ``row_z``.
+    """
     return CellSum(n, _cells(_lines(row_x, row_x2, row_z, total), total))
 
 

@@ -128,6 +128,9 @@ class Curve:
     def delta(self, epsilon: float) -> float:
         """The divergence at ``epsilon`` >= 0, moved to the safe side. May exceed 1 for an upper
         curve.
+
+        The range is [0, ``epsilon_max``]; beyond it the windows are not wide enough for the error
+        that is stated.
         """
         growth = math.expm1(epsilon)
         alpha = self._slope + growth * self._slope_e

@@ -164,6 +164,10 @@ class LatticeCurve:
     def delta(self, epsilon: float) -> float:
         """The divergence at ``epsilon`` >= 0, moved to the safe side. May exceed 1 for an upper
         curve.
+
+        Why it errs to the safe side: masses and values were rounded outward, ``slack`` covers what
+        is computed from them, and every error of the integral was added or subtracted in
+        ``_integral``. Chernoff's bound stands in where it is all that is asked for.
         """
         growth = math.expm1(epsilon)
         # L = (first - second) - (e - 1) second: exact but for 8 units in the last place of each
@@ -283,7 +287,10 @@ def _window(tilted: _Tilted, n: int, smoothing: float, plan: Contour) -> tuple[f
 
 
 def _alias(tilted: _Tilted, n: int, smoothing: float, window: float) -> float:
-    """An upper bound on E_t[sum over m != 0 of g(tX + m window)]."""
+    """An upper bound on E_t[sum over m != 0 of g(tX + m window)].
+
+    Errs upward: 1.1 covers the geometric series, and the tails are Chernoff bounds.
+    """
     near = 1.1 * (window / 2.0) * math.exp(-window / 2.0)
     far = _tail(tilted, n, smoothing, window, 1.0) + _tail(tilted, n, smoothing, window / 2.0, -1.0)
     return (near + far) * math.exp(smoothing * smoothing / 2.0)

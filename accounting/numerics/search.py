@@ -60,6 +60,7 @@ def crossing(curve: Callable[[float], float], delta: float, top: float) -> tuple
 
 
 def _value(curve: Callable[[float], float], epsilon: float) -> float:
+    """The curve's value. Raises INVALID for a NaN, which would compare as proven."""
     value = curve(epsilon)
     if math.isnan(value):  # it would compare as proven
         raise ShoalError(

@@ -158,6 +158,7 @@ def smallest_sound(bounds: Iterable[PublishedBound]) -> PublishedBound:
 
 
 def _erlingsson(epsilon0: float, n: int, delta: float) -> PublishedBound:
+    """The closed form of 2019, where its three conditions hold."""
     name = "shuffling, closed form"
     if not (n >= 1000 and epsilon0 < 0.5 and delta < 0.01):
         return PublishedBound(
@@ -204,6 +205,9 @@ class _Moments:
 
 
 def _balle(law: LocalPrivacy, epsilon0: float, n: int, delta: float) -> list[PublishedBound]:
+    """Hoeffding's and Bennett's forms with the law's own moments, and Hoeffding's for an unknown
+    randomizer.
+    """
     bounds = []
     families = _families(law)
     for kind, tail in (("Hoeffding", _hoeffding), ("Bennett", _bennett)):
@@ -357,6 +361,10 @@ def _kary_family(law: KaryLaw) -> _Family:
 def _pair_family(
     gamma: float, masses: list[float], density_x: list[float], density_x2: list[float]
 ) -> _Family:
+    """Moments of L for one ordered pair of rows: ``masses`` of the blanket's outputs, and how dense
+    each row is against them.
+    """
+
     def moments(epsilon: float) -> _Moments:
         e = math.exp(epsilon)
         values = [p - e * q for p, q in zip(density_x, density_x2, strict=True)]
@@ -387,6 +395,9 @@ def _numeric(
 
 
 def _stronger(law: LocalPrivacy, epsilon0: float, n: int, delta: float) -> PublishedBound:
+    """The numerical form with clone probability 2/(E+1), flagged as sound only where the law itself
+    has it.
+    """
     ratio = law.max_ratio
     applies = ratio == 1 or _has_stronger_clones(law)
     why = (
@@ -422,6 +433,9 @@ def _has_stronger_clones(law: LocalPrivacy) -> bool:
 
 
 def _variation_ratio(law: LocalPrivacy, epsilon0: float, n: int, delta: float) -> PublishedBound:
+    """Their value: for k-ary responses of k >= 3 a lower bound of the truth, which is flagged; else
+    stronger clones.
+    """
     name = "variation ratio"
     if isinstance(law, KaryLaw) and law.k > 2 and law.max_ratio > 1:
         why = (

@@ -78,6 +78,7 @@ def _zero(_: float) -> float:
 
 
 def _check_buckets(buckets: int) -> None:
+    """Raises CONFIG unless ``buckets`` is a whole number of at least 2."""
     if isinstance(buckets, bool) or not isinstance(buckets, int) or buckets < 2:
         raise ShoalError(
             Kind.CONFIG,
@@ -330,11 +331,13 @@ def solve_bernoulli(buckets: int, n_honest: int, epsilon: float, delta: float) -
 
 
 def _reaches(protocol: SeveralMessages, n_honest: int, epsilon: float, delta: float) -> bool:
+    """Whether the bound that certifies, bisection and all, is at most ``epsilon``."""
     interval = epsilon_interval(protocol, n_honest, delta)
     return interval is not None and interval[1] <= epsilon
 
 
 def _check_target(epsilon: float, delta: float) -> None:
+    """Raises CONFIG for a delta outside [1e-100, 1), or an epsilon outside (0, 40]."""
     check_delta(delta)
     if not 0.0 < epsilon <= LARGEST_EPSILON:
         raise ShoalError(

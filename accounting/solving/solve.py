@@ -85,6 +85,9 @@ def smallest_n(
 
 
 def _smallest_honest(law: LocalPrivacy, target: float, delta: float, most: int) -> int:
+    """The least number of honest reports found that proves ``target``: exact up to 8192, then
+    within 1/8192. Errs upward. Raises CONFIG if ``most`` do not.
+    """
     low, high = 1, 2
     while not proves(law, high, delta, target):
         low, high = high, high * 4

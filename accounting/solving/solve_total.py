@@ -181,4 +181,7 @@ def boundary(
 
 
 def _height(epsilon: float, target: float) -> float:
+    """How far ``epsilon`` lies above the target, on a logarithmic scale; negative where it is
+    proven.
+    """
     return math.log(epsilon / target) if epsilon > 0.0 else -math.inf

@@ -58,6 +58,9 @@ def laplace_epsilon(scale: int, r: Fraction, d1: int, dimension: int) -> float:
 
     ``scale``: 65536 b >= 1. ``r``: honest survivors over ``shares``, above 0. ``d1``: bound on the
     shift's L1 norm.
+
+    Never below the truth, also for one device by itself (r = 1 / shares), where it is finite but
+    large.
     """
     exact = Fraction(d1 * UNIT, scale)
     if r >= 1:

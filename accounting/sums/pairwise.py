@@ -296,7 +296,9 @@ def calibrate(
     check_delta(delta)
     if isinstance(epsilon, bool) or not (math.isfinite(epsilon) and epsilon > 0.0):
         raise ShoalError(
-            Kind.INVALID, f"the target epsilon is a finite number above 0, got {epsilon}"
+            Kind.INVALID,
+            f"the target epsilon is a finite number above 0, got {epsilon}: give the central "
+            "epsilon wanted",
         )
     honest = count_honest(survivors, check_honest(honest_fraction))
     if honest < 1:
@@ -323,6 +325,9 @@ def calibrate(
 
 
 def _noise_bounds(spec: MechanismSpec, shift: Shift, honest: int, delta: float) -> _NoiseBounds:
+    """Both ends for ``honest`` shares of the noise, and the guarantee of a single share. Raises
+    INVALID for noise that no certificate is made for.
+    """
     if spec.name not in (SKELLAM, LAPLACE):
         raise _unknown(spec.name)
     shares = _at_least_one(spec, "shares")
@@ -397,6 +402,7 @@ def _skellam_lower(variance: Fraction, shift: Shift, delta: float) -> float:
 
 
 def _laplace_lower(scale: int, shift: Shift, delta: float) -> float:
+    """The best of several pairs of vectors within the bounds. Direction: lower bound."""
     return max(
         laplace_lower(scale, (count, spread(shift, count)), delta) for count in _counts(shift)
     )
@@ -424,6 +430,9 @@ def _smallest(enough: Callable[[int], bool], low: int, high: int) -> int:
 
 
 def _assumptions(honest: int, survivors: int, share: Fraction, mode: Mode) -> tuple[str, ...]:
+    """What the numbers rest on, as the sentences of the certificate: whose noise counts, who
+    enforces the number of survivors, and against whom the figure holds.
+    """
     return (
         "neighbours differ in the vector of one device that takes part; that it takes part, and "
         "how many do, is not hidden",
@@ -442,7 +451,9 @@ def _assumptions(honest: int, survivors: int, share: Fraction, mode: Mode) -> tu
 def _at_least_one(spec: MechanismSpec, name: str) -> int:
     value = spec.get(name)
     if value < 1:
-        raise ShoalError(Kind.INVALID, f'{spec.name}: the parameter "{name}" is at least 1')
+        raise ShoalError(
+            Kind.INVALID, f'{spec.name}: the parameter "{name}" is at least 1: raise it'
+        )
     return value
 
 

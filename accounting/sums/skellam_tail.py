@@ -99,6 +99,7 @@ def _upper_tail(v: float, t: int) -> tuple[float, float]:
 
 
 def _cumulant(v: float, a: float) -> float:
+    """K(a) = v (cosh a - 1), written so that a small a loses no digits."""
     return 2.0 * v * math.sinh(a / 2.0) ** 2
 
 

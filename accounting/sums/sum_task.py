@@ -112,7 +112,11 @@ def check_sum(task: Task) -> SumBound:
     """
     plan, domain = task.pairwise, task.domain
     if plan is None or not isinstance(domain, Vector):
-        raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation")
+        raise ShoalError(
+            Kind.INVALID,
+            f"task {task.name} is not summed by secure aggregation: certify it as a task of "
+            "reports",
+        )
     create_noise(task.mechanism)
     honest = plan.honest_survivors(task.honest_fraction_ppm)
     if honest < 2:

@@ -381,7 +381,7 @@ def _spec(count: int, domain: Domain, epsilon0: float) -> MechanismSpec:
 
 def _paper(domain: Domain, epsilon0: float) -> MechanismSpec:
     if not (math.isfinite(epsilon0) and epsilon0 > 0):
-        raise invalid("epsilon0 is a finite number above 0")
+        raise invalid("epsilon0 is a finite number above 0: give one, such as 2")
     return _spec(paper_blocks(domain.size, epsilon0), domain, epsilon0)
 
 

@@ -133,7 +133,7 @@ def _shape(sizes: tuple[int, ...], share: float, epsilon0: float) -> PiecewiseSh
 def _design(sizes: tuple[int, ...], domain: Domain, epsilon0: float) -> MechanismSpec:
     known = numeric(NAME, domain)
     if not (math.isfinite(epsilon0) and epsilon0 > 0):
-        raise invalid("epsilon0 is a finite number above 0")
+        raise invalid("epsilon0 is a finite number above 0: give one, such as 2")
     part = -math.expm1(-epsilon0 / 2) if epsilon0 > _LEAST else 0.0
     # A report is one bit with probability e^(-epsilon0/2), which words run out of where epsilon0 is
     # beyond 80 or so.

@@ -281,7 +281,7 @@ def _create(spec: MechanismSpec, domain: Domain) -> TableMean:
 def _design(sizes: tuple[int, ...], domain: Domain, epsilon0: float) -> MechanismSpec:
     known = numeric(NAME, domain)
     if not (math.isfinite(epsilon0) and epsilon0 > 0):
-        raise invalid("epsilon0 is a finite number above 0")
+        raise invalid("epsilon0 is a finite number above 0: give one, such as 2")
     shape = _shape(sizes, epsilon0)
     gain = most_gain(known.levels, shape.outputs, shape.window, WORDS, epsilon0)
     return MechanismSpec.of(

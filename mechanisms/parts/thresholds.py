@@ -21,7 +21,7 @@ def least_noise(law: Callable[[int], LocalPrivacy], highest: int, epsilon0: floa
     the finest integers can express.
     """
     if not (math.isfinite(epsilon0) and epsilon0 > 0):
-        raise invalid("epsilon0 is a finite number above 0")
+        raise invalid("epsilon0 is a finite number above 0: give one, such as 2")
 
     def holds(noise: int) -> bool:
         return epsilon0_upper(law(noise)) <= epsilon0
