@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.mechanisms import design
+from tests.conformance.mechanisms.case import Case
 from tests.conformance.mechanisms.statistics import measured
-from tests.conformance.mechanisms.suite import Case
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

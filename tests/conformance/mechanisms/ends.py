@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.conformance.mechanisms.statistics import LEAST_SEEN, StatisticsSuite, audited, told
 
 if TYPE_CHECKING:
-    from tests.conformance.mechanisms.suite import Case
+    from tests.conformance.mechanisms.case import Case
 
 
 class AuditOfTheEnds(StatisticsSuite):

@@ -72,7 +72,7 @@ from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, epsilon0_upper
 from tests.sizes import CAMPAIGN, FULL, size
 
 if TYPE_CHECKING:
-    from tests.conformance.mechanisms.suite import Case
+    from tests.conformance.mechanisms.case import Case
 
 GROUPS = Categories(("a", "b", "c", "d", "e"))
 DOMAINS: tuple[Domain, ...] = (GROUPS, YesNo(), Numeric(0, 4, 5))

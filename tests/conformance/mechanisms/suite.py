@@ -1,176 +1,43 @@
 """What every registered randomizer must keep. A new one subclasses ``MechanismSuite``, states its
-cases and its draws.
-
-The heart is exact enumeration: the production ``randomize``, and then ``randomize_one``, is driven
-by a script of random words instead of an entropy source. A member states, per draw, where its code
-may decide differently (``draws``). The suite plays the first and the last word of every interval
-between those points, checks that the report is the same at both, and adds up the interval's length:
-the sum is the exact output law in integers, with no sampling, and must equal ``privacy()`` in
-integers.
+cases and its draws. The heart is the exact enumeration of its law: see ``law``.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Container
 from typing import ClassVar
 
 import mpmath
 import numpy as np
 import pytest
 
-from shoal.domain import Domain, Words
-from shoal.entropy import Entropy, SeededEntropy, SystemEntropy
+from shoal.entropy import SeededEntropy, SystemEntropy
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import Mechanism, create, design
+from shoal.mechanisms import create, design
 from shoal.mechanisms.parts.sampling import BLOCK
-from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, SymmetricLaw, epsilon0_upper
+from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
 from tests.cases import for_each
-from tests.conformance.mechanisms.classes import Classes
+from tests.conformance.mechanisms.case import Case, every_case
+from tests.conformance.mechanisms.law import BOTH, LawSuite, Way, by_array, by_one, play
 from tests.conformance.mechanisms.statistics import StatisticsSuite
 from tests.sizes import size
-from tests.worlds.tapes import DryError, Tape
+from tests.worlds.tapes import Tape
 
 _GRID = (float(10**exponent) for exponent in np.linspace(-3, np.log10(20), 40))
 ASKED = (*_GRID, 0.5, 1.0, float(np.log(3)), 2.0, 4.0, 8.0, 20.0)
 
 
-@dataclass(frozen=True)
-class Case:
-    name: str
-    spec: MechanismSpec
-    domain: Domain
-    # cells to enumerate; all when empty, which of an open vocabulary nobody can
-    inputs: tuple[int, ...] = ()
-
-    @property
-    def mechanism(self) -> Mechanism:
-        return create(self.spec, self.domain)
-
-    @property
-    def cells(self) -> tuple[int, ...]:
-        return self.inputs or tuple(range(self.domain.size))
-
-    @property
-    def listed(self) -> tuple[int, ...]:
-        """The cells that have a row in ``stated``: all, but of an open vocabulary ``inputs``
-        alone.
-        """
-        return self.inputs if isinstance(self.domain, Words) else tuple(range(self.domain.size))
-
-    def tiled(self, places: np.ndarray) -> np.ndarray:
-        """int64[n]: the listed cells at these places, modulo their number."""
-        return np.asarray(np.array(self.listed, dtype=np.int64)[places % len(self.listed)])
-
-
-@dataclass(frozen=True)
-class Draw:
-    """One request of ``width`` bytes, read as a little-endian word, and the words at which the code
-    may decide anew.
-
-    ``refused``: half-open intervals of words that the code refuses; it then asks for another word
-    before it draws anything else.
+class MechanismSuite(LawSuite, StatisticsSuite):
+    """Subclass as Test<Name>: it inherits every test below, and those of ``law`` and of
+    ``statistics``.
     """
-
-    width: int
-    edges: tuple[int, ...]
-    refused: tuple[tuple[int, int], ...] = ()
-
-    def intervals(self) -> list[tuple[int, int]]:
-        """Half-open intervals that cover all words; a refused one is one of them."""
-        points = sorted({0, *self.edges, *itertools.chain(*self.refused)} - {1 << (8 * self.width)})
-        assert all(0 <= p < 1 << (8 * self.width) for p in points)
-        return list(itertools.pairwise([*points, 1 << (8 * self.width)]))
-
-    def kept(self) -> list[tuple[int, int]]:
-        """The intervals of words that are not refused."""
-        return [
-            (low, high)
-            for low, high in self.intervals()
-            if not any(start <= low < end for start, end in self.refused)
-        ]
-
-    def word(self, value: int) -> bytes:
-        return value.to_bytes(self.width, "little")
-
-
-def uniform_draw(k: int) -> Draw:
-    """A 32-bit word by multiply-and-shift: a new cell at ceil(cell * 2^32 / k), whose first word
-    may be refused.
-    """
-    starts = [-(-(cell << 32) // k) for cell in range(k)]
-    refused = tuple((start, start + 1) for start in starts if start * k % (1 << 32) < (1 << 32) % k)
-    return Draw(4, tuple(starts), refused)
-
-
-Table = tuple[tuple[int, ...], ...]
-
-
-def table(law: LocalPrivacy) -> Table:
-    """The integer weights P(y | x), rows are inputs."""
-    match law:
-        case KaryLaw():
-            return tuple(
-                tuple(law.same if x == y else law.other for y in range(law.k)) for x in range(law.k)
-            )
-        case FiniteLaw():
-            return law.rows
-        case _:
-            raise AssertionError(
-                "a law of classes lists no outputs: the member writes its table out in stated()"
-            )
-
-
-def by_array(mechanism: Mechanism, cell: int, entropy: Entropy) -> bytes:
-    """One report as the draw for whole arrays makes it."""
-    return mechanism.randomize(np.array([cell]), entropy).tobytes()
-
-
-def by_one(mechanism: Mechanism, cell: int, entropy: Entropy) -> bytes:
-    """One report as a device draws it."""
-    report = mechanism.randomize_one(cell, entropy)
-    assert type(report) is tuple
-    assert [(type(message), len(message)) for message in report] == [
-        (bytes, mechanism.report_size)
-    ] * mechanism.messages
-    return b"".join(report)
-
-
-Way = Callable[[Mechanism, int, Entropy], bytes]
-BOTH = for_each("way", [by_array, by_one])
-
-
-def play(way: Way, mechanism: Mechanism, cell: int, tape: Tape) -> bytes | None:
-    """The report of one device under a script; None if the code refused the last word and asked for
-    another.
-    """
-    try:
-        report = way(mechanism, cell, tape)
-    except DryError:
-        return None
-    assert tape.done(), "the code drew less than stated"
-    return report
-
-
-every_case = for_each("case", lambda suite: suite.CASES, ids=lambda case: case.name)
-"""Stands above each test of a member that takes a ``case``: it runs for all of the class's."""
-
-
-class MechanismSuite(StatisticsSuite):
-    """Subclass as Test<Name>: it inherits every test below, and those of ``statistics``."""
 
     NAME: ClassVar[str]
     CASES: ClassVar[tuple[Case, ...]]
 
     # --- what a member states ---------------------------------------------------------------------
-
-    def draws(self, case: Case) -> tuple[Draw, ...]:
-        """The draws of one device, in order, with the words that are refused and drawn again."""
-        raise NotImplementedError
 
     def less_noise(self, spec: MechanismSpec) -> MechanismSpec | None:
         """The same spec with one integer step less noise, or None at the end of the range."""
@@ -181,28 +48,6 @@ class MechanismSuite(StatisticsSuite):
         estimate doesn't try.
         """
         return np.bincount(values, minlength=case.domain.size).astype(float)
-
-    def stated(self, case: Case) -> Table:
-        """The integer weights P(y | x), rows are the listed cells. A member with too many outputs
-        to list in ``privacy`` writes them out here from its paper, for cases that are small enough:
-        apart from the code that it tests.
-        """
-        return table(case.mechanism.privacy())
-
-    def output(self, case: Case, index: int) -> bytes:
-        """The report that column ``index`` of ``stated`` stands for."""
-        return index.to_bytes(case.mechanism.report_size, "big")
-
-    def alike(self, case: Case, count: int) -> Iterator[tuple[int, ...]]:
-        """The ordered choices of ``count`` different cells that a law of classes is said to be the
-        law of: all. A member whose law is that of some pairs, and bounds the others, chooses those
-        here and has a test of its own for the others. By their rows in ``stated``.
-        """
-        return itertools.permutations(range(len(case.listed)), count)
-
-    def shows_classes(self, case: Case) -> bool:
-        """Whether ``alike`` has pairs to compare a law of classes with; a member says where not."""
-        return True
 
     def known(self, case: Case, listed: list[bytes]) -> Container[bytes]:
         """The reports that the mechanism could write: ``listed``, which ``stated`` has a column
@@ -410,108 +255,6 @@ class MechanismSuite(StatisticsSuite):
         # of n.
         assert (np.abs(mean - truth)[known] <= 5 * error[known] + 1e-9 * count).all()
 
-    # --- the law ----------------------------------------------------------------------------------
-
-    @every_case
-    @BOTH
-    def test_the_output_law_is_exactly_what_privacy_says(self, case: Case, way: Way) -> None:
-        """Enumerated from the production code; weights compared as integers.
-
-        Planted: word % k for the uniform cell; the uniform cell drawn from the others only; the
-        true cell kept whenever the uniform cell is smaller; <= for < at a threshold; swapped
-        yes_if_yes and yes_if_no -> each fails here.
-        """
-        mechanism, draws = case.mechanism, self.draws(case)
-        stated = self.stated(case)
-        index = {self.output(case, y): y for y in range(len(stated[0]))}
-        enumerated = {}
-        for cell in case.cells:
-            weights, total = self._enumerate(way, mechanism, cell, draws, index)
-            row = stated[case.listed.index(cell)]
-            scale = sum(row)
-            assert all(w * scale == s * total for w, s in zip(weights, row, strict=True))
-            enumerated[cell] = [Fraction(w, total) for w in weights]
-        columns = list(zip(*enumerated.values(), strict=True))
-        assert max(max(column) / min(column) for column in columns) == mechanism.privacy().max_ratio
-
-    @every_case
-    def test_a_law_of_classes_is_that_of_every_pair(self, case: Case) -> None:
-        """For every ordered pair x, x', and every third cell if the law says something of one: the
-        table's outputs, gathered by the proportions of their weights under x, x', z and the least
-        over all cells, are exactly the classes of ``privacy()``. (Members with a table pass.) The
-        least weight may be stated smaller than it is, never larger, output by output.
-
-        Planted: p and q exchanged in the law, a class left out, the collisions of a hash counted as
-        0 -> each fails. A third stated at k = 2, where there are no three cells to compare it with;
-        the mean of least weights that differ within a class (reports that support all cells, and
-        others) -> fails.
-        """
-        law, stated = case.mechanism.privacy(), self.stated(case)
-        if not self.shows_classes(case):
-            return
-        if not isinstance(law, SymmetricLaw):
-            assert isinstance(law, KaryLaw | FiniteLaw | PureLaw)
-            return
-        assert law.third is None or len(stated) > 2, (
-            "a law over two cells says something of a third"
-        )
-        choices = list(self.alike(case, 3 if law.third is not None else 2))
-        assert choices, "no pair of cells is looked at"
-        for chosen in choices:
-            seen, claimed = Classes(), Classes()
-            for column in zip(*stated, strict=True):
-                seen.add([column[cell] for cell in chosen], min(column), sum(stated[0]))
-            for at, least in enumerate(law.least):
-                rows = (
-                    (law.one, law.two, law.third) if law.third is not None else (law.one, law.two)
-                )
-                claimed.add([row[at] for row in rows], least, law.total)
-            assert claimed.masses() == seen.masses()
-            assert claimed.claims_no_more_than(seen)
-
-    @every_case
-    @BOTH
-    def test_refused_words_are_replaced_by_fresh_ones(self, case: Case, way: Way) -> None:
-        """After refused words in the place of any draw the report is the one that the next word
-        gives. (Members that refuse nothing pass.) Planted: a refused word's own cell kept -> fails.
-        """
-        draws = self.draws(case)
-        for at, draw in enumerate(draws):
-            before = itertools.islice(
-                itertools.product(*(self._corners(other)[:6] for other in draws[:at])), 24
-            )
-            after = [self._corners(other)[-1] for other in draws[at + 1 :]]
-            refused = [draw.word(word) for low, high in draw.refused for word in {low, high - 1}]
-            for prefix, word, fresh in itertools.product(
-                before, refused[:2], self._corners(draw)[:20]
-            ):
-                report = play(way, case.mechanism, case.cells[0], Tape(*prefix, fresh, *after))
-                assert report is not None
-                assert (
-                    play(
-                        way, case.mechanism, case.cells[0], Tape(*prefix, word, word, fresh, *after)
-                    )
-                    == report
-                )
-
-    @every_case
-    def test_frequencies_follow_the_law(self, case: Case) -> None:
-        """Chi-square of the vectorised path (many blocks), cells with few expected reports pooled.
-        Over seeds each input's test would fail with probability 1e-6; the seed is fixed.
-        """
-        mechanism, count = case.mechanism, size(40_000, 1_000_000)
-        stated = self.stated(case)
-        for cell in case.cells[:4]:
-            reports = mechanism.randomize(
-                np.full(count, cell), SeededEntropy(f"{case.name} {cell}")
-            )
-            seen = self._count(reports)
-            row = stated[case.listed.index(cell)]
-            expected = [count * weight / sum(row) for weight in row]
-            observed = [seen.pop(self.output(case, y), 0) for y in range(len(expected))]
-            assert not seen, "a report that the law does not know"
-            assert chi_square_p(observed, expected) > 1e-6
-
     # --- epsilon0 ---------------------------------------------------------------------------------
 
     @every_case
@@ -548,90 +291,3 @@ class MechanismSuite(StatisticsSuite):
         mechanism = create(design(self.NAME, case.domain, 1e-3), case.domain)
         reports = [way(mechanism, 0, SystemEntropy()) for _ in range(200)]
         assert len(set(reports)) > 1
-
-    # --- helpers ----------------------------------------------------------------------------------
-
-    def _count(self, reports: np.ndarray) -> Counter[bytes]:
-        data, width = reports.tobytes(), reports.shape[1] * reports.shape[2]
-        return Counter(data[at : at + width] for at in range(0, len(data), width))
-
-    def _corners(self, draw: Draw) -> list[bytes]:
-        """The first and the last word of every interval that is not refused."""
-        return [draw.word(w) for low, high in draw.kept() for w in {low, high - 1}]
-
-    def _corner_scripts(self, case: Case) -> Iterator[tuple[bytes, ...]]:
-        """Corners of all draws, and refused words of the last."""
-        *before, last = self.draws(case)
-        ends = [*self._corners(last)[:40], *(last.word(word) for word, _ in last.refused)][:60]
-        return itertools.islice(
-            itertools.product(*(self._corners(draw)[:40] for draw in before), ends), 400
-        )
-
-    def _enumerate(
-        self,
-        way: Way,
-        mechanism: Mechanism,
-        cell: int,
-        draws: tuple[Draw, ...],
-        index: dict[bytes, int],
-    ) -> tuple[list[int], int]:
-        """(weight per output, weight of all words that are not refused) of one input, over all
-        words of all draws.
-        """
-        weights, total = [0] * len(index), 1
-        for draw in draws:
-            total *= sum(high - low for low, high in draw.kept())
-        for box in itertools.product(*(draw.kept() for draw in draws)):
-            report = self._constant(way, mechanism, cell, draws, box)
-            assert report is not None, "a word is refused that the member does not state as refused"
-            scale = 1
-            for low, high in box:
-                scale *= high - low
-            weights[index[report]] += scale
-        for at, draw in enumerate(draws):
-            for low, high in draw.refused:
-                box = (*(other.kept()[0] for other in draws[:at]), (low, high))
-                assert self._constant(way, mechanism, cell, draws[: at + 1], box) is None, (
-                    "a word is kept that the member states as refused"
-                )
-        assert sum(weights) == total
-        return weights, total
-
-    def _constant(
-        self,
-        way: Way,
-        mechanism: Mechanism,
-        cell: int,
-        draws: tuple[Draw, ...],
-        box: tuple[tuple[int, int], ...],
-    ) -> bytes | None:
-        """The report that all corners of a box of words agree on."""
-        corners = itertools.product(*(sorted({low, high - 1}) for low, high in box))
-        reports = {
-            play(
-                way, mechanism, cell, Tape(*(d.word(w) for d, w in zip(draws, corner, strict=True)))
-            )
-            for corner in corners
-        }
-        assert len(reports) == 1, "the code decides differently inside an interval"
-        return reports.pop()
-
-
-def chi_square_p(observed: list[int], expected: list[float]) -> float:
-    """The p-value; cells that expect fewer than 10 are pooled, and dropped if the pool is still
-    below 1e-3 and empty.
-    """
-    pairs = [(o, e) for o, e in zip(observed, expected, strict=True) if e >= 10]
-    pool_o = sum(o for o, e in zip(observed, expected, strict=True) if e < 10)
-    pool_e = sum(e for e in expected if e < 10)
-    if pool_e >= 10:
-        pairs.append((pool_o, pool_e))
-    else:
-        # Poisson tail of the pool alone: P(N >= pool_o).
-        tail = float(mpmath.gammainc(pool_o, 0, pool_e, regularized=True)) if pool_o else 1.0
-        if tail < 1e-6:
-            return tail
-    if len(pairs) < 2:
-        return 1.0
-    statistic = sum((o - e) ** 2 / e for o, e in pairs)
-    return float(mpmath.gammainc((len(pairs) - 1) / 2, statistic / 2, mpmath.inf, regularized=True))

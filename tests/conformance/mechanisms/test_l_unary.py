@@ -11,8 +11,8 @@ from typing import ClassVar
 from shoal.domain import Categories, Domain, YesNo
 from shoal.mechanisms import design
 from shoal.task import MechanismSpec
+from tests.conformance.mechanisms.case import Case, Draw, Table
 from tests.conformance.mechanisms.longitudinal import LongitudinalSuite
-from tests.conformance.mechanisms.suite import Case, Draw, Table
 
 WORDS = 1 << 64
 

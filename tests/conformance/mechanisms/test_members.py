@@ -10,7 +10,8 @@ from shoal.domain import Categories, Numeric, YesNo
 from shoal.mechanisms import design
 from shoal.mechanisms.categories.binary_rr import two_coin
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.suite import Case, Draw, MechanismSuite, uniform_draw
+from tests.conformance.mechanisms.case import Case, Draw, uniform_draw
+from tests.conformance.mechanisms.suite import MechanismSuite
 
 WORDS = 1 << 64
 VISITS = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))

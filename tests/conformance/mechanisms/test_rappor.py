@@ -23,9 +23,9 @@ from shoal.mechanisms import Mechanism, create, design
 from shoal.mechanisms.longitudinal.bloom import Filters
 from shoal.privacy import SymmetricLaw
 from shoal.task import MechanismSpec
+from tests.conformance.mechanisms.case import Case, Draw, Table, every_case
 from tests.conformance.mechanisms.classes import Classes
 from tests.conformance.mechanisms.longitudinal import Law, LongitudinalSuite, longitudinal
-from tests.conformance.mechanisms.suite import Case, Draw, Table, every_case
 from tests.worlds.tapes import Tape
 
 WORDS = 1 << 64

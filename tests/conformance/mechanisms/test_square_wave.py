@@ -9,7 +9,8 @@ import numpy as np
 from shoal.domain import Numeric
 from shoal.mechanisms import design
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.suite import Case, Draw, MechanismSuite, Table
+from tests.conformance.mechanisms.case import Case, Draw, Table
+from tests.conformance.mechanisms.suite import MechanismSuite
 
 WORDS = 1 << 64
 LEVELS = Numeric(0, 20, 11)

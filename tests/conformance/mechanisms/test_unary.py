@@ -11,7 +11,8 @@ from typing import ClassVar
 from shoal.domain import Categories, Domain, YesNo
 from shoal.mechanisms import design
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.suite import Case, Draw, MechanismSuite, Table
+from tests.conformance.mechanisms.case import Case, Draw, Table
+from tests.conformance.mechanisms.suite import MechanismSuite
 
 WORDS = 1 << 64
 
