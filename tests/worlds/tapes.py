@@ -4,6 +4,8 @@ without sampling.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +32,33 @@ class Tape:
             found += self._chunks.pop(0)
         assert len(found) == count, f"asked for {count} bytes, the script holds {len(found)}"
         return found
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        return np.frombuffer(self.bytes(8 * count), dtype="<u8")
+
+    def done(self) -> bool:
+        """Whether every chunk was used."""
+        return not self._chunks
+
+
+class Tapes:
+    """As many scripts side by side as an array has devices. A request must ask for the next chunk
+    of every script, or for several whole ones, and gets them device by device.
+    """
+
+    def __init__(self, chunks: Sequence[NDArray[np.uint8]]) -> None:
+        """``chunks``: one uint8[devices, width] per draw, in the order of the draws."""
+        self._chunks = list(chunks)
+
+    def bytes(self, count: int) -> bytes:
+        found: list[NDArray[np.uint8]] = []
+        while sum(chunk.size for chunk in found) < count:
+            if not self._chunks:
+                raise DryError
+            found.append(self._chunks.pop(0))
+        served = np.concatenate(found, axis=1).tobytes() if found else b""
+        assert len(served) == count, f"asked for {count} bytes, the scripts hold {len(served)}"
+        return served
 
     def words(self, count: int) -> NDArray[np.uint64]:
         return np.frombuffer(self.bytes(8 * count), dtype="<u8")

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 GROUPS = Categories(("a", "b", "c", "d", "e"))
 DOMAINS: tuple[Domain, ...] = (GROUPS, YesNo(), Numeric(0, 4, 5))
-DEVICES = size(3_000, 3_000, 9_000)
+DEVICES = size(1_500, 3_000, 9_000)
 HELD = {
     2: np.array([0, DEVICES]),
     6: np.array([0, 6, 2, 1, 0, 0]) * (DEVICES // 10)

@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +38,7 @@ OPEN = Words(("flu", "cold", "none"))
 SOME = (*OPEN.label_cells, OPEN.encode("a word that nobody looks for"))
 
 
+@cache
 def hash_of(spec: MechanismSpec, index: int, cell: int) -> int:
     """As docs/WIRE.md has it."""
     mask, m = (1 << 62) - 1, spec.get("m")
