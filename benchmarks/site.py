@@ -15,14 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from shoal import codec
-from shoal.cli.demo.processes import Process
-from shoal.cli.demo.survey import questions
-from shoal.cli.demo.workspace import build
 from shoal.crypto.envelope import ACK_KEY_SIZE, HopContent, seal_frame, seal_report
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import load_hpke_key
@@ -34,6 +31,9 @@ from shoal.mechanisms import create
 from shoal.protos import submit_pb2
 from shoal.services.workers import WorkerPool
 from shoal.shuffler.core import row_size
+
+if TYPE_CHECKING:
+    from shoal.cli.demo.processes import Process
 
 T = TypeVar("T")
 WINDOW = 0
@@ -75,6 +75,11 @@ class Site:
     """
 
     def __init__(self, folder: Path, reports: int) -> None:
+        # here, because every process of a benchmark loads this module, and the memory of those that
+        # play a service is measured: the command would be 10 MB of it
+        from shoal.cli.demo.survey import questions
+        from shoal.cli.demo.workspace import build
+
         folder.mkdir(parents=True)
         self.folder, self.reports = folder, reports
         self.workspace = build(folder, (questions()[1],), reports)
@@ -116,10 +121,18 @@ class Site:
         ]
         own = [] if workers is None else [f"open_workers = {workers}"]
         config.write_text("\n".join([*own, *kept]) + "\n")
-        return Process("shuffler", self.workspace.shuffler_config, self.workspace.shuffler_admin)
+        return self._process("shuffler")
 
     def analyzer(self) -> Process:
-        return Process("analyzer", self.workspace.analyzer_config, self.workspace.analyzer_admin)
+        return self._process("analyzer")
+
+    def _process(self, role: str) -> Process:
+        from shoal.cli.demo.processes import Process
+
+        made = self.workspace
+        if role == "shuffler":
+            return Process(role, made.shuffler_config, made.shuffler_admin)
+        return Process(role, made.analyzer_config, made.analyzer_admin)
 
     def rows(self, pool: WorkerPool) -> Path:
         """A file of ``reports`` sealed rows, each a different report, as the analyzer would hold
