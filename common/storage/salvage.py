@@ -56,6 +56,10 @@ def rescue(
 ) -> dict[str, Rows]:
     """By table, the rows of a damaged file that can be read and that ``keep`` wants: those that are
     what was written, where nothing else is said.
+
+    None of a file that an older version wrote, before its rows had digests: nothing tells which of
+    them are what was written, and a seed or a state that the disk changed would be believed. (An
+    inbox is not saved here: its keys tell.)
     """
     try:
         connection = sqlite.connect(path, ())
