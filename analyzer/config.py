@@ -27,6 +27,11 @@ class MutualTls(Section):
 
 
 class AnalyzerConfig(RoleSettings):
+    """Settings of ``shoal analyzer serve``, from TOML and SHOAL_ANALYZER_*. ``allowed_shufflers``:
+    names in the client certificates that may deliver. ``open_workers``: processes, 1 to 256; None:
+    see ``workers``.
+    """
+
     model_config = SettingsConfigDict(env_prefix="SHOAL_ANALYZER_")
 
     allowed_shufflers: Annotated[list[Name], Field(min_length=1)]

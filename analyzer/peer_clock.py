@@ -15,10 +15,13 @@ from shoal.rpc.server import Method
 
 
 class TimeAnswers:
+    """Tells the shufflers of our tasks what time it is here."""
+
     def __init__(self, tasks: AnalyzerTasks, key: SigningKey, clock: SureClock) -> None:
         self._tasks, self._key, self._clock = tasks, key, clock
 
     def method(self) -> Method:
+        """The gRPC method ``Time``, for requests of at most 1 KiB."""
         return Method(KIB, handler=self.time)
 
     async def time(self, request: bytes, call: Call) -> bytes:

@@ -197,9 +197,11 @@ class AnalyzerStore:
     # --- batches ----------------------------------------------------------------------------------
 
     def batch(self, manifest_hash: Digest) -> Batch | None:
+        """The batch with this manifest; None: never taken on. Raises UNAVAILABLE: damaged."""
         return self._one("WHERE manifest_hash = ?", (manifest_hash.raw,))
 
     def batch_of(self, task_id: TaskId, window: int) -> Batch | None:
+        """The batch of this window; None: never taken on. Raises UNAVAILABLE: damaged."""
         return self._one("WHERE task_id = ? AND window = ?", (task_id.raw, window))
 
     def batches(self) -> list[Batch]:
@@ -393,6 +395,7 @@ class AnalyzerStore:
         return Spending(TaskId(told.task_id), worst, privacy.delta, lifetime=memoized)
 
     def ack(self, manifest_hash: Digest) -> StoredAck | None:
+        """The signed acknowledgement of a batch; None: not yet. Raises UNAVAILABLE: damaged."""
         with self._lock:
             row = self._db.execute(
                 "SELECT a.task_id, a.window, a.ack, a.signature, a.digest FROM acks a JOIN batches "
@@ -463,6 +466,7 @@ class AnalyzerStore:
         return None if row is None else bytes(row[2])
 
     def close(self) -> None:
+        """Release the file. Nothing is lost without it."""
         with self._lock:
             self._db.close()
 

@@ -53,6 +53,9 @@ def run_one(name: str, bench: Bench) -> tuple[str, Outcome]:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the named benchmarks; 1 if a goal is missed or one could not run, else 0. ``arguments``:
+    None are the command's own.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Ratios to bare limits on this machine; see benchmarks/README.md.",

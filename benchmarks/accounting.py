@@ -45,6 +45,7 @@ def _krr(cells: int) -> LocalPrivacy:
 
 
 def run(bench: Bench) -> Outcome:
+    """How long certificates take, and what they hold in memory."""
     laws: dict[str, LocalPrivacy] = {
         "binary": _law("binary_rr", YesNo()),
         "krr, 3 cells": _krr(3),

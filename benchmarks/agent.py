@@ -67,6 +67,7 @@ _BARE = f"{LIBRARIES}; import grpc"
 
 
 def run(bench: Bench) -> Outcome:
+    """What one report, one start and an idle agent cost a device."""
     site = bench.fresh_site("agent", 300)
     environment = compiled(bench.folder / "bytecode")
     idle = _idle(site, environment)

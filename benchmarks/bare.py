@@ -54,6 +54,7 @@ async def _until_told() -> None:
 
 
 def main(way: str, *arguments: str) -> None:
+    """Idle with a bare connection until killed. ``way``: grpc or mqtt; ``arguments``: where to."""
     from shoal.cli.agent.light import import_asyncio
 
     import_asyncio()

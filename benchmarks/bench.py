@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 
 class Scale(Enum):
+    """How much is measured."""
+
     TINY = "tiny"  # the tests: that it runs, nothing more
     QUICK = "quick"
     FULL = "full"
@@ -33,10 +35,12 @@ class Bench:
     _sites: dict[int, Site] = field(default_factory=dict)
 
     def pick(self, tiny: T, quick: T, full: T) -> T:
+        """That of the three which this scale has."""
         return {Scale.TINY: tiny, Scale.QUICK: quick, Scale.FULL: full}[self.scale]
 
     @property
     def repetitions(self) -> int:
+        """How often a pair is measured: 1, 3 or 5 times."""
         return self.pick(1, 3, 5)
 
     @property
@@ -60,6 +64,7 @@ class Bench:
         return Site(self.folder / name, reports)
 
     def close(self) -> None:
+        """End the worker processes, if any were begun."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None

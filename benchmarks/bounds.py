@@ -61,12 +61,14 @@ class Case:
 
     @property
     def judged(self) -> bool:
+        """Whether shuffling buys enough here for the ratio to say something."""
         return (
             self.upper <= _BUYS * self.epsilon0 and self.n >= _CROWD and math.isfinite(self.ratio)
         )
 
     @property
     def violates(self) -> bool:
+        """Whether our upper bound is above the best published one, rounding apart."""
         return self.upper > self.best * (1.0 + _SAME)
 
     @property
@@ -93,6 +95,7 @@ def law_of(name: str, epsilon0: float) -> LocalPrivacy:
 
 
 def measure(name: str, epsilon0: float, n: int, delta: float) -> Case:
+    """Our bounds and the best published one, for n honest devices."""
     law = law_of(name, epsilon0)
     found, best = certify(law, n, delta), smallest_sound(published(law, n, delta))
     value = math.inf if best.epsilon is None else best.epsilon
@@ -102,6 +105,7 @@ def measure(name: str, epsilon0: float, n: int, delta: float) -> Case:
 
 
 def run(bench: Bench) -> Outcome:
+    """Our upper bounds beside the best published ones."""
     laws = bench.pick(("binary", "krr, 16 cells"), _LAWS, _LAWS)
     epsilons = bench.pick((2.0,), (0.5, 2.0, 4.0, 7.0), _EPSILON0)
     sizes = bench.pick((1_000,), (1_000, 100_000, 10_000_000), _N)

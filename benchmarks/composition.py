@@ -27,6 +27,7 @@ _TAIL = 1e-6
 
 
 def run(bench: Bench) -> Outcome:
+    """How long composition over windows takes, and how much it saves."""
     laws: dict[str, LocalPrivacy] = {
         "binary": KaryLaw(2, _SAME, _OTHER),
         "krr, 16 cells": KaryLaw(16, _SAME, _OTHER),

@@ -26,6 +26,7 @@ class Goal:
     at_most: float | None = None
 
     def met(self, value: float) -> bool:
+        """Whether the value is on the right side of the goal."""
         if self.at_least is not None:
             return value >= self.at_least
         return self.at_most is None or value <= self.at_most
@@ -49,6 +50,7 @@ class Figure:
 
     @property
     def median(self) -> float:
+        """Of the values."""
         return statistics.median(self.values)
 
     @property
@@ -57,6 +59,7 @@ class Figure:
         return None if self.goal is None else self.goal.met(self.median)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, as ``--json`` writes them."""
         return {
             "what": self.what,
             "unit": self.unit,
@@ -77,6 +80,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, as ``--json`` writes them."""
         return {"figures": [figure.to_json() for figure in self.figures], "notes": list(self.notes)}
 
 
@@ -93,6 +97,7 @@ class Sample:
 
     @property
     def rate(self) -> float:
+        """Units per second of wall time."""
         return self.units / self.wall
 
     @property
@@ -122,6 +127,7 @@ class Pairs:
         )
 
     def rates(self) -> tuple[float, ...]:
+        """Our rate over the limit's, a ratio per pair."""
         return self.against(lambda sample: sample.rate)
 
 

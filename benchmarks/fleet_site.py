@@ -34,6 +34,7 @@ class Load:
 
     @property
     def arguments(self) -> list[str]:
+        """What ``shoal load`` is told of this load."""
         shares = self.shares
         named = (
             ("duplicates", shares.duplicates),

@@ -40,6 +40,7 @@ class Memory:
 
 
 def memory(pid: int) -> Memory:
+    """What a process holds now, in MB. Raises OSError if it is gone."""
     found: dict[str, float] = {}
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")

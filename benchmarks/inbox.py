@@ -67,10 +67,12 @@ class Ingest:
 
     @property
     def amplification(self) -> float:
+        """Bytes written to disk per byte of reports."""
         return self.written / self.payload
 
 
 def run(bench: Bench) -> Outcome:
+    """How fast the inbox takes reports, beside a bare log, and how many bytes it writes."""
     early, late, sealed = bench.pick(
         (8_000, 16_000, 8_000), (100_000, 400_000, 200_000), (500_000, 2_000_000, 1_000_000)
     )

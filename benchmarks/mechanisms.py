@@ -74,6 +74,7 @@ _MEMBERS = (
 
 
 def run(bench: Bench) -> Outcome:
+    """How fast mechanisms draw and tally, beside drawing the random words alone."""
     most, repetitions = bench.pick(2_000, 1_000_000, 4_000_000), bench.repetitions
     ratios, rates, singles = [], [], []
     for member in _MEMBERS:

@@ -41,6 +41,7 @@ class Walk:
 
 
 def run(bench: Bench) -> Outcome:
+    """Peaks of memory of both services, at two sizes of a batch."""
     small, large = bench.pick((300, 300), (10_000, 100_000), (100_000, 1_000_000))
     walks = {reports: walk(bench, bench.site(reports)) for reports in sorted({small, large})}
     little, much = walks[small], walks[large]

@@ -71,11 +71,13 @@ class Ran:
 
     @property
     def acked(self) -> int:
+        """Reports that were acknowledged."""
         count: int = self.told["acked"]
         return count
 
     @property
     def rate(self) -> float:
+        """Acknowledged reports per second."""
         return self.acked / float(self.told["seconds"])
 
     def us(self, seconds: float) -> float:
@@ -84,10 +86,12 @@ class Ran:
 
     @property
     def generator_us(self) -> float:
+        """CPU microseconds of the generator per report."""
         return self.us(self.told["generator"]["cpu_s"])
 
 
 def run(bench: Bench) -> Outcome:
+    """A million devices, by relay, by single calls and by a broker, beside the limits of each."""
     reports, few = bench.pick((200, 60), (50_000, 4_000), (1_000_000, 30_000))
     with Broker() as broker:
         site = FleetSite(bench.folder / "million", broker)
@@ -132,6 +136,7 @@ class Beside:
     limits: tuple[tuple[Sample, ...], ...]
 
     def ratio(self, limit: int = 0) -> tuple[float, ...]:
+        """Our rate over the mean rate of one limit, measured before and after."""
         found = self.limits[limit]
         return (self.ran.rate / (sum(sample.rate for sample in found) / len(found)),)
 

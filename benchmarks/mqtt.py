@@ -54,6 +54,7 @@ class Uplink:
 
 
 def run(bench: Bench) -> Outcome:
+    """How fast the shuffler takes frames from a broker, beside a bare consumer."""
     block, repetitions = bench.pick(60, 2_000, 6_000), bench.repetitions
     warm = block // 4
     # one more than is sent: the window stays open

@@ -56,6 +56,7 @@ _pool: WorkerPool | None = None
 
 
 def run(bench: Bench) -> Outcome:
+    """How fast a batch is opened and tallied, beside HPKE alone on as many cores."""
     reports, repetitions = bench.pick(2_000, 100_000, 1_000_000), bench.pick(1, 3, 3)
     site = bench.site(reports)
     path = site.rows(bench.pool)
@@ -127,6 +128,9 @@ def prepare(batch: Batch) -> None:
 
 
 def opened(batch: Batch, reports: int) -> Sample:
+    """Open and tally the batch once, in the workers that were prepared. Raises RuntimeError if none
+    were.
+    """
     if _pool is None:
         raise RuntimeError("prepare first")
     task, suite = codec.decode_task(batch.task), parse_config(batch.config).suite

@@ -50,6 +50,7 @@ class Load:
 
 
 def run(bench: Bench) -> Outcome:
+    """What a shuffler still takes when many times as much is offered as it can."""
     size, seconds = bench.pick(20, 500, 500), bench.pick(1.0, 10.0, 30.0)
     levels = bench.pick((2,), (1, 2, 5, 10), (1, 2, 3, 5, 7, 10))
     batches, workers = bench.pick(4, 60, 120), max(1, bench.cores - 1)

@@ -106,6 +106,7 @@ class Run:
 
 
 def run(bench: Bench) -> Outcome:
+    """Our randomizers beside those of other libraries, where these are installed."""
     python = Path(os.environ.get("SHOAL_PEERS_PYTHON", PYTHON))
     peers = None if bench.pick(True, False, False) or not python.exists() else Peers(python)
     found = _Found(bench, peers)
@@ -234,6 +235,7 @@ def squared_error(counts: NDArray[np.float64], values: NDArray[np.int64]) -> flo
 
 
 def timed(mechanism: Mechanism, values: NDArray[np.int64]) -> Run:
+    """CPU seconds of drawing and of estimating, and the squared error."""
     begin = time.process_time()
     reports = mechanism.randomize(values, SYSTEM)[:, 0, :]
     drawn = time.process_time()

@@ -115,6 +115,7 @@ def measure(pair: Pair, values: list[int]) -> dict[str, Any]:
 
 
 def answer(line: str) -> dict[str, Any]:
+    """What one question of the parent measured, or its error, as JSON values."""
     asked = json.loads(line)
     try:
         return measure(
@@ -126,6 +127,7 @@ def answer(line: str) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Answer questions from stdin, a line each, until it ends."""
     for line in sys.stdin:
         sys.stdout.write(json.dumps(answer(line)) + "\n")
         sys.stdout.flush()

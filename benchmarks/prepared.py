@@ -37,6 +37,7 @@ class Recipe:
 
 
 def run(bench: Bench) -> Outcome:
+    """How fast prepared frames are sealed, beside sealing from the start."""
     held, rounds, repetitions = (
         bench.pick(64, 8_192, 8_192),
         bench.pick(1, 4, 12),
@@ -176,6 +177,7 @@ def frames(recipe: Recipe, held: int, rounds: int) -> Work:
 
 
 def draw_only(recipe: Recipe, held: int, rounds: int) -> Work:
+    """Reports drawn, and the CPU seconds they took."""
     assignment = _assignment(recipe)
     begin = time.process_time()
     for _ in range(rounds):
@@ -185,6 +187,7 @@ def draw_only(recipe: Recipe, held: int, rounds: int) -> Work:
 
 
 def prepare_only(recipe: Recipe, count: int) -> Work:
+    """Pairs of keys prepared, and the CPU seconds they took."""
     begin = time.process_time()
     prepare_pool(_assignment(recipe), WINDOW, count)
     return count, time.process_time() - begin

@@ -69,6 +69,7 @@ class Processes:
         )
 
     def close(self) -> None:
+        """End all of them."""
         for one in self._each:
             one.close()
 

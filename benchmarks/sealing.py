@@ -29,6 +29,7 @@ TITLE = (
 
 
 def run(bench: Bench) -> Outcome:
+    """What a simulated device costs, beside its two seals alone."""
     reports, repetitions = bench.pick(100, 6_000, 20_000), bench.repetitions
     site = bench.fresh_site("sealing", reports)
     simulated = SimulatedTask(site.pair.signed_task, site.pair.signed_schedule, ())
@@ -164,6 +165,7 @@ class _Closed:
 
 
 def whole_devices(simulated: SimulatedTask, authorities: frozenset[bytes], count: int) -> Work:
+    """Simulated devices from value to frame, nothing sent; and the CPU seconds they took."""
     task = SimulatedTask(simulated.signed_task, simulated.signed_schedule, range(count), WINDOW)
     share = Share(
         tasks=(task,),

@@ -42,6 +42,7 @@ _KILOBYTES = "kB"
 
 
 def run(bench: Bench) -> Outcome:
+    """What a round of secure aggregation costs each party, beside Flower's."""
     figures: list[Figure] = []
     notes: list[str] = []
     figures += _pads(bench, notes)

@@ -103,10 +103,12 @@ class Site:
 
     @property
     def address(self) -> str:
+        """Where the shuffler serves."""
         return self.pair.task.shuffler_address
 
     @property
     def ca(self) -> bytes:
+        """The authority of the shuffler's certificate, PEM."""
         return self.pair.task.shuffler_ca
 
     def shuffler(self, workers: int | None = None) -> Process:
@@ -124,6 +126,7 @@ class Site:
         return self._process("shuffler")
 
     def analyzer(self) -> Process:
+        """The analyzer's process, not started."""
         return self._process("analyzer")
 
     def _process(self, role: str) -> Process:
@@ -203,6 +206,7 @@ def seal_rows(recipe: Recipe, count: int) -> bytes:
 
 
 def seal_random_frames(recipe: Recipe, count: int) -> Sealed:
+    """Frames with random bytes for reports; ``count`` of them."""
     return seal_frames(recipe, [os.urandom(recipe.row_size) for _ in range(count)])
 
 

@@ -52,6 +52,7 @@ class Target:
 
 
 def run(bench: Bench) -> Outcome:
+    """How many single calls a shuffler takes, beside an echo over the same TLS."""
     block, repetitions = bench.pick(120, 2_000, 6_000), bench.repetitions
     warm = block // 4
     count = warm + block * repetitions

@@ -30,6 +30,7 @@ AnalyzerConfigOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
+    """Add ``shoal analyzer``."""
     app.add_typer(analyzer, name="analyzer")
 
 

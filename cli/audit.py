@@ -39,6 +39,7 @@ FAILED = 1  # exit status
 
 
 def register(app: typer.Typer) -> None:
+    """Add ``shoal audit``."""
     app.command("audit")(command)
 
 

@@ -26,6 +26,7 @@ STDOUT = Path("-")
 
 
 def say(text: str) -> None:
+    """A line to stdout, as it is: no markup, no wrapping."""
     console.print(text, markup=False, soft_wrap=True)
 
 

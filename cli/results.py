@@ -60,12 +60,15 @@ COLUMNS = (
 
 
 class Format(StrEnum):
+    """What ``--format`` takes."""
+
     json = "json"
     csv = "csv"
     html = "html"
 
 
 def register(app: typer.Typer) -> None:
+    """Add ``shoal results``."""
     app.add_typer(results, name="results")
 
 

@@ -23,6 +23,7 @@ ShufflerConfigOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
+    """Add ``shoal shuffler``."""
     part = typer.Typer(
         help="The shuffler: takes sealed reports, forgets who sent them, delivers whole batches.",
         no_args_is_help=True,

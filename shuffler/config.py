@@ -79,6 +79,11 @@ def _password(path: Path) -> str:
 
 
 class ShufflerConfig(RoleSettings):
+    """Settings of ``shoal shuffler serve``, from TOML and SHOAL_SHUFFLER_*. ``open_workers``:
+    processes that open frames; 0: this one opens them; None: by the CPUs. ``commit_ms``: how long a
+    commit waits for more reports.
+    """
+
     model_config = SettingsConfigDict(env_prefix="SHOAL_SHUFFLER_")
 
     tls: ServerTls

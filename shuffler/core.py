@@ -60,6 +60,8 @@ class WindowState(IntEnum):
 
 @unique
 class WindowEvent(Enum):
+    """What happens to a window."""
+
     DUE = "due"  # end + grace has passed, or max_batch is reached
     ENOUGH = "enough"  # sealed; distinct reports >= min_batch
     TOO_FEW = "too few"  # sealed; distinct reports < min_batch
@@ -175,6 +177,7 @@ class Capacity:
 
     @classmethod
     def of(cls, task: Task) -> Capacity:
+        """That of a task's windows."""
         return cls(task.messages, task.max_batch, LIMITS.batch_rows)
 
 

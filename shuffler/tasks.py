@@ -148,6 +148,7 @@ class ShufflerTasks(TaskFolder):
 
     @staticmethod
     def key_path(folder: Path, key_id: KeyId) -> Path:
+        """Where the key of this id is, or would be."""
         return folder / f"{key_id.hex}{KEY_SUFFIX}"
 
     def _decided(self, window: WindowId) -> bool:

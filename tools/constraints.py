@@ -48,6 +48,7 @@ def read(text: str) -> dict[str, str]:
 
 
 def write(versions: dict[str, str]) -> str:
+    """The text of constraints.txt, sorted by name."""
     return HEADER + "".join(f"{name}=={version}\n" for name, version in sorted(versions.items()))
 
 
@@ -67,6 +68,7 @@ def resolve() -> dict[str, str]:
 
 
 def main() -> int:
+    """Resolve anew, write the file, and print what changed; the exit status."""
     if sys.version_info[:2] != (3, 11):
         print(
             "tools/constraints.py: run it with Python 3.11, the oldest supported: its versions fit "

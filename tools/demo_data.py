@@ -44,6 +44,9 @@ def pack(values: list[int]) -> bytes:
 
 
 def main(arguments: list[str]) -> None:
+    """Write the survey's data for the demo. ``arguments``: a wheel that has them; none: it is
+    downloaded.
+    """
     with tempfile.TemporaryDirectory() as folder:
         if arguments:
             wheel = Path(arguments[0])

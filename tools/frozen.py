@@ -19,6 +19,9 @@ from tests.vectors.test_frozen_services import going_on
 
 
 def main(version: str) -> None:
+    """Freeze what this version's commands and services leave behind, as tests/vectors/frozen keeps
+    it.
+    """
     for name, (archive, now) in COMMANDS.items():
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(unpack(archive, Path(folder), version) if archive else folder)

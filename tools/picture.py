@@ -58,6 +58,8 @@ STYLE = """
 
 @dataclass(frozen=True, slots=True)
 class House:
+    """A box with its rooms; lengths and places are SVG user units."""
+
     name: str
     x: float
     y: float

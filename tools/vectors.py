@@ -79,6 +79,7 @@ def keys() -> list[Json]:
 
 
 def bad_configurations() -> list[Json]:
+    """Key configurations that must be refused."""
     good = hpke_key(SuiteId.X25519_AES128, "analyzer").config
     hybrid = hpke_key(SuiteId.MLKEM768_X25519_AES128, "analyzer").config
     cases = {
@@ -114,6 +115,7 @@ def bad_configurations() -> list[Json]:
 
 
 def reports() -> list[Json]:
+    """Sealed reports, of every suite."""
     entries = []
     for suite in SuiteId:
         key = hpke_key(suite, "analyzer")
@@ -179,6 +181,7 @@ def bad_reports() -> list[Json]:
 def content_for(
     suite: SuiteId, window: int, messages: int, admission: bytes, report: bytes = b"\x01"
 ) -> HopContent:
+    """What a hop opens: sealed messages of one report."""
     config = hpke_key(suite, "analyzer").config
     sealed = tuple(
         seal_report(config, TASK_ID, window, fixed(f"nonce {i}", 16), report)
@@ -188,6 +191,7 @@ def content_for(
 
 
 def frames() -> list[Json]:
+    """Frames, of every suite."""
     entries = []
     shapes = ((0, 1, b"", 0), (WINDOW, 1, b"", 0), (WINDOW, 3, fixed("admission"), 1))
     for suite in SuiteId:

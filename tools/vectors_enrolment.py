@@ -28,6 +28,7 @@ MESSAGES = (
 
 
 def identity(device: str = "device", root: str = "enrolment") -> DeviceIdentity:
+    """An enrolled device, its key and certificate drawn from these names."""
     key = signing_key(device)
     return DeviceIdentity(key, issue(signing_key(root), key.public, NOT_BEFORE, NOT_AFTER))
 

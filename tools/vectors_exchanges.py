@@ -102,6 +102,7 @@ def _compact(data: bytes) -> Json:
 
 
 def bad_replies() -> list[Json]:
+    """Sealed replies that must be refused."""
     key = fixed("reply key")
     good = seal_reply(key, b"an answer", SeededEntropy("bad replies"))
     cases = {

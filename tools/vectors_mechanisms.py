@@ -44,6 +44,7 @@ class Recorder:
         self.drawn = b""
 
     def bytes(self, count: int) -> bytes:
+        """As ``Entropy.bytes``, the same ones in every run; what is drawn is kept."""
         self._requests += 1
         if count == 4 and self._zeros:
             self._zeros -= 1
@@ -58,6 +59,7 @@ class Recorder:
         return drawn
 
     def words(self, count: int) -> NDArray[np.uint64]:
+        """As ``Entropy.words``, from ``bytes``."""
         return np.frombuffer(self.bytes(8 * count), dtype="<u8")
 
 
@@ -127,6 +129,7 @@ def text(name: str) -> str:
 
 
 def main() -> None:
+    """Write the vectors of the mechanisms that are named; of all of them if none is."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[1:] or sorted(REGISTRY):
         (FOLDER / f"{name}.json").write_text(text(name))

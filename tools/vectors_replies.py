@@ -37,10 +37,12 @@ class _Drawn:
 
 
 def nonce_of(status: int) -> bytes:
+    """The nonce of the reply with this status."""
     return fixed(f"reply nonce {status}", NONCE_SIZE)
 
 
 def reply_of(frame: bytes, ack_key: bytes | None, status: int) -> bytes:
+    """The reply to a frame; ``ack_key``: None where the frame could not be opened."""
     return make_reply(frame, ack_key, status, _Drawn(nonce_of(status) + fixed("nobody's ack key")))  # type: ignore[arg-type] # bytes are enough
 
 

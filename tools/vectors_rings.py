@@ -36,6 +36,7 @@ SUITE = SuiteId.X25519_AES128
 
 
 def raw(message: Message) -> bytes:
+    """Its bytes, the same in every run."""
     return message.SerializeToString(deterministic=True)
 
 
@@ -145,14 +146,17 @@ def bad_records() -> list[Json]:
 
 
 def pairwise_offer(data: bytes, **changes: Any) -> bytes:
+    """The offer with some fields changed."""
     return _changed(pairwise_pb2.Offer.FromString(data), changes)
 
 
 def pairwise_start(data: bytes, **changes: Any) -> bytes:
+    """The start with some fields changed."""
     return _changed(pairwise_pb2.Start.FromString(data), changes)
 
 
 def pairwise_commit(data: bytes, **changes: Any) -> bytes:
+    """The commit with some fields changed."""
     return _changed(pairwise_pb2.Commit.FromString(data), changes)
 
 
@@ -340,6 +344,7 @@ def parameters() -> list[Json]:
 
 
 def check_constants() -> list[Json]:
+    """The constants of the check words, at every width."""
     label = Digest(fixed("round id"))
     return [
         {

@@ -117,6 +117,7 @@ def pair_pads() -> list[Json]:
 
 
 def self_pads() -> list[Json]:
+    """A self pad, from its seed."""
     seed, (_, public) = fixed("self seed"), x25519("pad key of device 1")
     stream_key = self_stream_key(seed, ROUND, public)
     entry = {
@@ -131,6 +132,7 @@ def self_pads() -> list[Json]:
 
 
 def single_pads() -> list[Json]:
+    """Pads of helper mode, in three windows."""
     seed, entries = fixed("single seed"), []
     for window in (0, WINDOW, 2**32 - 1):
         stream_key = single_stream_key(seed, TASK, window)
@@ -251,6 +253,7 @@ def bad_shares() -> list[Json]:
 
 
 def sealed_shares() -> list[Json]:
+    """Shares that devices sealed to one another."""
     entries = []
     pair = SharePair(b"\x00" + fixed("share b"), b"\x00" + fixed("share s"))
     for one, other, sender, receiver in (
@@ -310,6 +313,7 @@ def bad_sealed_shares() -> list[Json]:
 
 
 def bundles() -> list[Json]:
+    """Bundles of shares, as a device shows them."""
     b, s = b"\x00" + fixed("share b"), b"\x01" + bytes(32)
     entries = []
     for position, items in ((0, []), (258, [(1, b), (0, b""), (2, s)]), (1023, [(0, b"")] * 2)):
@@ -342,6 +346,7 @@ def bad_bundles() -> list[Json]:
 
 
 def infos() -> Json:
+    """The info strings of every layer."""
     key_id = hpke_key(SuiteId.X25519_AES128, "analyzer").config.key_id
     return {
         "round_id": ROUND.hex,

@@ -18,6 +18,7 @@ def flipped(data: bytes, place: int, bit: int = 0) -> bytes:
 
 
 def signatures() -> list[Json]:
+    """A signature in every context."""
     entries = []
     for context in SigningContext:
         key, data = signing_key(context.value), fixed(f"{context.value} data", 20)
@@ -35,6 +36,7 @@ def signatures() -> list[Json]:
 
 
 def bad_signatures() -> list[Json]:
+    """Signatures that must be refused."""
     key, data = signing_key("task"), fixed("task data", 20)
     good = key.sign(SigningContext.TASK, data)
     bare = Ed25519PrivateKey.from_private_bytes(fixed("task signing key")).sign(data)

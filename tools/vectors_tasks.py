@@ -38,10 +38,12 @@ def fixed(label: str, size: int = 32) -> bytes:
 
 
 def hpke_key(suite: SuiteId, role: str) -> HpkePrivateKey:
+    """The key of a role, the same in every run."""
     return HpkePrivateKey.from_raw_secret(suite, fixed(f"{role} key of suite {suite.value}"))
 
 
 def signing_key(role: str) -> SigningKey:
+    """The key of a role, the same in every run."""
     return SigningKey(Ed25519PrivateKey.from_private_bytes(fixed(f"{role} signing key")))
 
 
@@ -63,6 +65,7 @@ def example_ca() -> bytes:
 
 
 def example_task() -> Task:
+    """The yes/no task that most vectors are about."""
     return Task(
         salt=fixed("salt", 16),
         name="doctor-visit",

@@ -28,6 +28,7 @@ _READ = 1 << 20  # bytes
 
 
 def spool_path(folder: Path, manifest_hash: Digest) -> Path:
+    """Where the rows of the batch with this manifest wait."""
     return folder / f"{manifest_hash.hex}{SUFFIX}"
 
 
@@ -211,6 +212,7 @@ class Spools:
         self._slots: dict[Digest, _Slot] = {}
 
     def path(self, manifest_hash: Digest) -> Path:
+        """As ``spool_path``, in this folder."""
         return spool_path(self._folder, manifest_hash)
 
     def get(self, manifest_hash: Digest, manifest: Manifest) -> Spool:

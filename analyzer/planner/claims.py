@@ -53,6 +53,7 @@ class Weighed:
     instead: Plan
 
     def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, as ``shoal plan --json`` prints them; epsilons are upper bounds."""
         recipe = self.recipe
         return {
             "recipe": recipe.name,

@@ -48,6 +48,9 @@ class Heaped:
         return self.name
 
     def quantiles(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """float64[n]: the places, 0 to 1, at or below which so large shares of the devices lie.
+        ``shares``: float64[n], 0 to 1.
+        """
         held, at = np.array(self.shares), np.array(self.at)
         others = max(0.0, 1.0 - float(held.sum()))
         before = np.append(0.0, np.cumsum(held))
@@ -136,6 +139,7 @@ def hitting(spread: Spread, low: float, high: float) -> tuple[int, ...]:
 
 
 def with_levels(levels: Iterable[int], more: Iterable[int]) -> tuple[int, ...]:
+    """Both together, ascending, each once."""
     return tuple(sorted({*levels, *more}))
 
 

@@ -51,24 +51,48 @@ _ENOUGH_FORESEEN = 3  # on both sides of the best so far
 
 
 class Comparison(Protocol):
+    """What the order of trials asks of a comparison of candidates: ``choose`` has the one that is
+    used. ``best``: the least rank so far, infinite before any candidate did what is asked.
+    """
+
     request: Request
     best: float
 
     @property
-    def best_levels(self) -> int: ...
+    def best_levels(self) -> int:
+        """Cells but "no answer" of the best so far; a guess if there is none."""
+        ...
 
     @property
-    def best_epsilon0(self) -> float: ...
+    def best_epsilon0(self) -> float:
+        """That of the best so far; a guess if there is none."""
+        ...
 
-    def promising(self, every: tuple[Candidate, ...]) -> list[Candidate]: ...
+    def promising(self, every: tuple[Candidate, ...]) -> list[Candidate]:
+        """The same candidates, those first that are expected to err least."""
+        ...
 
-    def twin(self, candidate: Candidate) -> str: ...
+    def twin(self, candidate: Candidate) -> str:
+        """The title of a candidate that was looked at and has the same integers; "" if there is
+        none.
+        """
+        ...
 
-    def expected(self, candidate: Candidate, epsilon0: float) -> float: ...
+    def expected(self, candidate: Candidate, epsilon0: float) -> float:
+        """The error at an epsilon0 that nothing was proven of; infinite where there is no
+        mechanism.
+        """
+        ...
 
-    def add(self, candidate: Candidate) -> Option: ...
+    def add(self, candidate: Candidate) -> Option:
+        """Compare the candidate, and keep what came of it; one that cannot do what is asked is
+        IMPOSSIBLE.
+        """
+        ...
 
-    def skip(self, option: Option) -> None: ...
+    def skip(self, option: Option) -> None:
+        """Keep a candidate that was not compared, with its reason."""
+        ...
 
 
 def compare_all(comparison: Comparison, every: tuple[Candidate, ...], tell: Tell | None) -> None:

@@ -25,6 +25,7 @@ _MOST_QUANTILES = 99
 
 
 def wrong(message: str) -> ShoalError:
+    """A CONFIG error, for whoever asked."""
     return ShoalError(Kind.CONFIG, message)
 
 
@@ -67,10 +68,12 @@ class Frequencies:
 
     @property
     def unit(self) -> str:
+        """What an error is counted in."""
         return "devices"
 
     @property
     def what(self) -> str:
+        """What is planned for, for people: "16 cells"."""
         return f"{self.domain.size} cells"
 
     @property
@@ -113,14 +116,19 @@ class Mean:
             )
 
     def domain(self, levels: int) -> Numeric:
+        """The range in so many levels."""
         return Numeric(self.low, self.high, levels, self.clip, self.unit)
 
     @property
     def what(self) -> str:
+        """What is planned for, for people."""
         return "mean"
 
     @property
     def shown(self) -> tuple[str, str]:
+        """Names of the two errors that are shown: at a mean in the middle of the range, and at the
+        worst.
+        """
         return ("middle", "worst")
 
 
@@ -140,6 +148,7 @@ class Sum(Mean):
 
     @property
     def what(self) -> str:
+        """What is planned for, for people."""
         return "sum"
 
 
@@ -220,14 +229,17 @@ class Quantiles:
             )
 
     def domain(self, levels: int) -> Numeric:
+        """The range in so many levels."""
         return Numeric(self.low, self.high, levels, self.clip, self.unit)
 
     @property
     def what(self) -> str:
+        """What is planned for, for people."""
         return "quantiles"
 
     @property
     def shown(self) -> tuple[str, str]:
+        """Names of the two errors that are shown: the least and the largest over the quantiles."""
         return ("least", "most")
 
     def values(self) -> NDArray[np.float64]:
@@ -335,6 +347,7 @@ class Request:
 
     @property
     def n_honest(self) -> int:
+        """floor(honest_fraction x min_batch): what epsilon is proven for."""
         return count_honest(self.min_batch, self.honest_fraction)
 
     @property

@@ -19,6 +19,9 @@ _NAMED = 3  # candidates that fail alike, before the others are only counted
 
 
 def why_it_loses(option: Option, choice: Option, request: Request) -> str:
+    """Why ``choice`` was taken and not ``option``, in a phrase: how many times as large its epsilon
+    or error is, and whence; an option without errors keeps its own reason.
+    """
     if option.errors is None or choice.errors is None:
         return option.reason
     if option.spec == choice.spec and option.candidate.domain == choice.candidate.domain:

@@ -16,6 +16,8 @@ from shoal.task import MechanismSpec
 
 
 class Standing(StrEnum):
+    """What became of a candidate in the comparison. The values are part of the plan's JSON."""
+
     CHOSEN = "chosen"
     LOSES = "loses"
     OVER_LIMIT = "over the limit"  # it was not compared
@@ -54,6 +56,7 @@ class Option:
 
     @property
     def report_bytes(self) -> int:
+        """Of all messages of one report, before sealing."""
         return self.messages * self.message_bytes
 
     def to_json(self, shown: tuple[str, str]) -> dict[str, Any]:
@@ -119,6 +122,7 @@ class Repeated:
         return None if self.memoized else self.fresh_central
 
     def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, as ``shoal plan --json`` prints them; epsilons are upper bounds."""
         return {
             "windows": self.windows,
             "tasks": self.tasks,
@@ -159,9 +163,11 @@ class Plan:
 
     @property
     def options(self) -> tuple[Option, ...]:
+        """Every candidate that was looked at, the chosen one first."""
         return (self.choice, *self.others)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, as ``shoal plan --json`` prints them."""
         request = self.request
         shown = request.question.shown
         return {

@@ -45,9 +45,11 @@ class Simulation:
 
     @property
     def agrees(self) -> bool:
+        """Whether the predicted error lies within the interval of the observed one."""
         return self.low <= self.predicted <= self.high
 
     def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, as ``shoal plan --json`` prints them."""
         return {
             "runs": self.runs,
             "predicted": self.predicted,

@@ -44,6 +44,10 @@ class PlotRow:
 
 @dataclass(frozen=True, slots=True)
 class RowPlot:
+    """Marks on one axis, a row a label: what results.html.j2 draws. Lengths and places are SVG user
+    units, from the upper left.
+    """
+
     width: float
     height: float
     left: float
@@ -106,6 +110,8 @@ def plot(rows: Sequence[tuple[str, Mapping[str, float]]], *, logarithmic: bool =
 
 @dataclass(frozen=True, slots=True)
 class Bar:
+    """One bar of a histogram: SVG user units, ``x`` and ``y`` of its upper left corner."""
+
     x: float
     y: float
     width: float

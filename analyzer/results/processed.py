@@ -82,6 +82,7 @@ def quantiles_of(mechanism: Mechanism, domain: Domain, tally: Tally) -> tuple[Qu
 
 
 def message(distribution: Distribution | None) -> release_pb2.Distribution | None:
+    """The distribution as a signed release carries it; None: there is none."""
     if distribution is None:
         return None
     return release_pb2.Distribution(

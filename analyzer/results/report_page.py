@@ -67,6 +67,10 @@ class PictureShape:
 
 @dataclass(frozen=True, slots=True)
 class ReportSection:
+    """One release as the page shows it. ``release``: its JSON; ``anchor``: the id to link to;
+    ``shape``: None without a distribution; ``words``: what else is said of it, a paragraph each.
+    """
+
     release: Mapping[str, Any]
     anchor: str
     title: str

@@ -47,13 +47,19 @@ class FinishedSum(Protocol):
     """
 
     @property
-    def round_id(self) -> Digest: ...
+    def round_id(self) -> Digest:
+        """Which round it is of."""
+        ...
 
     @property
-    def survivors(self) -> int: ...
+    def survivors(self) -> int:
+        """Devices whose vectors are in it."""
+        ...
 
     @property
-    def vector(self) -> NDArray[np.int64]: ...
+    def vector(self) -> NDArray[np.int64]:
+        """int64[d]: the sum in grid steps, noise included."""
+        ...
 
 
 def sums_hash(task_id: TaskId, window: int, sums: Sequence[FinishedSum]) -> Digest:

@@ -42,6 +42,9 @@ class Parser(argparse.ArgumentParser):
         raise ShoalError(Kind.CONFIG, f"{message}: see {self.prog} --help")
 
     def print_help(self, file: Any = None) -> None:
+        """Help in the look of the other commands where rich is installed, in argparse's own
+        otherwise. ``file``: None is stdout.
+        """
         try:
             from rich.console import Console
         except ImportError:

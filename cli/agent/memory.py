@@ -111,6 +111,7 @@ def budget(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def budget_line(found: Mapping[str, Any]) -> str:
+    """The lifetime budget in one sentence: what is spent is rounded up, what is left down."""
     if found["limit"] is None:
         return (
             "budget: none is set (policy.lifetime_epsilon); answers have cost epsilon "

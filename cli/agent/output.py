@@ -22,6 +22,7 @@ def print_lines(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
+    """To stdout, as it is: no colours, no wrapping."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
@@ -79,6 +80,7 @@ def outcome_line(outcome: ReportOutcome, *, reporting: bool = False) -> str:
 
 
 def outcome_json(outcome: ReportOutcome) -> dict[str, Any]:
+    """What became of one report, for programs."""
     return {
         "task": outcome.task,
         "task_id": outcome.task_id.hex,
@@ -138,6 +140,9 @@ def _epsilons(status: TaskStatus) -> str:
 
 
 def task_json(status: TaskStatus, rules: list[str]) -> dict[str, Any]:
+    """One task of this device, for programs; an infinite epsilon is null. ``rules``: the owner's,
+    in words.
+    """
     task = status.assignment.task
     return {
         "task": task.name,

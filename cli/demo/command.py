@@ -37,6 +37,7 @@ _Results = tuple[dict[str, Any], str]  # the demo's JSON, and the report page
 
 
 def register(app: typer.Typer) -> None:
+    """Add ``shoal demo``."""
     app.command("demo")(demo)
 
 

@@ -59,6 +59,9 @@ class Process:
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        """Begin the service; what it prints is appended to its log. ``wait_ready`` says when it
+        serves.
+        """
         with (self.config.parent / f"{self.role}.log").open("ab") as log:
             # no threads run in the child before exec
             # our own interpreter and our own arguments
@@ -152,6 +155,7 @@ class Process:
 
     @property
     def pid(self) -> int | None:
+        """None before the first start."""
         return self._child.pid if self._child else None
 
 
@@ -201,6 +205,7 @@ async def until(guard: asyncio.Task[None], work: Any) -> Any:
 
 
 def progress_bars(screen: Any) -> Progress:
+    """Bars that count and stay on the screen. ``screen``: a rich Console."""
     columns = (
         TextColumn("{task.description:<28}"),
         BarColumn(),
@@ -211,4 +216,5 @@ def progress_bars(screen: Any) -> Progress:
 
 
 def cpu_count() -> int:
+    """CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

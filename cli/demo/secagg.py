@@ -85,6 +85,7 @@ class SumTask:
 
     @property
     def task_id(self) -> TaskId:
+        """That of the task which the devices were assigned."""
         return self.assignment.task_id
 
 

@@ -77,6 +77,7 @@ class Site:
 
     @property
     def analyzer_data(self) -> Path:
+        """Where the analyzer keeps what it stores."""
         return self.folder / "analyzer" / "data"
 
     def add(self, task: Task) -> tuple[TaskId, bytes, bytes]:

@@ -60,6 +60,7 @@ Dummies for a target: shoal epsilon --mechanism dummies --buckets 64 --n 1000 --
 
 
 def register(app: typer.Typer) -> None:
+    """Add ``shoal epsilon``."""
     app.command("epsilon", help=HELP)(epsilon)
 
 

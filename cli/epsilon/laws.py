@@ -241,6 +241,7 @@ def _binary(epsilon0: float) -> KaryLaw:
 
 
 def check_epsilon0(epsilon0: float) -> float:
+    """The same number. Raises CONFIG unless it is above 0 and at most LARGEST_EPSILON0."""
     if not (math.isfinite(epsilon0) and 0.0 < epsilon0 <= LARGEST_EPSILON0):
         raise ShoalError(
             Kind.CONFIG,

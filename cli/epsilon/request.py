@@ -24,6 +24,8 @@ from shoal.errors import Kind, ShoalError
 
 
 class Solved(StrEnum):
+    """What ``--solve`` looks for; the values are what people type."""
+
     epsilon0 = "epsilon0"
     n = "n"
     delta = "delta"

@@ -42,6 +42,9 @@ class Pure:
     assumed: bool = False
 
     def certify(self, epsilon0: float | None, n: int, delta: float, share: Fraction) -> Certificate:
+        """The certificate at this epsilon0; where the law is assumed of a mechanism, epsilon0
+        itself bounds it. Raises INVALID without an epsilon0.
+        """
         if epsilon0 is None:
             raise ShoalError(Kind.INVALID, "this mechanism is certified at an epsilon0")
         found = certify(self.family(epsilon0), n, delta, honest_fraction=share)
@@ -59,9 +62,11 @@ class Gaussian:
 
     @property
     def title(self) -> str:
+        """The law with its parameters, for people."""
         return f"Gaussian noise, sigma = {self.law.sigma:g}, sensitivity = {self.law.sensitivity:g}"
 
     def certify(self, _: float | None, n: int, delta: float, share: Fraction) -> Certificate:
+        """The certificate of the noise, which has no epsilon0."""
         return certify_approximate(self.law, n, delta, honest_fraction=share)
 
 
@@ -76,6 +81,7 @@ class Dummies:
 
     @property
     def title(self) -> str:
+        """The protocol with its parameters, for people."""
         protocol = self.protocol
         if isinstance(protocol, UniformDummies):
             return f"{protocol.per_device} uniform dummies per device, {protocol.buckets} buckets"
@@ -86,9 +92,11 @@ class Dummies:
 
     @property
     def option(self) -> str:
+        """The option that says how many dummies there are, without its dashes."""
         return "per-device" if isinstance(self.protocol, UniformDummies) else "probability"
 
     def certify(self, _: float | None, n: int, delta: float, share: Fraction) -> MessagesBound:
+        """The bound for these dummies. Raises CONFIG where so few prove nothing."""
         found = certify_messages(self.protocol, n, delta, honest_fraction=share)
         if found is None:
             reason = (

@@ -31,11 +31,14 @@ _BACKDATED_S = 3_600  # a device certificate holds from an hour ago: clocks diff
 
 
 class KeyRole(StrEnum):
+    """Whose HPKE keys are made; the values are what people type."""
+
     analyzer = "analyzer"
     shuffler = "shuffler"
 
 
 def register(app: typer.Typer) -> None:
+    """Add ``shoal keys``."""
     app.add_typer(keys, name="keys")
 
 
@@ -144,6 +147,7 @@ def _folder(path: Path) -> None:
 
 
 def encode_role_keys(role: str, made: PublicKeys) -> bytes:
+    """The RoleKeys message of a role: public keys by window, and the role's signature over them."""
     return keys_pb2.RoleKeys(
         version=codec.VERSION, role=role, keys=made.configs, signature=made.signature
     ).SerializeToString()

@@ -52,6 +52,7 @@ _LOOK_S = 1.0  # between two looks at what the services take
 
 
 def register(app: typer.Typer) -> None:
+    """Add ``shoal load``."""
     app.command("load", help=given.HELP)(load)
 
 

@@ -334,4 +334,5 @@ class LoadOptions:
 
     @property
     def taken(self) -> Way:
+        """How frames travel, ``--relay`` included."""
         return Way.RELAY if self.relay else self.way

@@ -120,6 +120,7 @@ def _bytes(plan: SimulationPlan, costs: list[LoadCost]) -> int:
 
 
 def to_json(one: Forecast) -> dict[str, Any]:
+    """The forecast for programs: what ``shoal load --plan --json`` prints."""
     plan, arrivals = one.plan, one.plan.arrivals
     return {
         "plan": True,
@@ -150,6 +151,7 @@ def to_json(one: Forecast) -> dict[str, Any]:
 
 
 def show(one: Forecast) -> None:
+    """The forecast for people, on stdout."""
     plan, arrivals = one.plan, one.plan.arrivals
     names = ", ".join(f"{target.name} (window {target.window})" for target in one.found)
     say(

@@ -66,6 +66,7 @@ class Watch:
         return frozenset(silent)
 
     def figures(self) -> dict[str, ServiceUsage]:
+        """What each service that was seen has taken so far, by its name."""
         return {name: usage for name, (_, usage) in sorted(self._seen.items())}
 
 

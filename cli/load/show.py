@@ -96,6 +96,7 @@ class LoadOutcome:
 
 
 def to_json(outcome: LoadOutcome) -> dict[str, Any]:
+    """The load for programs: what ``shoal load --json`` prints."""
     result = outcome.result
     return {
         "sent": result.sent,
@@ -165,6 +166,7 @@ def _breaches_json(breaches: Breaches) -> dict[str, Any]:
 
 
 def show(outcome: LoadOutcome) -> None:
+    """The load for people, on stdout: a table of the tasks, then what stands out."""
     result, counting = outcome.result, outcome.counting
     table = Table(
         "task",

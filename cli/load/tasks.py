@@ -48,10 +48,12 @@ class Target:
 
     @property
     def name(self) -> str:
+        """The task's, for people."""
         return self.served.task.name
 
     @property
     def wanted(self) -> tuple[str, int]:
+        """(task id in hex, window): how counts name it."""
         return self.served.task_id.hex, self.window
 
 

@@ -60,6 +60,7 @@ task.toml --plot error.svg
 
 
 def register(app: typer.Typer) -> None:
+    """Add ``shoal plan``."""
     app.command("plan", help=HELP)(command)
 
 

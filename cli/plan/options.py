@@ -12,6 +12,8 @@ import typer
 
 
 class Asked(StrEnum):
+    """What people want to know; the values are what they type."""
+
     yes_no = "yes_no"
     categories = "categories"
     mean = "mean"
@@ -20,6 +22,8 @@ class Asked(StrEnum):
 
 
 class Data(StrEnum):
+    """What the answers are assumed to look like; the values are what people type."""
+
     uniform = "uniform"
     zipf = "zipf"
 

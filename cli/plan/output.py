@@ -36,6 +36,7 @@ _USELESS = 0.5  # of all there is to estimate: an error beyond tells nothing
 
 
 def show_plan(plan: Plan, *, everything: bool) -> None:
+    """The plan for people, on stdout. ``everything``: every candidate, not only the best few."""
     say_table(_table(plan, everything))
     for line in sentences(plan):
         say(line)

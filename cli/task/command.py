@@ -37,6 +37,7 @@ task.command(help=PUBLISH_HELP)(publish)
 
 
 def register(app: typer.Typer) -> None:
+    """Add ``shoal task``."""
     app.add_typer(task, name="task")
 
 

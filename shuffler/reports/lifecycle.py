@@ -38,7 +38,9 @@ _SEALS = 1  # windows sealed at a time: sorting wants the disk
 class Delivery(Protocol):
     """What ``egress.Egress`` does; tests put an in-process analyzer behind it."""
 
-    async def attempt(self, served: ServedTask, window: WindowId, record: WindowRecord) -> bool: ...
+    async def attempt(self, served: ServedTask, window: WindowId, record: WindowRecord) -> bool:
+        """As ``Egress.attempt``."""
+        ...
 
 
 @dataclass(slots=True)

@@ -69,15 +69,21 @@ class Wire(Protocol):
     problem: ShoalError | None
 
     @property
-    def up(self) -> bool: ...
+    def up(self) -> bool:
+        """Whether the broker is connected now."""
+        ...
 
     async def __aenter__(self) -> object: ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End the connection, after what is on its way."""
+        ...
 
     async def publish(
         self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, timeout_s: float
-    ) -> None: ...
+    ) -> None:
+        """As ``Link.publish``. Raises UNAVAILABLE, DEADLINE, INVALID."""
+        ...
 
 
 Connect = Callable[[Callable[[str, bytes], None]], Wire]
@@ -162,6 +168,7 @@ class MqttBridge:
 
     @property
     def dropped(self) -> Counter[str]:
+        """Messages that were not answered, by reason."""
         return self._dropped + Counter(oversize=self._link.oversize)
 
     async def start(self) -> None:

@@ -148,6 +148,7 @@ class Opener:
             await asyncio.to_thread(old.close)
 
     def close(self) -> None:
+        """End the worker processes, if there are any."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None

@@ -29,29 +29,47 @@ class Collection(Protocol):
     ShoalError with the analyzer's kind.
     """
 
-    async def open(self, request: pairwise_pb2.OpenRoundRequest) -> pairwise_pb2.OpenRoundReply: ...
+    async def open(self, request: pairwise_pb2.OpenRoundRequest) -> pairwise_pb2.OpenRoundReply:
+        """Begin a round of a window; the same request meets the same offer."""
+        ...
 
-    async def start(
-        self, request: pairwise_pb2.StartRoundRequest
-    ) -> pairwise_pb2.StartRoundReply: ...
+    async def start(self, request: pairwise_pb2.StartRoundRequest) -> pairwise_pb2.StartRoundReply:
+        """Tell who joined, and get the round's terms."""
+        ...
 
     async def deliver(
         self, round_id: Digest, spool: VectorSpool, rows: Sequence[bytes], row_bytes: int
-    ) -> pairwise_pb2.VectorsReply: ...
+    ) -> pairwise_pb2.VectorsReply:
+        """All masked vectors, rows of ``row_bytes`` in this order; the reply says which are
+        unusable.
+        """
+        ...
 
     async def commit(
         self, request: pairwise_pb2.CommitRoundRequest
-    ) -> pairwise_pb2.CommitRoundReply: ...
+    ) -> pairwise_pb2.CommitRoundReply:
+        """Tell whose vectors are summed, and get the signed survivor set."""
+        ...
 
     async def unmask(
         self, request: pairwise_pb2.UnmaskRoundRequest
-    ) -> pairwise_pb2.UnmaskRoundReply: ...
+    ) -> pairwise_pb2.UnmaskRoundReply:
+        """Some devices' shares; the last one's reply says that the sum is on disk."""
+        ...
 
-    async def end(self, request: pairwise_pb2.EndRoundRequest) -> None: ...
+    async def end(self, request: pairwise_pb2.EndRoundRequest) -> None:
+        """Give a round up."""
+        ...
 
-    async def finish(self, window: WindowId, damaged: int = 0, summed: int = 0) -> bool: ...
+    async def finish(self, window: WindowId, damaged: int = 0, summed: int = 0) -> bool:
+        """Nothing more comes of the window; True once it is released. ``damaged``: acknowledged
+        vectors that are lost; ``summed``: those in sums, 0: unknown.
+        """
+        ...
 
-    async def stream(self, method: str, messages: AsyncIterator[bytes]) -> bytes: ...
+    async def stream(self, method: str, messages: AsyncIterator[bytes]) -> bytes:
+        """One call that streams messages up; the reply's bytes."""
+        ...
 
 
 class GrpcCollection:
@@ -61,25 +79,30 @@ class GrpcCollection:
         self._channel = channel
 
     async def open(self, request: pairwise_pb2.OpenRoundRequest) -> pairwise_pb2.OpenRoundReply:
+        """As ``Collection.open``."""
         return await self._unary("OpenRound", request, pairwise_pb2.OpenRoundReply)
 
     async def start(self, request: pairwise_pb2.StartRoundRequest) -> pairwise_pb2.StartRoundReply:
+        """As ``Collection.start``."""
         return await self._unary("StartRound", request, pairwise_pb2.StartRoundReply)
 
     async def commit(
         self, request: pairwise_pb2.CommitRoundRequest
     ) -> pairwise_pb2.CommitRoundReply:
+        """As ``Collection.commit``."""
         return await self._unary("CommitRound", request, pairwise_pb2.CommitRoundReply)
 
     async def unmask(
         self, request: pairwise_pb2.UnmaskRoundRequest
     ) -> pairwise_pb2.UnmaskRoundReply:
+        """As ``Collection.unmask``."""
         # The last one makes the analyzer compute pads of lost devices: minutes for large vectors.
         return await self._unary(
             "UnmaskRound", request, pairwise_pb2.UnmaskRoundReply, LIMITS.stream_deadline_s
         )
 
     async def end(self, request: pairwise_pb2.EndRoundRequest) -> None:
+        """As ``Collection.end``."""
         await self._unary("EndRound", request, pairwise_pb2.EndRoundReply)
 
     async def finish(self, window: WindowId, damaged: int = 0, summed: int = 0) -> bool:

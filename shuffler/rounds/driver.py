@@ -98,6 +98,7 @@ class RoundDriver:
         await self.stop()
 
     async def stop(self) -> None:
+        """Cancel the rounds that go on, and give their windows back."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -137,6 +137,7 @@ class LiveRound:
         return self._begins + (self._parts.clock.steady() - self._began)
 
     def wake(self) -> None:
+        """Look at the round now, not at the next tick."""
         self._woken.set()
 
     async def run(self) -> None:

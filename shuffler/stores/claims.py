@@ -39,6 +39,7 @@ class OwnerId:
 
     @classmethod
     def draw(cls, entropy: Entropy = SYSTEM) -> OwnerId:
+        """A fresh one, that no other process has."""
         return cls(entropy.bytes(_OWNER_SIZE))
 
 
@@ -187,5 +188,6 @@ class ClaimTable:
             raise StaleClaimError
 
     def is_last(self, claim: Claim) -> bool:
+        """Whether nobody claimed the window after this claim; it may have run out."""
         held = self._held.get(claim.window)
         return held is not None and held[0] == claim

@@ -50,18 +50,23 @@ class ThreadedStore:
     def adopt(
         self, task_id: TaskId, schedule_hash: Digest, capacity: Capacity, row_size: int
     ) -> None:
+        """As ``Store.adopt``."""
         self._blocking.adopt(task_id, schedule_hash, capacity, row_size)
 
     def records(self) -> dict[WindowId, WindowRecord]:
+        """As ``Store.records``."""
         return self._blocking.records()
 
     def record(self, window: WindowId) -> WindowRecord | None:
+        """As ``Store.record``."""
         return self._blocking.record(window)
 
     def distinct(self, window: WindowId) -> int:
+        """As ``Store.distinct``."""
         return self._blocking.distinct(window)
 
     def damage(self) -> Iterable[Condition]:
+        """As ``Store.damage``."""
         return self._blocking.damage()
 
     # --- reports come in
@@ -69,6 +74,7 @@ class ThreadedStore:
     def append(
         self, submissions: Sequence[AdmittedReport]
     ) -> Coroutine[Any, Any, list[Kind | None]]:
+        """As ``Store.append``."""
         return self._commits.submit(submissions)  # no coroutine of its own around each report's
 
     def _append(self, submissions: list[AdmittedReport]) -> list[Kind | None]:
@@ -80,25 +86,31 @@ class ThreadedStore:
     # --- who works on a window
 
     async def claim(self, window: WindowId, owner: OwnerId, seconds: float) -> Claim | None:
+        """As ``Store.claim``."""
         return await self._claims.claim(window, owner, seconds)
 
     async def renew(self, claim: Claim, seconds: float) -> None:
+        """As ``Store.renew``."""
         await self._claims.renew(claim, seconds)
 
     async def release(self, claim: Claim) -> None:
+        """As ``Store.release``."""
         await self._claims.release(claim)
 
     # --- a window's end
 
     async def lapse(self, claims: Collection[Claim]) -> None:
+        """As ``Store.lapse``."""
         async with self._claims.steps(claims) as windows:
             await to_its_end(self._commits.run(lambda: self._blocking.lapse(windows)))
 
     async def close_intake(self, claim: Claim) -> None:
+        """As ``Store.close_intake``."""
         async with self._claims.step(claim) as window:
             await to_its_end(self._commits.run(lambda: self._blocking.close_intake(window)))
 
     async def seal(self, claim: Claim) -> SealedRows:
+        """As ``Store.seal``."""
         return await self._claims.run(claim, self._blocking.seal)
 
     async def advance(
@@ -110,17 +122,21 @@ class ThreadedStore:
         reports: int = 0,
         manifest: bytes = b"",
     ) -> None:
+        """As ``Store.advance``."""
         await self._claims.run(
             claim, self._blocking.advance, before, after, sealed, reports, manifest
         )
 
     async def destroy_inbox(self, claim: Claim) -> None:
+        """As ``Store.destroy_inbox``."""
         await self._claims.run(claim, self._blocking.destroy_inbox)
 
     async def mend(self, claim: Claim) -> SealedRows | None:
+        """As ``Store.mend``."""
         return await self._claims.run(claim, self._blocking.mend)
 
     async def shred(self, claim: Claim) -> None:
+        """As ``Store.shred``."""
         async with self._claims.step(claim) as window:
             record = self._blocking.record(window)
             if record is not None and record.state is WindowState.OPEN:
@@ -132,11 +148,14 @@ class ThreadedStore:
     # --- reading
 
     async def held(self, window: WindowId) -> int:
+        """As ``Store.held``."""
         return await asyncio.to_thread(self._blocking.held, window)
 
     async def read_rows(self, window: WindowId, first: int, count: int) -> bytes:
+        """As ``Store.read_rows``."""
         return await asyncio.to_thread(self._blocking.read_rows, window, first, count)
 
     async def close(self) -> None:
+        """As ``Store.close``."""
         await self._commits.stop()
         self._blocking.close()

@@ -31,13 +31,16 @@ class ThreadedClaims:
         self._steps: WeakValueDictionary[WindowId, asyncio.Lock] = WeakValueDictionary()
 
     async def claim(self, window: WindowId, owner: OwnerId, seconds: float) -> Claim | None:
+        """As ``WindowClaims.claim``."""
         async with self._step_of(window):
             return self._table.claim(window, owner, seconds)
 
     async def renew(self, claim: Claim, seconds: float) -> None:
+        """As ``WindowClaims.renew``."""
         self._table.renew(claim, seconds)
 
     async def release(self, claim: Claim) -> None:
+        """As ``WindowClaims.release``."""
         self._table.release(claim)
 
     @contextlib.asynccontextmanager

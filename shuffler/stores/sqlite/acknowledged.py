@@ -152,6 +152,7 @@ class Acknowledged:
                 del block.counts[window]
 
     def close(self) -> None:
+        """Release the file. Nothing is lost without it."""
         self._file.close()
 
     def _block_with_room(self) -> _Block:

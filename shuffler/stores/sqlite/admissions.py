@@ -184,6 +184,7 @@ class Admissions:
             return {WindowId(TaskId(task_id), window) for task_id, window in self._secrets}
 
     def close(self) -> None:
+        """Release the files. Nothing is lost without it."""
         with self._lock:
             if self._db is not None:
                 self._db.close()

@@ -31,6 +31,7 @@ class AcknowledgedCounts:
         }
 
     def all(self) -> dict[WindowKey, int]:
+        """Acknowledged rows by window, as they are on disk."""
         return dict(self._counts)
 
     def put(self, counts: Mapping[WindowKey, int]) -> None:
@@ -59,4 +60,5 @@ class AcknowledgedCounts:
         self._counts.pop(key, None)
 
     def close(self) -> None:
+        """Release the file. Nothing is lost without it."""
         self._db.close()

@@ -50,6 +50,7 @@ class Intake(WindowStates):
         self._gone: set[WindowId] = set()  # inboxes that are unlinked, durably
 
     def distinct(self, window: WindowId) -> int:
+        """As ``BlockingStore.distinct``."""
         keys = self._keys.get(window)
         return (
             0
@@ -58,6 +59,7 @@ class Intake(WindowStates):
         )
 
     def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
+        """As ``BlockingStore.append``."""
         outcome: list[Kind | None] = [None] * len(submissions)
         groups: dict[WindowId, list[int]] = {}
         last, group = None, list[int]()
@@ -136,6 +138,7 @@ class Intake(WindowStates):
         return kinds
 
     def confirm(self) -> None:
+        """As ``BlockingStore.confirm``."""
         with self._confirming, typed(self._folder):
             with self._counting:
                 counts, self._unconfirmed = self._unconfirmed, {}
@@ -164,6 +167,7 @@ class Intake(WindowStates):
         return failure.kind
 
     def close_intake(self, window: WindowId) -> None:
+        """As ``BlockingStore.close_intake``."""
         self.confirm()
         self.advance(window, WindowState.OPEN, WindowState.CLOSING, reports=self.distinct(window))
         self._forget(window)

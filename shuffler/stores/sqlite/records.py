@@ -145,6 +145,7 @@ class Records:
         return found is None
 
     def close(self) -> None:
+        """Release the file. Nothing is lost without it."""
         self._db.close()
 
 

@@ -292,6 +292,7 @@ class SingleStore:
                 os.close(file)
 
     def count(self, window: WindowId) -> int:
+        """Vectors of a window that are on disk."""
         with self._lock, self._typed():
             if self._held is None:
                 return 0
@@ -433,6 +434,7 @@ class SingleStore:
             return {WindowId(TaskId(task_id), window) for task_id, window in found}
 
     def close(self) -> None:
+        """Release the files. Nothing is lost without it."""
         with self._lock:
             if self._held is not None:
                 self._held.close()

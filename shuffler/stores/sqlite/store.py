@@ -52,6 +52,7 @@ class SqliteStore(Intake):
     def adopt(
         self, task_id: TaskId, schedule_hash: Digest, capacity: Capacity, row_size: int
     ) -> None:
+        """As ``BlockingStore.adopt``."""
         with self._lock, typed(self._folder):
             if not self._state.schedule(task_id, schedule_hash):
                 self._tell(
@@ -74,6 +75,7 @@ class SqliteStore(Intake):
     # --- batches ----------------------------------------------------------------------------------
 
     def held(self, window: WindowId) -> int:
+        """As ``BlockingStore.held``."""
         with typed(self._folder):
             path = self._inbox_path(window)
             return inbox.count_rows(path) if path.exists() else 0
@@ -133,12 +135,14 @@ class SqliteStore(Intake):
         )
 
     def destroy_inbox(self, window: WindowId) -> None:
+        """As ``BlockingStore.destroy_inbox``."""
         if window not in self._gone:
             with typed(self._folder):
                 inbox.destroy(self._inbox_path(window))
             self._gone.add(window)
 
     def read_rows(self, window: WindowId, first: int, count: int) -> bytes:
+        """As ``BlockingStore.read_rows``."""
         record, path = self._records[window], self._batch_path(window)
         try:
             with typed(self._folder):
@@ -155,6 +159,7 @@ class SqliteStore(Intake):
             raise
 
     def mend(self, window: WindowId) -> SealedRows | None:
+        """As ``BlockingStore.mend``."""
         path, before = self._batch_path(window), self._records[window].sealed
         with typed(self._folder):
             if window in self._checked or not path.exists():
@@ -181,6 +186,7 @@ class SqliteStore(Intake):
         return after
 
     def shred(self, window: WindowId) -> None:
+        """As ``BlockingStore.shred``."""
         self._forget(window)
         record = self._records.get(window)
         if record is not None:
@@ -192,6 +198,7 @@ class SqliteStore(Intake):
             batch.destroy(self._batch_path(window))
 
     def close(self) -> None:
+        """As ``BlockingStore.close``."""
         for window in list(self._inboxes):
             self._forget(window)
         self._acknowledged.close()

@@ -60,6 +60,7 @@ class WindowStates:
             ) from None
 
     def records(self) -> dict[WindowId, WindowRecord]:
+        """As ``BlockingStore.records``."""
         with self._lock:
             return dict(self._records)
 
@@ -78,6 +79,7 @@ class WindowStates:
         reports: int = 0,
         manifest: bytes = b"",
     ) -> None:
+        """As ``BlockingStore.advance``."""
         with self._lock, typed(self._folder):
             record = self._records.get(window)
             if record is None or record.state is not before:
@@ -110,6 +112,7 @@ class WindowStates:
         failpoints.hit(f"state.{after.name.lower()}.done")
 
     def lapse(self, windows: Iterable[WindowId]) -> None:
+        """As ``BlockingStore.lapse``."""
         record = WindowRecord(WindowState.SHREDDED, WindowState.WITHHELD)
         with self._lock, typed(self._folder):
             fresh = {window: record for window in windows if window not in self._records}
@@ -152,6 +155,7 @@ class WindowStates:
         self._damage[subject] = Condition("damage", subject, text, stops=False)
 
     def damage(self) -> list[Condition]:
+        """As ``BlockingStore.damage``."""
         over = {
             f"{window.task_id.short}:{window.window}"
             for window, one in self.records().items()
