@@ -193,6 +193,8 @@ def _search(
     """The smallest upper end of any route, with the largest lower end that came along, and the
     method of the upper end.
     """
+    # epsilon0 is proven to begin with. Later routes need only look below the best so far: ``bound``
+    # returns that ceiling where it finds nothing smaller.
     best, method, lower = epsilon0_upper(privacy), LOCAL, 0.0
     if not _amplifies(privacy, n_honest):
         return Interval(0.0, best), method
@@ -249,6 +251,7 @@ def upper_curve(
     def curve(epsilon: float) -> float:
         if epsilon >= epsilon0:
             return 0.0
+        # Shuffling is post-processing, so the curve of a single report bounds the batch as well.
         alone = local_delta(epsilon0, epsilon)
         return alone if tightest is None else min(alone, tightest(epsilon))
 
@@ -276,8 +279,8 @@ def _amplifies(privacy: LocalPrivacy, n_honest: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RouteValue:
-    """What one route says: its epsilon (never above epsilon0) if it ``applies``, and ``why`` it
-    does or doesn't.
+    """What one route says. ``epsilon``: its value, at most epsilon0, if it ``applies``, else None.
+    ``why``: why it does or does not, in one line for people.
     """
 
     method: str
@@ -329,6 +332,7 @@ def lower_bound(privacy: LocalPrivacy, n: int, delta: float, upper: float) -> fl
     """
     if privacy.max_ratio == 1 or n > LARGEST_N:
         return 0.0
+    # No epsilon above a proven one can be refuted, so the search need not look there.
     top = min(upper, LARGEST_EPSILON0)
     best, start, curves = (
         0.0,
@@ -364,6 +368,8 @@ def _softened(law: FiniteLaw | SymmetricLaw) -> FiniteLaw | SymmetricLaw:
     if law.max_ratio <= STEEP:
         return law
     if isinstance(law, FiniteLaw):
+        # The same weight more for every output of every input: with some probability the report is
+        # uniform. The largest ratio is then at most STEEP.
         extra = max(map(max, law.rows)) // STEEP + 1
         return FiniteLaw(tuple(tuple(weight + extra for weight in row) for row in law.rows))
     # (one + t least) / (two + t least) <= 1 + one / (t least), so t = the largest one / least over

@@ -91,6 +91,9 @@ class Certificate:
     nothing without them. ``error_budget`` says in sentences where numbers were rounded and by how
     much; it is contained in both epsilons already, and so is not part of the JSON. Construction
     fails unless 0 <= lower <= upper <= epsilon0.
+
+    A figure for one release: what several releases give away together is composed elsewhere, never
+    read off several certificates. ``method`` is one of ``routes.METHODS``, or "approximate-clones".
     """
 
     epsilon_upper: float

@@ -9,6 +9,11 @@
 Release, lint, explain and planner speak to this Protocol alone. Whoever wants another kind of
 promise writes a member and a subclass of ``tests/conformance/guarantee/suite.py``; ``of_task`` says
 which kind a task has.
+
+Sums and shuffled reports promise different things to different people, so ``Remaining`` says for
+every kind what is left against the analyzer alone, and against both services together. No member
+may claim less than the truth there: both figures are upper bounds, and infinity is an honest
+answer.
 """
 
 from __future__ import annotations

@@ -167,6 +167,8 @@ class Curves:
         these curves refute nothing.
         """
         curves = [make(delta, ceiling, effort) for make in self.makers]
+        # ``ceiling`` has to be proven by every curve: if a single one is above delta there, this
+        # route says nothing.
         left: list[tuple[float, DeltaCurve]] = []
         for curve in curves:
             left.append((curve.delta(ceiling), curve))

@@ -237,6 +237,10 @@ def audit(
     ``delta`` in [0, 1), ``trials`` >= 100, ``false_alarm`` in (0, 1): if the views are (claimed,
     delta)-private, the probability of ``refuted`` is at most that. ``progress`` is called with the
     number of views made since the last call. Raises ShoalError CONFIG for bad numbers.
+
+    Direction: ``epsilon_measured_lower`` errs down, by exact confidence limits. What it proves is
+    about the randomizer as it was run, not about the one in the books; a high value convicts, a low
+    one acquits nobody.
     """
     check_audit(delta, trials, false_alarm)
     half = trials // 2
@@ -308,6 +312,8 @@ def _choose(
     one is meant to be strong.
     """
     best, best_score = Event(next(iter(first)), True, 0.0, 0), -math.inf
+    # About as many standard deviations as the exact limits will take off later: an event that
+    # happens too seldom to be judged is then not chosen.
     z = math.sqrt(2.0 * math.log(2.0 / false_alarm))
     for name in first:
         sorted_first, sorted_second = np.sort(first[name]), np.sort(second[name])

@@ -4,6 +4,9 @@ without computing anew.
 Layout, little-endian: version (1 byte, 1), step, infinity, epsilon0 (float64 each), count (uint32),
 then ``count`` indices (int64) and as many masses (float64). Exact: nothing is rounded. Equal laws
 have equal bytes.
+
+Stored bytes are not trusted: lengths, version and everything that ``LossLaw`` checks are looked at
+again when they are read. That they are the bytes which were written is for the store to say.
 """
 
 from __future__ import annotations

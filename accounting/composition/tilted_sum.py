@@ -1,5 +1,10 @@
 """The sum of many rounds' losses by one tilted Fourier transform; ``compose`` has the theorem and
 every error term.
+
+In its terms: ``Moments`` finds theta, K and the Renyi epsilon; ``fitting`` coarsens the lattice
+until one transform holds the window; ``Convolution`` makes nu, goes back to mu, and bounds
+delta(epsilon) from above. Each rounding goes up: masses are moved upward in loss, errors are added
+to delta, and negative entries are cut at 0.
 """
 
 from __future__ import annotations
@@ -26,10 +31,17 @@ Rounds = Sequence[tuple[LossLaw, int]]
 class Moments:
     """ln of the sums m(theta) of all rounds on one lattice, the best theta for ``delta``, and the
     Renyi epsilon there.
+
+    ``parts``: the laws on one lattice of ``step``, with their counts. ``budget``: what is left of
+    delta for finite losses; at most 0 where nothing can be proven. ``epsilon``: the least that a
+    theta proves, an upper bound, math.inf if none does. ``theta`` > 0: where that is.
     """
 
     def __init__(self, rounds: Rounds, delta: float, step: float = 0.0) -> None:
         """``step``: a power of two; the finest law's if that is larger."""
+        # All laws go on one lattice, so that losses are whole numbers of steps and their sum is a
+        # convolution. A coarser lattice than a law's own moves mass upward (``on_lattice``): sound,
+        # and a little looser.
         count = sum(n for _, n in rounds)
         square = sum(law.variance * n for law, n in rounds)
         # Never so fine that a loss's index would leave the integers that floats hold exactly.
@@ -49,10 +61,16 @@ class Moments:
             * (1.0 + MARGIN)
         )
         self.delta, self.count = delta, count
+        # delta pays first for what is beyond all losses; the rest is what the finite losses may
+        # use. With nothing left (or with masses that add up to far more than 1) nothing is proven:
+        # epsilon stays infinite.
         self.budget = delta - self.infinity if excess < 1.0 else 0.0
         self.epsilon, self.theta = math.inf, 0.0
         if self.budget <= 0.0:
             return
+        # The best theta is about epsilon over the variance of the sum. The grid covers seven orders
+        # of magnitude around 1 / spread and is narrowed twice; every theta proves its own epsilon,
+        # so a poor grid costs tightness only.
         spread = math.sqrt(max(square, self.step * self.step))
         low, high = math.log(1e-3 / spread), math.log(1e4 / spread)
         for _ in range(3):
@@ -78,6 +96,8 @@ class Moments:
         budget) / theta with the rounding of every term added. Direction: upper bound for each
         theta, so the least of them is one too.
         """
+        # ln c(theta) of the module ``compose``. The terms cancel where theta is large, so the
+        # rounding is taken from their sizes, not from their sum.
         log_c = theta * np.log(theta) - (1.0 + theta) * np.log1p(theta)
         k = self.log_sums(theta)
         size = (
@@ -110,7 +130,10 @@ def _log_sum(law: LossLaw, theta: Floats) -> Floats:
 
 
 def fitting(rounds: Rounds, moments: Moments) -> Moments:
-    """The same rounds on a lattice coarse enough for a transform of ``_LONGEST``."""
+    """The same rounds on a lattice coarse enough for a transform of ``_LONGEST``.
+
+    A coarser lattice is sound and looser; the loop ends, since each turn doubles the step.
+    """
     while True:
         low, high, _ = _window(moments)
         if high - low <= _LONGEST * moments.step:
@@ -124,11 +147,17 @@ class Convolution:
     """
 
     def __init__(self, moments: Moments) -> None:
+        # The transform is circular: what lies outside [low, high] comes back inside. Below the
+        # window that counts mass too high, which is safe; above it too low, which ``_beyond`` makes
+        # up for.
         low, high, self._beyond = _window(moments)
         step, theta = moments.step, moments.theta
         first = math.floor(low / step)
         length = 1 << max(4, math.ceil(math.log2(math.ceil(high / step) - first + 2)))
         k, relative, tilted = _tilted(moments, length)
+        # Higham's bound: the error of a transform, in the Euclidean norm, relative to the norm of
+        # what is transformed. ``one_error`` is one measure's; n-fold powers make it n times as
+        # large, and ``grown`` bounds by how much more.
         transform = _TRANSFORM * math.log2(length)
         product: NDArray[np.complex128] = np.ones(length // 2 + 1, dtype=np.complex128)
         error = grown = 0.0
@@ -146,9 +175,13 @@ class Convolution:
         ) * 1.01
         index = np.arange(first, first + length)
         self._losses: Floats = np.asarray(index * step, dtype=np.float64)
+        # Back from the tilted measure nu to mu: mu(l) = nu(l) exp(K - theta l). Where that is
+        # beyond e^300 any value stands for "far more than delta".
         exponent = k - theta * self._losses
         self._weights: Floats = np.exp(np.minimum(exponent, _LARGEST_EXPONENT))
         self._masses: Floats = np.maximum(np.roll(nu, -(first % length)), 0.0) * self._weights
+        # What exponentials, K and the masses may be off by, all in one relative factor; it
+        # multiplies every upper value.
         self._growth = (
             1.0
             + relative
@@ -169,6 +202,8 @@ class Convolution:
         at = int(np.searchsorted(self._losses, epsilon, side="right"))
         gain = -np.expm1(epsilon - self._losses[at:])
         inside = float(np.dot(self._masses[at:], gain))
+        # Cauchy-Schwarz: an error of norm E in nu moves a weighted sum by at most E times the norm
+        # of the weights.
         rounding = self._error * float(np.linalg.norm(self._weights[at:] * gain))
         return (inside + rounding + self._beyond) * self._growth + self._infinity
 
@@ -180,6 +215,8 @@ def _window(moments: Moments) -> tuple[float, float, float]:
     bottom = sum(int(law.indices[0]) * n for law, n in moments.parts) * moments.step
     top = sum(int(law.indices[-1]) * n for law, n in moments.parts) * moments.step
     theta, log_delta = moments.theta, math.log(moments.delta * _WINDOW)
+    # Chernoff's bound at 65 exponents around theta, for either end; the best counts. Where the
+    # window would reach beyond the largest possible sum of losses, nothing is beyond it.
     ratios = np.exp(np.linspace(-4.0, 4.0, 65))
     up = theta * ratios
     # Against rounding of K: far more than its error; the mass that is added stays the same.

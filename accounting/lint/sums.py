@@ -1,5 +1,10 @@
 """What a pairwise task must satisfy before anybody signs it, beyond what its fields say alone:
 pure, no files.
+
+What ``check_sum`` refuses is an error here, word for word: noise for another number of survivors,
+and words in which a sum could wrap. Warnings are about rounds that will often fail (phases too
+short for a far link, no room for a lost device) and about who could read a vector if shuffler and
+analyzer worked together.
 """
 
 from __future__ import annotations

@@ -4,6 +4,23 @@ files.
 Errors make a task impossible (a target that can't be met, a mechanism that doesn't fit its domain);
 ``shoal task sign`` refuses them. Warnings are lawful but rarely meant; the person who signs should
 read them.
+
+Errors, and why each makes a task impossible:
+
+- report_size or messages unlike the mechanism's: no report could be parsed.
+- a target epsilon below what the smallest batch guarantees: every release would be withheld.
+- fewer than two honest reports in the smallest batch: nobody to hide among.
+- memoized, where repetition promises nothing (``composition.memoized``).
+
+Warnings, and what they guard against:
+
+- delta above 1 / min_batch: publishing one device's answer, drawn at random, would be allowed by
+  it.
+- epsilon0 above 6: against shuffler and analyzer together a report then protects hardly at all.
+- a certificate that knows nothing but epsilon0 (``clones``): another setting may err less for the
+  same guarantee.
+- max_batch equal to min_batch: one device that stays away, and the window is withheld.
+- memoized reports that few others send: a device is recognised by what it repeats.
 """
 
 from __future__ import annotations
@@ -70,6 +87,8 @@ def lint(task: Task) -> LintResult:
         f"of {mechanism.report_size} byte(s)",
     )
     findings.extend(_memoized(task, mechanism))
+    # From here on the task is compared with what its smallest release promises: a larger batch may
+    # be better and never counts.
     guarantee = guarantee_of(task, mechanism)
     epsilon0 = guarantee.epsilon0
     add(
@@ -135,6 +154,8 @@ def _memoized(task: Task, mechanism: Mechanism) -> list[Finding]:
     findings: list[Finding] = []
     if task.windows.count == 1:
         findings.append(Finding(False, "memoized has no use in a task of one window: leave it out"))
+    # Two figures: what one report promises by itself, and what an unchanged value costs over all
+    # windows. Devices are charged by the second, so whoever signs must see both.
     lifetime, first = lifetime_epsilon(task, mechanism), epsilon0_upper(mechanism.privacy())
     if first < lifetime:
         findings.append(

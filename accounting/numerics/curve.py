@@ -101,6 +101,7 @@ class Curve:
         self._slope, self._slope_e = float(walk.slope), float(walk.slope_e)
         tail = delta * TAIL_SHARE
         self._rho, self._one_minus_rho = float(walk.rho), float(1 - walk.rho)
+        # Windows are set once, for the steepest slope that any epsilon up to ``epsilon_max`` has.
         steepest = max(abs(self._slope + math.expm1(epsilon_max) * self._slope_e), abs(self._slope))
         # Truncating N or R costs at most (alpha / n) E[N; outside] <= alpha rho pair P(outside, one
         # report counted in).
@@ -109,6 +110,8 @@ class Curve:
         )
         counts, masses, lost = _pair_window(walk, math.log(tail))
         self._tail_constant = lost if self._upper else 0.0
+        # A bin of c's gets the law of N of its largest c (upper) or smallest (lower): the spread
+        # that errs to the side asked for.
         first, last = self._merge(counts, log_tail, effort)
         tops = last if self._upper else first
         self._table, self._origin, cut = self._tails(tops, walk.rho, log_tail)
@@ -140,7 +143,10 @@ class Curve:
             return math.inf if self._upper else 0.0
         y = growth * self._base / alpha
         doubt = growth * self._base_size * (_THRESHOLD_MARGIN / alpha) + _POSITION_MARGIN
+        # E[(N - rho c - y)_+] falls with y: a smaller threshold errs up, a larger one down.
         y = y - doubt if self._upper else y + doubt
+        # The table holds values at whole places; between them the function is linear, so
+        # interpolation is exact.
         position = y - self._origin[:, None]
         last = self._table.shape[1] - 1
         index = np.clip(np.floor(position), 0, last - 1).astype(np.int64)
@@ -282,6 +288,7 @@ def _pair_window(walk: Walk, log_tail: float) -> tuple[Ints, Floats, float]:
         return np.array([n], dtype=np.int64), np.ones(1), 0.0
     p, q = float(walk.pair), float(1 - walk.pair)
     center, reach = 1 + (n - 1) * p, float(half_width(n - 1, p, q, log_tail))
+    # Bernstein's window around the mean of the size-biased law: one report is counted in for sure.
     low, high = max(1, math.floor(center - reach)), min(n, math.ceil(center + reach))
     counts = np.arange(low, high + 1, dtype=np.int64)
     lost = math.exp(log_tail) * (int(low > 1) + int(high < n))

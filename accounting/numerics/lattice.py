@@ -152,6 +152,8 @@ class LatticeCurve:
         self._upper = direction is Direction.UPPER
         sign = 1.0 if self._upper else -1.0
         self._sign = sign
+        # Rounded outward before anything is computed: E[S_+] grows with every mass and with every
+        # value of L, so an upper curve gets larger ones and a lower curve smaller ones.
         masses = np.array([float(cell.mass) for cell in cell_sum.cells])
         # A mass below the smallest float: kept as that float (up), or left out (down).
         masses = np.maximum(masses, 1e-300) if self._upper else masses
@@ -177,6 +179,8 @@ class LatticeCurve:
         values += self._sign * 8.0 * _U * (np.abs(self._gap) + slope)
         if len(values) == 0 or float(values.max()) <= 0.0:
             return _TINY if self._upper else 0.0
+        # From here on everything is relative to the size of delta, which ``log_front`` carries:
+        # phi(t)^n / (t n).
         tilted = _tilt(self._logs, values, self._n, self._sign)
         slack = 8.0 * self._n * tilted.rounding + 64.0 * _U * (1.0 + abs(tilted.log_scale))
         log_front = tilted.log_scale - math.log(tilted.t) - math.log(self._n)
@@ -204,6 +208,8 @@ class LatticeCurve:
     def _smoothed(self, tilted: _Tilted, smoothing: float) -> tuple[float, float]:
         """E_t[g(t S)], moved to the safe side; and what smoothing can have cost."""
         plan = self._contour
+        # As many frequencies as the Gaussian lets matter; if that is more work than allowed, the
+        # smoothing grows instead, which costs tightness.
         window, alias = _window(tilted, self._n, smoothing, plan)
         most = max(64, min(1 << 20, plan.work // len(tilted.steps)))
         count = math.ceil(plan.reach * window / (2.0 * math.pi * smoothing))
@@ -212,6 +218,8 @@ class LatticeCurve:
             # A wider Gaussian in the tails of the window.
             alias = _alias(tilted, self._n, smoothing, window)
         value, density, error = _sums(tilted, self._n, smoothing, window, count)
+        # The cut, as in the module's text: what frequencies beyond the last one can hold, by the
+        # Gaussian alone.
         top = 2.0 * math.pi * count / window
         r = top * smoothing
         gauss = math.exp((smoothing * smoothing - r * r) / 2.0) / (math.pi * top)
@@ -320,6 +328,8 @@ def _sums(
     0..count times 2 pi / window.
     """
     distance = 2.0 * math.pi / window
+    # exp(i k D l) for all k as products of two short tables: about 2 sqrt(count) exponentials per
+    # cell in the place of count.
     width = math.isqrt(count) + 1
     rows = -(-(count + 1) // width)
     coarse = (
@@ -330,6 +340,8 @@ def _sums(
     frequency = np.arange(count + 1) * distance
     size = np.abs(generating)
     damping = smoothing * smoothing * (1.0 - frequency * frequency) / 2.0
+    # How far phi_t may be off at each frequency (d_k of the module's text, four times), and from it
+    # the most that |phi_t|^(n-1) can be.
     off = 4.0 * (tilted.rounding + _U * (16.0 + 4.0 * tilted.phase * frequency))
     log_largest = (n - 1) * np.log(np.minimum(1.0, size + off) + 1e-300) + damping
     idle = math.exp(max(-745.0, n * math.log(tilted.idle))) if tilted.idle > 0.0 else 0.0

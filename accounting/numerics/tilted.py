@@ -118,6 +118,8 @@ def tilts(
     scalars = np.zeros((len(excess), 3))
     tables = np.zeros((len(excess), len(kinds), 5))
     for row, value in enumerate(excess):
+        # The float x is taken at its exact value, so d and c have no rounding of their own: d is
+        # what the victim's bit adds at the top, c = d + x.
         x = Fraction(value)
         d = top - bottom - x * bottom
         if d <= 0:
@@ -136,6 +138,8 @@ def tilts(
                 flip,
                 cost,
             )
+    # One row per epsilon, one column per kind of bit; rows with d <= 0 stay 0, where the divergence
+    # is 0.
     small, spread, skew, flipped, cost_of = np.moveaxis(tables, 2, 0)
     gap, theta, log_c = scalars.T
     return Tilts(gap, theta, log_c, small, spread, skew, flipped > 0.5, cost_of)
@@ -192,6 +196,8 @@ def _sums(
     frequencies.
     """
     theta, small, flipped = tilt.theta[which], tilt.small[which], tilt.flipped[which]
+    # A bit whose tilted p is above 1/2 is counted as a one that is missing, so that phases are of
+    # the size of the standard deviation and not of n: that keeps their digits.
     # Places are counted from the number of flipped bits: T = place + that number.
     moved = np.where(flipped, -counts, counts) * small
     place = np.rint(moved.sum(axis=1))
@@ -245,6 +251,8 @@ def _sums(
             + theta * (np.abs(place) + 2.0)
         )
     )
+    # The three candidates for T, one step of theta apart. The largest lower value is a bound by an
+    # event. One of the three is the true T, so the largest upper value covers it.
     steps = np.array([[-1.0], [0.0], [1.0]]) * theta
     low = np.exp(np.minimum(front - doubt - steps, 700.0)) * np.maximum(sums - error, 0.0)
     high = np.exp(np.minimum(front + doubt - steps, 700.0)) * np.maximum(sums + error, 0.0)

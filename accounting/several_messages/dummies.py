@@ -196,6 +196,8 @@ def uniform_curve(
     """
     if dummies >= LARGEST_N and direction is Direction.LOWER:
         return _zero
+    # The victim's own message is one of the n = N + 1 of the formula. More dummies never hurt, so
+    # beyond 1e8 the upper bound of 1e8 holds.
     n, pair = min(dummies, LARGEST_N - 1) + 1, Fraction(2, buckets)
     walk = Walk(
         n=n, pair=pair, rho=Fraction(1, 2), slope=4 / pair, slope_e=2 / pair, per_pair=1 / pair

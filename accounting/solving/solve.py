@@ -215,6 +215,8 @@ def _fixed_point(law: LocalPrivacy, n_honest: int, target: float) -> float:
     """A delta whose own curve gives about that delta at the target: proven, and tight. At most
     ``_MOST_ROUNDS`` evaluations.
     """
+    # Any delta would do as a start: each curve's value at the target is proven, and is the next
+    # one's delta.
     built_for = 1e-8
     value = 1.0
     for _ in range(_MOST_ROUNDS):

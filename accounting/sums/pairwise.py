@@ -248,6 +248,9 @@ def certify_sum(
     survivors) devices, whether that is ``shares``, more or fewer. Every upper end is rounded up,
     every lower one down. Raises INVALID for noise or bounds that make no sense and for less than
     one honest survivor, CONFIG for bad numbers.
+
+    ``epsilon_lower`` is 0.0 where no pair is known to refute anything. ``delta`` in [1e-100, 1);
+    ``honest_fraction`` of the *survivors*, in (0, 1].
     """
     check_n(survivors)
     check_delta(delta)
@@ -333,6 +336,8 @@ def _noise_bounds(spec: MechanismSpec, shift: Shift, honest: int, delta: float) 
     shares = _at_least_one(spec, "shares")
     if spec.name == SKELLAM:
         whole = _at_least_one(spec, "variance")
+        # Skellam noise adds: h shares of variance v / shares each have h v / shares. A single share
+        # is what one device keeps by itself.
         together = Fraction(whole * honest, shares)
         upper, method = _skellam_upper(together, shift, delta)
         # equal for a single honest device

@@ -53,6 +53,9 @@ def skellam_tail(variance: float, t: int) -> tuple[float, float]:
 
     Some 1e-10 apart, relative, for tails down to 1e-290, below which they are (0.0, 1e-290) and the
     like; (0.0, 1.0), which says nothing, for |t| or a variance above 2^52.
+
+    ``variance`` in grid steps squared; ``t`` whole. float64 twice. The two ends never cross: each
+    carries its own error term.
     """
     if not 0.0 < variance <= _LARGEST or abs(t) > _LARGEST:
         return 0.0, 1.0

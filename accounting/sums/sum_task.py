@@ -4,6 +4,15 @@ place.
 ``design_sum`` computes what nobody should type: the smallest word that cannot wrap, the noise for
 the guaranteed survivors. ``check_sum`` is the same question asked of a task that somebody signed:
 devices, analyzer and ``shoal task lint`` all ask it before they act.
+
+The numbers depend on one another in one direction: cohort_min and dropout give the survivors that a
+round must have; with the honest fraction they give the honest shares of noise that are sure; these
+and the bounds of a vector give the noise; the noise and the largest round give the width of a word.
+``check_sum`` walks the same way, so a task whose numbers were typed by hand is refused wherever
+they do not follow.
+
+Direction: shares are rounded down, noise up, and the width of a word up. A device that checks a
+task itself need not trust who signed it.
 """
 
 from __future__ import annotations
@@ -61,6 +70,10 @@ def design_sum(
     it. The survivors that a round must have are cohort_min - floor(dropout * cohort_min).
     ``phases``: seconds of join, share, mask, unmask. Raises INVALID for what cannot be had, in one
     line that names the number to change.
+
+    ``dimension`` >= 1 coordinates; ``clip`` > 0 in the domain's unit, the bound on a vector's
+    ``norm``; ``grid``: steps that ``clip`` is divided into (None: one that costs little).
+    ``dropout_ppm``, ``honest_fraction_ppm``: shares of a round's devices, in millionths.
     """
     least = (
         cohort_min
@@ -88,6 +101,7 @@ def design_sum(
         unit,
     )
     limits = bounds(domain)
+    # Of the survivors, not of those who begin: corrupt devices may stay while honest ones are lost.
     share = widest.honest_share(honest_fraction_ppm)
     spec = calibrate(
         noise,
@@ -98,6 +112,8 @@ def design_sum(
         survivors=survivors,
         honest_fraction=share,
     )
+    # Sums are taken modulo 2^w. The widest possible sum, noise included but for a tail of 2^-40,
+    # must fit, or a sum would be wrong without anybody noticing.
     bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
     return SumDesign(domain, spec, replace(widest, word_bits=bits))
 
