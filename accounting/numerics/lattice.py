@@ -328,8 +328,7 @@ def _sums(
     0..count times 2 pi / window.
     """
     distance = 2.0 * math.pi / window
-    # exp(i k D l) for all k as products of two short tables: about 2 sqrt(count) exponentials per
-    # cell in the place of count.
+    # exp(i k D l) for all k as products of two tables: 2 sqrt(count) exponentials per cell.
     width = math.isqrt(count) + 1
     rows = -(-(count + 1) // width)
     coarse = (

@@ -101,7 +101,6 @@ def design_sum(
         unit,
     )
     limits = bounds(domain)
-    # Of the survivors, not of those who begin: corrupt devices may stay while honest ones are lost.
     share = widest.honest_share(honest_fraction_ppm)
     spec = calibrate(
         noise,
@@ -112,8 +111,7 @@ def design_sum(
         survivors=survivors,
         honest_fraction=share,
     )
-    # Sums are taken modulo 2^w. The widest possible sum, noise included but for a tail of 2^-40,
-    # must fit, or a sum would be wrong without anybody noticing.
+    # Modulo 2^w: a sum that does not fit would be wrong without anybody noticing.
     bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
     return SumDesign(domain, spec, replace(widest, word_bits=bits))
 

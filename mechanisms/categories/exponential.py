@@ -204,11 +204,11 @@ def _design(circle: int, domain: Domain, epsilon0: float) -> MechanismSpec:
     """Raises INVALID where no counts could be made of the reports."""
     known = _checked(domain)
 
-    def of(decay: int, cells: Sequence[int]) -> list[list[int]]:
+    def rows_at(decay: int, cells: Sequence[int]) -> list[list[int]]:
         return weights(known.size, circle, decay, cells)
 
     response = ExponentialResponse(
-        known.labels, circle, least_noise_of_rows(of, known.size, WORDS - 1, epsilon0)
+        known.labels, circle, least_noise_of_rows(rows_at, known.size, WORDS - 1, epsilon0)
     )
     response.scores()
     return response.spec

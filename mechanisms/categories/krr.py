@@ -115,20 +115,24 @@ class KaryResponse:
         """(devices per cell, standard errors), float64[k]. Raises INVALID for another number of
         cells.
         """
-        other = self.blanket / self.k
+        other_chance = self.blanket / self.k
         return cells.unbiased(
-            cells.counts_of(tally, self.k), tally.rows, self.gap + other, other, self.gap
+            cells.counts_of(tally, self.k),
+            tally.rows,
+            self.gap + other_chance,
+            other_chance,
+            self.gap,
         )
 
     def estimate(self, tally: Tally) -> Estimate:
         """Numbers of devices, one per cell."""
-        other = self.blanket / self.k
+        other_chance = self.blanket / self.k
         return cells.estimated(
             self.labels,
             cells.counts_of(tally, self.k),
             tally.rows,
-            self.gap + other,
-            other,
+            self.gap + other_chance,
+            other_chance,
             self.gap,
         )
 
@@ -136,8 +140,8 @@ class KaryResponse:
         """float64[k]: exact standard errors, in devices, when ``counts`` (int64[k]) hold each cell.
         Raises INVALID for another number of cells.
         """
-        other = self.blanket / self.k
-        return cells.expected(counts, self.k, self.gap + other, other, self.gap)
+        other_chance = self.blanket / self.k
+        return cells.expected(counts, self.k, self.gap + other_chance, other_chance, self.gap)
 
     def privacy(self) -> KaryLaw:
         """The law that ``draw`` has, in weights out of k 2^64: ratio of the two weights =

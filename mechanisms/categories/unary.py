@@ -166,9 +166,11 @@ class UnaryEncoding:
         of it at p near 1; and both terms are added, never subtracted, since their difference would
         lose what a small one says.
         """
-        one = self.one_if_one * (WORDS - self.one_if_one) / WORDS**2
-        zero = self.one_if_zero * (WORDS - self.one_if_zero) / WORDS**2
-        errors: NDArray[np.float64] = np.sqrt(holders * one + (devices - holders) * zero) / self.gap
+        variance_one = self.one_if_one * (WORDS - self.one_if_one) / WORDS**2
+        variance_zero = self.one_if_zero * (WORDS - self.one_if_zero) / WORDS**2
+        errors: NDArray[np.float64] = (
+            np.sqrt(holders * variance_one + (devices - holders) * variance_zero) / self.gap
+        )
         return errors
 
     def privacy(self) -> SymmetricLaw:

@@ -392,8 +392,10 @@ def law(k: int, d: int, flip: int) -> SymmetricLaw:
         for chance, all_ones in ((ones, True), (1 - ones, False)):
             if chance:
                 least = differs if 0 in bits or not all_ones else Fraction(1) if d < k else agrees
-                one, two, *third = (base * chance * factor for factor in factors)
-                classes.append((one, two, base * chance * least, third[0] if third else None))
+                weight_x, weight_x2, *third = (base * chance * factor for factor in factors)
+                classes.append(
+                    (weight_x, weight_x2, base * chance * least, third[0] if third else None)
+                )
     return laws.integers(classes)
 
 

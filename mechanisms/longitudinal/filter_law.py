@@ -104,8 +104,8 @@ def ratio(hashes: int, high: int, low: int) -> Fraction:
     where not, out of 2^128: for a *pair* of cells, h bits one way and h the other.
     """
     whole = WORDS**2
-    one = Fraction(high * (whole - low), low * (whole - high))
-    return math.prod([one] * hashes, start=Fraction(1))
+    bit_ratio = Fraction(high * (whole - low), low * (whole - high))
+    return math.prod([bit_ratio] * hashes, start=Fraction(1))
 
 
 def law(hashes: int, high: int, low: int, real: RealPair | None = None) -> SymmetricLaw:

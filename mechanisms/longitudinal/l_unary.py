@@ -264,8 +264,12 @@ class ChainedUnary:
         """sqrt(holders p (1 - p) + others q (1 - q)) / (p - q), float64[k], 0 <= holders <=
         devices; products are of integers.
         """
-        one, zero = (chance * (_BOTH - chance) / _BOTH**2 for chance in self.chain)
-        errors: NDArray[np.float64] = np.sqrt(holders * one + (devices - holders) * zero) / self.gap
+        variance_one, variance_zero = (
+            chance * (_BOTH - chance) / _BOTH**2 for chance in self.chain
+        )
+        errors: NDArray[np.float64] = (
+            np.sqrt(holders * variance_one + (devices - holders) * variance_zero) / self.gap
+        )
         return errors
 
     def privacy(self) -> SymmetricLaw:

@@ -352,8 +352,10 @@ class Rappor:
     def _variances(self) -> tuple[float, float]:
         """Of a report's bit over the squared gap, where the filter's bit is 0 and where it is 1."""
         high, low = self.rates
-        zero, one = (rate * (WORDS**2 - rate) / WORDS**4 / self._gap**2 for rate in (low, high))
-        return zero, one
+        variance_zero, variance_one = (
+            rate * (WORDS**2 - rate) / WORDS**4 / self._gap**2 for rate in (low, high)
+        )
+        return variance_zero, variance_one
 
     def _decoder(self) -> Decoder:
         return decoder(self.filters, self.label_cells, open_words=self.open)

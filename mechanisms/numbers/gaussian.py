@@ -130,10 +130,10 @@ def _create(spec: MechanismSpec, domain: Domain) -> NoisyLevels:
 def _design_at(margin: int, domain: Domain, epsilon0: float) -> MechanismSpec:
     known = _checked(domain, margin)
 
-    def of(sigma: int, cells: Sequence[int]) -> list[list[int]]:
+    def rows_at(sigma: int, cells: Sequence[int]) -> list[list[int]]:
         return weights_of(weights(known.levels, margin, sigma), cells)
 
-    sigma = least_noise_of_rows(of, known.size, MOST, epsilon0)
+    sigma = least_noise_of_rows(rows_at, known.size, MOST, epsilon0)
     return MechanismSpec.of(NAME, k=known.size, margin=margin, sigma=max(sigma, LEAST))
 
 

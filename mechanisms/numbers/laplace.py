@@ -73,10 +73,10 @@ def _create(spec: MechanismSpec, domain: Domain) -> NoisyLevels:
 def _design(domain: Domain, epsilon0: float) -> MechanismSpec:
     known = _checked(domain)
 
-    def of(noise: int, cells: Sequence[int]) -> list[list[int]]:
+    def rows_at(noise: int, cells: Sequence[int]) -> list[list[int]]:
         return weights_of(weights(known.levels, noise), cells)
 
-    decay = least_noise_of_rows(of, known.size, WORDS - 1, epsilon0)
+    decay = least_noise_of_rows(rows_at, known.size, WORDS - 1, epsilon0)
     return MechanismSpec.of(NAME, k=known.size, decay=decay)
 
 

@@ -181,12 +181,15 @@ def _variance(
     """
     probabilities, rows = table.probabilities(), float(counts.sum())
     noise = variances(probabilities, scores)
-    told = min(
+    of_outputs = min(
         (_fitted(probabilities, scores, noise), *_exact(table, noise)),
         key=lambda v: _off(probabilities, noise, v, rows),
     )
     return min(
-        max(min(float(counts @ told), _sample(scores, counts, mean)), rows * float(noise.min())),
+        max(
+            min(float(counts @ of_outputs), _sample(scores, counts, mean)),
+            rows * float(noise.min()),
+        ),
         rows * float(noise.max()),
     )
 

@@ -86,7 +86,7 @@ def quantiles(
         return ()
     estimates = []
     for share in shares:
-        if not answers.clearly:
+        if not answers.clearly_answered:
             low, high = (
                 (domain.low, domain.high)
                 if isinstance(domain, Numeric)
@@ -126,6 +126,9 @@ class _UnbiasedTotals:
 
     @classmethod
     def of(cls, mechanism: Mechanism, tally: Tally) -> _UnbiasedTotals | None:
+        """From the reports of k-ary response, in closed form, or of a table whose outputs tell the
+        levels; None of any other mechanism.
+        """
         response = (
             mechanism
             if isinstance(mechanism, KaryResponse)
@@ -155,10 +158,14 @@ class _UnbiasedTotals:
 
     @property
     def answered(self) -> float:
+        """The unbiased number of devices with any level; may be negative by chance."""
         return float(self.totals[-1])
 
     @property
-    def clearly(self) -> bool:
+    def clearly_answered(self) -> bool:
+        """Whether clearly more devices answered than noise alone would show: else every number of
+        the domain is possible.
+        """
         last = np.array([self.totals.size - 1])
         spread = float(self.products(last, last)[0]) - self.answered
         return self.answered > _CLEARLY * math.sqrt(max(spread, 0.0) + _ROOM)

@@ -122,26 +122,28 @@ class SquareWave(SharedResponse):
                 np.array([self.domain.low + half, silent[0]]),
                 np.array([half, error[0]]),
             )
-            told = self._told(values, stderr, counts)
-            low, high = told.ci_low.copy(), told.ci_high.copy()
+            unanswered = self._with_intervals(values, stderr, counts)
+            low, high = unanswered.ci_low.copy(), unanswered.ci_high.copy()
             low[0], high[0] = self.domain.low, self.domain.high
-            return Estimate(told.labels, values, stderr, low, high)
+            return Estimate(unanswered.labels, values, stderr, low, high)
         scores, squares = self._scores()
         place = float(counts @ scores) / answered
         weights = self._weights(scores, place)
         # of (level - mean)^2, by the choice of the mean
         own = float(counts @ squares) - place**2 * answered
-        each = variances(self.response.table.probabilities(), weights)
+        cell_variances = variances(self.response.table.probabilities(), weights)
         spread = min(
-            max(float(counts @ weights**2) - own, tally.rows * float(each.min())),
-            tally.rows * float(each.max()),
+            max(float(counts @ weights**2) - own, tally.rows * float(cell_variances.min())),
+            tally.rows * float(cell_variances.max()),
         )
         rounded = rounding.of_reports(self.response.table, counts)
         values = np.array([self._unit(place), silent[0]])
         stderr = np.array([math.sqrt(spread + rounded) / answered * self.domain.step, error[0]])
-        return self._told(values, stderr, counts, math.sqrt(rounded) / answered * self.domain.step)
+        return self._with_intervals(
+            values, stderr, counts, math.sqrt(rounded) / answered * self.domain.step
+        )
 
-    def _told(
+    def _with_intervals(
         self,
         values: NDArray[np.float64],
         stderr: NDArray[np.float64],
@@ -164,10 +166,12 @@ class SquareWave(SharedResponse):
         if answered <= CLEARLY * error:
             return np.array([(self.domain.high - self.domain.low) / 2, error])
         place = float(devices[:-1] @ self._places()) / answered
-        each = variances(
+        cell_variances = variances(
             self.response.table.probabilities(), self._weights(self._scores()[0], place)
         )
-        return np.array([math.sqrt(float(devices @ each)) / answered * self.domain.step, error])
+        return np.array(
+            [math.sqrt(float(devices @ cell_variances)) / answered * self.domain.step, error]
+        )
 
     def distribution(self, tally: Tally) -> Distribution:
         """By EMS. Those without an answer are one more cell of it, which is not smoothed. Raises
@@ -191,8 +195,8 @@ class SquareWave(SharedResponse):
         """How likely the output "no answer" is without an answer and with one, and the
         difference.
         """
-        one, other = self.response.table.rows[-1][-1], self.response.table.rows[0][-1]
-        return one / WORDS, other / WORDS, (one - other) / WORDS
+        own_weight, other_weight = self.response.table.rows[-1][-1], self.response.table.rows[0][-1]
+        return own_weight / WORDS, other_weight / WORDS, (own_weight - other_weight) / WORDS
 
     def _places(self) -> NDArray[np.float64]:
         """float64[levels]: steps from the middle of the domain."""

@@ -55,10 +55,10 @@ def _along_first(values: NDArray[np.int64]) -> NDArray[np.int64]:
         step = 1
         while step < size:
             pairs = block.reshape(size // (2 * step), 2, -1)
-            one, other = pairs[:, 0], pairs[:, 1]
-            total = one + other
-            np.subtract(one, other, out=other)
-            one[...] = total
+            upper, lower = pairs[:, 0], pairs[:, 1]
+            total = upper + lower
+            np.subtract(upper, lower, out=lower)
+            upper[...] = total
             step *= 2
         flat[:, part] = block
     return flat

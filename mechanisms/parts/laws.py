@@ -186,11 +186,17 @@ def pair_of(classes: Iterable[tuple[Fraction, Fraction]]) -> FiniteLaw:
     inputs loses nothing by it.
     """
     joined: dict[Fraction, tuple[Fraction, Fraction]] = {}
-    for one, two in classes:
-        a, b = joined.get(one / two, (Fraction(0), Fraction(0)))
-        joined[one / two] = (a + one, b + two)
+    for weight_x, weight_x2 in classes:
+        a, b = joined.get(weight_x / weight_x2, (Fraction(0), Fraction(0)))
+        joined[weight_x / weight_x2] = (a + weight_x, b + weight_x2)
     scale = math.lcm(*(weight.denominator for pair in joined.values() for weight in pair))
-    rows = zip(*((int(one * scale), int(two * scale)) for one, two in joined.values()), strict=True)
+    rows = zip(
+        *(
+            (int(weight_x * scale), int(weight_x2 * scale))
+            for weight_x, weight_x2 in joined.values()
+        ),
+        strict=True,
+    )
     return FiniteLaw(tuple(rows))
 
 

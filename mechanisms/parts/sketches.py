@@ -139,7 +139,7 @@ class HashedPair:
         classes += [
             ((1 - distinct) * base * self._density(bit),) * 2 for bit, base in ((1, q), (0, 1 - q))
         ]
-        return pair_of((one, two) for one, two in classes if one)
+        return pair_of((weight_x, weight_x2) for weight_x, weight_x2 in classes if weight_x)
 
     def _density(self, bit: int) -> Fraction:
         return self.agrees if bit else self.differs
