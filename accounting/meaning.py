@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from shoal.accounting.certificate import Certificate
+from shoal.accounting.guarantee import Guarantee
 from shoal.errors import Kind, ShoalError
 
 # Relative slack of the few float operations below: every bound is moved up by it.
@@ -171,16 +171,16 @@ def posterior(epsilon: float, delta: float, prior: float) -> Posterior:
     return Posterior(min(1.0, at_most * (1.0 + _UP)), min(1.0, exception * (1.0 + _UP)))
 
 
-def sentences(certificate: Certificate) -> list[str]:
-    """The certificate in plain words, one sentence per item, for the demo, the report page and the
-    device's owner.
+def sentences(guarantee: Guarantee) -> list[str]:
+    """What shuffled reports are guaranteed, in plain words, one sentence per item, for the demo,
+    the report page and the device's owner. Something must remain if the services work together.
 
     Every figure is rounded to the side that promises less. No sentence speaks of more than this one
     batch: what several releases give away together is the business of composition.
     """
-    c = certificate
+    c, together = guarantee, guarantee.remaining.together
     # delta counts in both: the epsilon0 of an approximately private report is one at this delta.
-    guess, alone = best_guess(c.epsilon_upper, c.delta), best_guess(c.epsilon0, c.delta)
+    guess, alone = best_guess(c.epsilon_upper, c.delta), best_guess(together, c.delta)
     missed = least_missed_detection(_FALSE_ALARM, c.epsilon_upper, c.delta)
     learned = posterior(c.epsilon_upper, c.delta, _SUSPICION)
     lines = [
@@ -209,7 +209,7 @@ def sentences(certificate: Certificate) -> list[str]:
             "a randomizer that fits the description, on real datasets, gives that much away."
         )
     lines.append(
-        f"If shuffler and analyzer worked together, epsilon0 = {bound_text(c.epsilon0)} would "
+        f"If shuffler and analyzer worked together, epsilon0 = {bound_text(together)} would "
         "remain: "
         f"at most {percent_text(alone)} right guesses."
     )

@@ -179,7 +179,7 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
             trusted,
             keys,
             None,
-            certificate.epsilon_together,
+            certificate.remaining.together,
             certificate.epsilon_upper,
         )
     mechanism = create(task.mechanism, task.domain)

@@ -51,7 +51,7 @@ def lint_sum(task: Task) -> LintResult:
         "that probability: choose 1e-6 or less",
     )
     add(
-        plan.mode is not Mode.STRICT and not math.isfinite(certificate.epsilon_together),
+        plan.mode is not Mode.STRICT and not math.isfinite(certificate.remaining.together),
         False,
         f"mode {plan.mode.name.lower()}: shuffler and analyzer together can read every vector; "
         "strict mode withstands that",

@@ -94,12 +94,12 @@ class SumBound:
     ``epsilon_upper``: the guarantee, with the noise of ``honest`` = floor(honest_fraction *
     survivors) devices. ``epsilon_lower``: refuted for a pair of vectors within the bounds (0.0 if
     none is known). ``epsilon0``: what one device's own share of the noise guarantees by itself, if
-    masks or protocol fail; an upper bound, math.inf where nothing is proven. ``epsilon_analyzer``:
-    against the analyzer with the corrupt devices. ``epsilon_together``: against shuffler and
-    analyzer together with them: ``epsilon_upper`` in strict mode, ``epsilon0`` otherwise.
+    masks or protocol fail; an upper bound, math.inf where nothing is proven. ``remaining``: against
+    the analyzer with the corrupt devices, and against shuffler and analyzer together with them,
+    which is ``epsilon_upper`` in strict mode, ``epsilon0`` otherwise.
     ``assumptions``: plain sentences, without which the numbers are worth nothing. Raises INVALID
-    unless 0 <= lower <= upper <= epsilon0, the others lie between upper and epsilon0, and upper is
-    finite.
+    unless 0 <= lower <= upper <= epsilon0, what remains lies between upper and epsilon0, and upper
+    is finite.
     """
 
     epsilon_upper: float
@@ -111,8 +111,7 @@ class SumBound:
     honest_fraction: Fraction
     method: str
     assumptions: tuple[str, ...]
-    epsilon_analyzer: float
-    epsilon_together: float
+    remaining: Remaining
     relation: str = RELATION
 
     def __post_init__(self) -> None:
@@ -135,14 +134,9 @@ class SumBound:
                 "a certificate wants 0 <= epsilon_lower <= epsilon_upper <= epsilon0, the first "
                 "two finite",
             )
-        if not all(
-            self.epsilon_upper <= other <= self.epsilon0
-            for other in (self.epsilon_analyzer, self.epsilon_together)
-        ):
-            raise ShoalError(
-                Kind.INVALID,
-                "epsilon_analyzer and epsilon_together lie between epsilon_upper and epsilon0",
-            )
+        left = self.remaining
+        if not self.epsilon_upper <= left.analyzer <= left.together <= self.epsilon0:
+            raise ShoalError(Kind.INVALID, "what remains lies between epsilon_upper and epsilon0")
         if self.relation != RELATION:
             raise ShoalError(Kind.INVALID, f"a certificate is about {RELATION} neighbours only")
         if not self.method or not self.assumptions:
@@ -158,19 +152,14 @@ class SumBound:
         """``honest``, by the name that every guarantee has for it."""
         return self.honest
 
-    @property
-    def remaining(self) -> Remaining:
-        """Against the analyzer with the corrupt devices, and against both services with them."""
-        return Remaining(self.epsilon_analyzer, self.epsilon_together)
-
     def to_json(self) -> dict[str, float | int | str | list[str] | None]:
         """The stable machine shape; None stands for an epsilon that is not bounded."""
         return {
             "epsilon_upper": self.epsilon_upper,
             "epsilon_lower": self.epsilon_lower,
             "epsilon0": _finite(self.epsilon0),
-            "epsilon_analyzer": _finite(self.epsilon_analyzer),
-            "epsilon_together": _finite(self.epsilon_together),
+            "epsilon_analyzer": _finite(self.remaining.analyzer),
+            "epsilon_together": _finite(self.remaining.together),
             "delta": self.delta,
             "survivors": self.survivors,
             "honest": self.honest,
@@ -273,8 +262,9 @@ def certify_sum(
         honest_fraction=share,
         method=of_noise.method,
         assumptions=_assumptions(honest, survivors, share, mode),
-        epsilon_analyzer=of_noise.upper,
-        epsilon_together=of_noise.upper if mode is Mode.STRICT else of_noise.alone,
+        remaining=Remaining(
+            of_noise.upper, of_noise.upper if mode is Mode.STRICT else of_noise.alone
+        ),
     )
 
 

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Protocol
 
-from shoal.accounting.sums.pairwise import SumBound, certify_sum
+from shoal.accounting.guarantee import Guarantee
+from shoal.accounting.sums.pairwise import certify_sum
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer import core
 from shoal.analyzer.records import Spending, WindowOutcome
@@ -134,12 +135,12 @@ def conclude_sums(
 
 
 def _withheld(
-    task: Task, certificate: SumBound, sums: Sequence[FinishedSum], survivors: int
+    task: Task, certificate: Guarantee, sums: Sequence[FinishedSum], survivors: int
 ) -> str | None:
     """Why nothing may be published; None: publish."""
     if not sums:
         return NO_SUMS
-    if min(one.survivors for one in sums) < certificate.survivors:
+    if min(one.survivors for one in sums) < certificate.n:
         return TOO_FEW_SURVIVORS
     if task.pairwise is None or max(one.survivors for one in sums) > task.pairwise.cohort_max:
         return TOO_MANY_SURVIVORS
@@ -213,7 +214,7 @@ def _estimates(
     ]
 
 
-def _received(task: Task, certificate: SumBound, sums: Sequence[FinishedSum]) -> float:
+def _received(task: Task, certificate: Guarantee, sums: Sequence[FinishedSum]) -> float:
     """Epsilon at the survivors of the smallest round that came: not guaranteed. Above the guarantee
     only if a round was too small.
 
@@ -238,14 +239,14 @@ def _received(task: Task, certificate: SumBound, sums: Sequence[FinishedSum]) ->
     # Noise of more devices hides no less, so that both bounds hold then.
     return (
         came.epsilon_upper
-        if least < certificate.survivors
+        if least < certificate.n
         else min(came.epsilon_upper, certificate.epsilon_upper)
     )
 
 
 def _rounds(
     task: Task,
-    certificate: SumBound,
+    certificate: Guarantee,
     charged: float,
     sums: Sequence[FinishedSum],
     aborted: Mapping[str, int],
@@ -264,6 +265,6 @@ def _rounds(
         # with a smaller share.
         one_round_noise_stderr=noise / math.sqrt(len(sums)) if sums else 0.0,
         rounding_stderr=rounding,
-        epsilon_analyzer=max(certificate.epsilon_analyzer, charged),
-        epsilon_together=max(certificate.epsilon_together, charged),
+        epsilon_analyzer=max(certificate.remaining.analyzer, charged),
+        epsilon_together=max(certificate.remaining.together, charged),
     )

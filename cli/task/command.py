@@ -15,7 +15,6 @@ from shoal.accounting.composition.memoized import lifetime_epsilon, promised
 from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.lint.task import lint
 from shoal.accounting.meaning import bound_text
-from shoal.accounting.sums.pairwise import SumBound
 from shoal.cli.output import emit_json, give, public_key, read_bytes, say, write_new
 from shoal.cli.task import pairwise_show
 from shoal.cli.task.file import read_task
@@ -257,9 +256,11 @@ def _show_findings(name: str, made: Task, result: LintResult) -> None:
     for message in result.warnings:
         say(f"warning: {message}")
     guarantee = result.guarantee
-    if isinstance(guarantee, SumBound):
+    if guarantee is None:
+        return
+    if made.pairwise is not None:
         say(f"{name}: {pairwise_show.guarantee(guarantee)}")
-    elif guarantee is not None:
+    else:
         say(
             f"{name}: epsilon0 {bound_text(guarantee.epsilon0)}; guaranteed central epsilon "
             f"{bound_text(guarantee.epsilon_upper)} "

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.meaning import bound_text
-from shoal.accounting.sums.pairwise import SumBound
 from shoal.cli.output import say
 from shoal.crypto.secagg.parameters import parameters_for
 from shoal.domain import Vector
@@ -92,7 +92,7 @@ def with_noise(task: Task, result: LintResult) -> LintResult:
     )
 
 
-def guarantee(certificate: SumBound) -> str:
+def guarantee(certificate: Guarantee) -> str:
     """What a round's sum promises each device, and what is left if shuffler and analyzer work
     together.
     """
@@ -100,8 +100,8 @@ def guarantee(certificate: SumBound) -> str:
         bound_text(certificate.epsilon_upper),
         bound_text(certificate.epsilon_lower, up=False),
     )
-    same = certificate.epsilon_together <= certificate.epsilon_upper
-    together = "the same" if same else f"epsilon0 {bound_text(certificate.epsilon_together)}"
+    left = certificate.remaining.together
+    together = "the same" if left <= certificate.epsilon_upper else f"epsilon0 {bound_text(left)}"
     promise = (
         f"guaranteed epsilon {upper} (at least {lower}) at delta {certificate.delta:g} per round"
     )

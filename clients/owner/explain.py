@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.owner.explain_cost import cost_lines, pays, up
 from shoal.clients.owner.explain_draws import randomized_line
-from shoal.clients.owner.guarantees import certificate_of
 from shoal.clients.owner.policy import check
 from shoal.clients.owner.rules import describe
 from shoal.domain import NO_ANSWER, Numeric, Vector, Words, YesNo
@@ -227,30 +226,29 @@ def _duration(seconds: int) -> str:
 def _promise(assignment: Assignment) -> list[str]:
     from shoal.accounting.composition import memoized
     from shoal.accounting.meaning import sentences, sum_sentences
+    from shoal.accounting.of_task import guarantee_of
 
     task = assignment.task
+    try:
+        guarantee = guarantee_of(task, assignment.mechanism)
+    except ShoalError as error:
+        return [f"{_ONE_WINDOW} nothing that this device can compute ({error.message})."]
     if assignment.mechanism is None:
-        from shoal.accounting.sums.sum_task import check_sum
-
-        sums = check_sum(task)
+        together = guarantee.remaining.together
         mode = task.pairwise.mode.name.lower() if task.pairwise is not None else ""
         words = sum_sentences(
-            sums.epsilon_upper,
-            sums.delta,
-            sums.honest,
-            sums.epsilon_together if math.isfinite(sums.epsilon_together) else None,
+            guarantee.epsilon_upper,
+            guarantee.delta,
+            guarantee.n_honest,
+            together if math.isfinite(together) else None,
             mode,
         )
         return [
             _ONE_WINDOW,
             *(f"  - {line}" for line in words),
-            *_all_windows(task, sums.epsilon_upper, sums.delta, math.inf),
+            *_all_windows(task, guarantee.epsilon_upper, guarantee.delta, math.inf),
         ]
-    try:
-        certificate = certificate_of(task, assignment.mechanism)
-    except ShoalError as error:
-        return [f"{_ONE_WINDOW} nothing that this device can compute ({error.message})."]
-    lines = [_ONE_WINDOW, *(f"  - {line}" for line in sentences(certificate))]
+    lines = [_ONE_WINDOW, *(f"  - {line}" for line in sentences(guarantee))]
     if task.memoized:
         promise, alone, _ = memoized.promised(assignment.mechanism)
         if assignment.epsilon_first is None:
@@ -272,7 +270,7 @@ def _promise(assignment: Assignment) -> list[str]:
         ]
     return [
         *lines,
-        *_all_windows(task, certificate.epsilon_upper, certificate.delta, assignment.epsilon0),
+        *_all_windows(task, guarantee.epsilon_upper, guarantee.delta, assignment.epsilon0),
     ]
 
 

@@ -7,7 +7,6 @@ import math
 from typing import TYPE_CHECKING
 
 from shoal.clients.memory.commitments import NANO, nano_up
-from shoal.clients.owner.guarantees import certificate_of
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -38,11 +37,11 @@ def guaranteed_epsilon(assignment: Assignment) -> float:
     Of a sum: what is guaranteed of every round. Direction: upper bound. Raises ShoalError if there
     is none.
     """
-    return (
-        assignment.epsilon_apart
-        if assignment.epsilon_apart is not None
-        else certificate_of(assignment.task, assignment.mechanism).epsilon_upper
-    )
+    if assignment.epsilon_apart is not None:
+        return assignment.epsilon_apart
+    from shoal.accounting.of_task import guarantee_of
+
+    return guarantee_of(assignment.task, assignment.mechanism).epsilon_upper
 
 
 def cost_lines(

@@ -38,7 +38,6 @@ from shoal.ids import TaskId
 from shoal.log import get_log
 
 if TYPE_CHECKING:
-    from shoal.accounting.certificate import Certificate
     from shoal.clients.core import Assignment
     from shoal.mechanisms.base import Mechanism
     from shoal.task import Task
@@ -48,22 +47,6 @@ _MOST_TASKS = 1_000  # in the file
 _MOST_BYTES = 1 << 18  # of the file: more than that many tasks have
 
 log = get_log("agent")
-
-
-def certificate_of(task: Task, mechanism: Mechanism | None) -> Certificate:
-    """What holds for every batch that the task can release: ``accounting.of_task.guaranteed``.
-    ``mechanism``: the task's own.
-
-    Computed here and now; loads the accountant and numpy. Raises INVALID for a task of sums, CONFIG
-    where nothing can be certified.
-    """
-    if mechanism is None:
-        raise ShoalError(
-            Kind.INVALID, f"task {task.name} is summed in rounds: its certificate is that of a sum"
-        )
-    from shoal.accounting.of_task import guaranteed
-
-    return guaranteed(mechanism.privacy(), task.min_batch, task.honest_fraction, task.delta)
 
 
 class Guarantees:
@@ -275,8 +258,11 @@ def _flags() -> list[str]:
 
 
 def _epsilon(task: Task, mechanism: Mechanism | None) -> float | None:
+    """Computed here and now: loads the accountant and numpy."""
+    from shoal.accounting.of_task import guarantee_of
+
     try:
-        return certificate_of(task, mechanism).epsilon_upper
+        return guarantee_of(task, mechanism).epsilon_upper
     except ShoalError:
         return None
 

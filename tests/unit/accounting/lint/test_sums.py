@@ -5,12 +5,14 @@ should and not before.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from shoal.accounting.guarantee import Remaining
 from shoal.accounting.lint import sums as sum_lint
 from shoal.accounting.lint.task import lint
 from shoal.accounting.meaning import bound_text, sum_sentences
@@ -108,7 +110,8 @@ def test_rounds_without_room_for_a_loss_are_a_warning() -> None:
 
 def test_modes_that_promise_nothing_against_both_say_so() -> None:
     """Where one share alone proves nothing. Planted: ``isfinite`` without ``not`` -> this fails."""
-    nothing = replace(check_sum(PAIRWISE), epsilon0=float("inf"), epsilon_together=float("inf"))
+    real = check_sum(PAIRWISE)
+    nothing = replace(real, epsilon0=math.inf, remaining=Remaining(real.epsilon_upper, math.inf))
     with mock.patch.object(sum_lint, "check_sum", return_value=nothing):
         assert any(
             "mode default: shuffler and analyzer together" in text

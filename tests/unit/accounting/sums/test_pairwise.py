@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import shoal.accounting
+from shoal.accounting.guarantee import Remaining
 from shoal.accounting.sums.pairwise import (
     Bounds,
     Shift,
@@ -168,8 +169,8 @@ def test_modes(spec: MechanismSpec) -> None:
         certificate = certified(spec, bounds, 3, mode=mode)
         alone = certified(spec, bounds, 3, survivors=1, fraction=1)
         assert certificate.epsilon0 == alone.epsilon_upper > certificate.epsilon_upper
-        assert certificate.epsilon_analyzer == certificate.epsilon_upper
-        assert certificate.epsilon_together == (
+        assert certificate.remaining.analyzer == certificate.epsilon_upper
+        assert certificate.remaining.together == (
             certificate.epsilon_upper if mode is Mode.STRICT else certificate.epsilon0
         )
         text = " ".join(certificate.assumptions)
@@ -325,15 +326,14 @@ def test_certify_refuses_numbers() -> None:
         {
             "epsilon_upper": math.inf,
             "epsilon0": math.inf,
-            "epsilon_analyzer": math.inf,
-            "epsilon_together": math.inf,
+            "remaining": Remaining(math.inf, math.inf),
         },
         {"epsilon_upper": math.nan},
         {"epsilon_lower": -0.1},
         {"epsilon_lower": 99.0},
         {"epsilon0": 0.0},
-        {"epsilon_together": 0.0},
-        {"epsilon_analyzer": 0.0},
+        {"remaining": Remaining(0.0, 0.0)},
+        {"remaining": Remaining(0.0, 99.0)},
         {"honest": 17},
         {"method": ""},
         {"assumptions": ()},
@@ -350,7 +350,9 @@ def test_a_certificate_checks_itself(wrong: dict[str, object]) -> None:
 def test_json_and_export() -> None:
     """Infinity is no JSON: None. The names are exported."""
     good = certified(skellam(500, 18), Given(4, 16, 4), 3)
-    shown = replace(good, epsilon0=math.inf, epsilon_together=math.inf).to_json()
+    shown = replace(
+        good, epsilon0=math.inf, remaining=Remaining(good.epsilon_upper, math.inf)
+    ).to_json()
     assert (shown["epsilon0"], shown["epsilon_together"]) == (None, None)
     assert (shown["honest"], shown["relation"], shown["epsilon_upper"]) == (
         18,

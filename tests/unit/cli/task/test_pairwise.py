@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 
+from shoal.accounting.guarantee import Remaining
 from shoal.accounting.lint import sums as sum_lint
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.cli.main import main
@@ -218,7 +219,7 @@ def test_an_epsilon0_that_is_infinite_is_null_or_inf(desk: Path, capsys: Capture
         **{
             **{f: getattr(real, f) for f in real.__slots__},
             "epsilon0": float("inf"),
-            "epsilon_together": float("inf"),
+            "remaining": Remaining(real.epsilon_upper, float("inf")),
         }
     )
     with mock.patch.object(sum_lint, "check_sum", return_value=nothing):

@@ -21,15 +21,15 @@ import pytest
 
 import shoal
 from shoal import accounting, codec, mechanisms
+from shoal.accounting.of_task import guarantee_of
 from shoal.clients.core import Assignment, assign
 from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner import guarantees
-from shoal.clients.owner.guarantees import Guarantees, certificate_of, computed_apart, revision
+from shoal.clients.owner.guarantees import Guarantees, computed_apart, revision
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import create
 from shoal.task import Task
 from tests.unit.clients.owner.test_agent_consent import Device
 from tests.worlds.clients import make_world
@@ -92,8 +92,7 @@ def test_a_child_computes_what_this_process_would() -> None:
         make_world(),
         make_world(mechanism="binary_rr", domain=YesNo(), epsilon0=1.0, min_batch=500),
     ):
-        mechanism = create(world.task.mechanism, world.task.domain)
-        expected = certificate_of(world.task, mechanism).epsilon_upper
+        expected = guarantee_of(world.task).epsilon_upper
         assert computed_apart(world.task) == (expected, revision())
 
 
