@@ -392,7 +392,7 @@ def _show(release: dict[str, Any]) -> None:
 
 
 def _show_estimates(release: dict[str, Any], processed: dict[str, Any] | None) -> None:
-    from shoal.analyzer.results.processed import beside
+    from shoal.analyzer.results.processed import beside, readable_note
 
     rows: Sequence[dict[str, Any]] = release["estimates"]
     table = plain_table(
@@ -416,7 +416,7 @@ def _show_estimates(release: dict[str, Any], processed: dict[str, Any] | None) -
     for line in beside(release):
         say(line)
     if processed is not None:
-        say(f"processed ({processed['method']}): {processed['note']}")
+        say(f"processed ({processed['method']}): {readable_note(processed)}")
 
 
 def _show_quantiles(rows: Sequence[dict[str, Any]]) -> None:
@@ -432,6 +432,8 @@ def _show_quantiles(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _show_distribution(made: dict[str, Any], *, shown: bool) -> None:
+    from shoal.analyzer.results.processed import readable_note
+
     quantiles = (
         ""
         if shown
@@ -446,7 +448,7 @@ def _show_distribution(made: dict[str, Any], *, shown: bool) -> None:
         else f" of an estimated {made['answered']:.1%} of the devices, those that answered"
     )
     say(f"distribution ({made['method']}){answered}{quantiles}")
-    say(f"  {made['note']}; every bin: shoal results export")
+    say(f"  {readable_note(made)}; every bin: shoal results export")
 
 
 def _show_rounds(rounds: dict[str, Any], *, released: bool) -> None:

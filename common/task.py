@@ -200,8 +200,8 @@ class Task:
                 len(text.strip()) > 0 and len(text) <= LIMITS.text_chars,
                 f"a task's {what} is 1 to {LIMITS.text_chars} characters long",
             )
-        # Of a vector the names alone: numbers that stand for them are no text of the task, and
-        # there may be a million.
+        # A vector's coordinates may have no names: they are numbered then, up to a million of them,
+        # and the numbers are no text of the task.
         labels = self.domain.names if isinstance(self.domain, Vector) else self.domain.labels
         shown = (self.purpose, self.question, *labels, getattr(self.domain, "unit", ""))
         _require(

@@ -34,15 +34,14 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9)
 SURPRISES = 0.05  # expected number of words that nobody has among those that are kept
 _ALL = "norm-sub, then largest remainder"
 _SOME = "base-cut, then largest remainder"
+# The words of the JSON, which programs may have: they stay. People read ``readable_note``.
 ALL_NOTE = (
     "non-negative whole numbers that add up to n, made from the estimates for reading: biased and "
-    "without errors, so sums are made of the"
-    " estimates"
+    "without errors, so sums are made of the estimates"
 )
 SOME_NOTE = (
     "whole numbers, 0 where an estimate may be noise alone, made from the estimates for reading: "
-    "biased and without errors, so sums are"
-    " made of the estimates"
+    "biased and without errors, so sums are made of the estimates"
 )
 OUTSIDE = "95 % intervals: about 1 in 20 is expected not to hold the true figure"
 """Said beside tables with several intervals."""
@@ -50,6 +49,28 @@ DISTRIBUTION_NOTE = (
     "post-processed: biased, without errors, for reading; sums and means of several windows are "
     "made of the estimates"
 )
+_FOR_READERS = {
+    ALL_NOTE: (
+        "whole numbers that add up to n, for reading alone. They are biased and have no error "
+        "bars: add up estimates, not these"
+    ),
+    SOME_NOTE: (
+        "whole numbers for reading alone, 0 where an estimate may be nothing but noise. They are "
+        "biased and have no error bars: add up estimates, not these"
+    ),
+    DISTRIBUTION_NOTE: (
+        "post-processed, for reading alone: biased, and without error bars. For sums and means of "
+        "several windows use the estimates"
+    ),
+}
+
+
+def readable_note(made: Mapping[str, Any]) -> str:
+    """The note of what ``processed`` or ``distribution`` made, as people read it. Of a release of
+    another version, its own words.
+    """
+    note = str(made["note"])
+    return _FOR_READERS.get(note, note)
 
 
 def counted(estimate: Estimate | None, domain: Domain) -> str:

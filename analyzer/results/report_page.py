@@ -19,7 +19,7 @@ from shoal.accounting.composition.memoized import sentences as memoized_sentence
 from shoal.accounting.meaning import bound_text, sentences, sum_sentences
 from shoal.analyzer.results.cumulative import COMPOSED_MEMOIZED
 from shoal.analyzer.results.plots import Histogram, RowPlot, histogram, plot
-from shoal.analyzer.results.processed import MEANS, OUTSIDE, beside
+from shoal.analyzer.results.processed import MEANS, OUTSIDE, beside, readable_note
 from shoal.pictures.axes import number
 from shoal.pictures.templates import render
 from shoal.task import PPM
@@ -123,7 +123,7 @@ def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float])
             [row for row in rows if not (apart and row["label"] in MEANS)],
         ),
     ]
-    how = "" if processed is None else f"{processed['method']}: {processed['note']}"
+    how = "" if processed is None else f"{processed['method']}: {readable_note(processed)}"
     said = ". ".join(beside(release))
     estimates = tuple(_estimates(title, rows, truth, how, said) for title, rows in groups if rows)
     return ReportSection(
@@ -156,7 +156,7 @@ def _shape(release: Mapping[str, Any]) -> PictureShape | None:
         histogram(made["edges"], made["shares"], {share: value for share, value, _ in quantiles}),
         summary,
         quantiles,
-        f"{made['method']}, {made['note']}.{answered}"
+        f"{made['method']}, {readable_note(made)}.{answered}"
         + (f" Intervals of the quantiles are unprocessed. {OUTSIDE}." if told else ""),
     )
 

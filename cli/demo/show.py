@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.accounting.meaning import best_guess, bound_text, percent_text
-from shoal.analyzer.results.processed import MEANS, beside
+from shoal.analyzer.results.processed import MEANS, beside, readable_note
 from shoal.cli.output import say_table
 from shoal.mechanisms.categories.binary_rr import two_coin
 
@@ -71,7 +71,8 @@ def _caption(release: dict[str, Any]) -> str | None:
     """What is not raw in the table, or beside it, and what its intervals mean."""
     said = beside(release)
     if "processed" in release:
-        said.append(f"processed ({release['processed']['method']}): {release['processed']['note']}")
+        made = release["processed"]
+        said.append(f"processed ({made['method']}): {readable_note(made)}")
     if "quantiles" in release:
         said.append(f"quantiles: {', '.join(map(_quantile, release['quantiles']))}")
     elif "distribution" in release:
@@ -79,7 +80,7 @@ def _caption(release: dict[str, Any]) -> str | None:
         quantiles = ", ".join(
             f"{float(share):.0%} <= {value:.2f}" for share, value in made["quantiles"].items()
         )
-        said.append(f"distribution ({made['method']}): {quantiles}; {made['note']}")
+        said.append(f"distribution ({made['method']}): {quantiles}; {readable_note(made)}")
     return "\n".join(said) or None
 
 

@@ -19,6 +19,7 @@ from shoal.analyzer.results.processed import (
     SOME_CELLS,
     counted,
     distribution_of,
+    readable_note,
 )
 from shoal.analyzer.results.release import conclude, decode_release, prepare, to_json
 from shoal.domain import Categories, Numeric, Words
@@ -60,6 +61,8 @@ def test_counts_are_whole_and_add_up_and_the_estimates_stay() -> None:
     assert processed["counts"] == readable(raw, N).tolist()
     assert "norm-sub" in processed["method"]
     assert "sums are made of the estimates" in processed["note"]
+    assert "add up estimates" in readable_note(processed)
+    assert readable_note({"note": "of a later version"}) == "of a later version"
     assert json.loads(json.dumps(shown, allow_nan=False)) == shown
 
 

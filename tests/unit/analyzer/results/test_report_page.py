@@ -15,7 +15,7 @@ import pytest
 
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.results.plots import RowPlot, histogram, plot
-from shoal.analyzer.results.processed import OUTSIDE
+from shoal.analyzer.results.processed import OUTSIDE, readable_note
 from shoal.analyzer.results.release import conclude, decode_release, prepare, to_json
 from shoal.analyzer.results.report_page import render_report
 from shoal.domain import Categories, Numeric
@@ -158,7 +158,7 @@ def test_processed_counts_stand_beside_the_estimates_with_a_word_about_them() ->
         for row, count in zip(uneven["estimates"], made["counts"], strict=True)
     ]
     assert made["method"] in text
-    assert made["note"] in text
+    assert readable_note(made) in text
     assert "processed" not in render_report([MEAN]).split("Distribution, post-processed")[0]
     assert ">processed<" not in render_report([WITHHELD])
 
@@ -171,7 +171,7 @@ def test_a_distribution_is_drawn_with_its_quantiles() -> None:
     assert (
         sum(attributes.get("class") == "quantile" for _, attributes in page.tags) == len(SHARES) + 1
     )
-    assert made["note"] in page.text
+    assert readable_note(made) in page.text
     for row in MEAN["quantiles"]:
         assert number(row["value"]) in page.text
         assert number(row["ci_low"]) in page.text

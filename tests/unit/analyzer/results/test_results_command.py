@@ -13,7 +13,7 @@ import pytest
 
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import BatchState
-from shoal.analyzer.results.processed import OUTSIDE, beside
+from shoal.analyzer.results.processed import OUTSIDE, beside, readable_note
 from shoal.analyzer.results.release import conclude, prepare
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
@@ -99,7 +99,7 @@ def test_processed_counts_are_shown_after_the_estimates(data: str, capsys: Captu
     made = found[0]["processed"]
     assert sum(made["counts"]) == made["total"] == 100
     out, _ = run(capsys, "show", "visits:0", "--data", data)
-    assert f"processed ({made['method']}): {made['note']}" in out
+    assert f"processed ({made['method']}): {readable_note(made)}" in out
     row = next(line for line in out.splitlines() if line.startswith("none"))
     assert row.split()[1] == f"{found[0]['estimates'][0]['value']:,.6g}"
     assert row.split()[-1] == str(made["counts"][0])
