@@ -1,6 +1,6 @@
 """Draw docs/architecture.svg from the imports: floors, houses, their rooms, and who imports whom.
 
-    .venv/bin/python tools/picture.py
+    PYTHONPATH=. .venv/bin/python tools/picture.py
 
 A house is a folder at the top; a room is a folder within, "top" what stands in none. An arrow means
 "imports"; one that others imply (cli -> clients -> crypto) is left out. The picture is generated:
@@ -9,14 +9,12 @@ tests/unit/packaging/test_picture.py says when it is out of date.
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.worlds.modules import ROOT, imports_of, read
+
 PICTURE = ROOT / "docs" / "architecture.svg"
 # From the top down: nobody imports from a floor above, nor the house next door.
 FLOORS = (
@@ -68,18 +66,12 @@ class House:
     chips: tuple[tuple[str, float, float, float], ...]  # (label, x, y, width)
 
 
-def modules(house: str) -> Iterator[Path]:
-    """Its files, without generated code."""
-    paths = sorted((ROOT / house).rglob("*.py"))
-    return (path for path in paths if "_pb2" not in path.name)
-
-
 def rooms(house: str) -> tuple[str, ...]:
     """Its rooms by name, the top first: "" where files stand in no room."""
     found = set()
-    for path in modules(house):
-        parts = path.relative_to(ROOT / house).parts
-        found.add(parts[0] if len(parts) > 1 else "")
+    for module in read(house):
+        _, *folders, _ = module.path.split("/")
+        found.add(folders[0] if folders else "")
     return tuple(sorted(found))
 
 
@@ -88,20 +80,12 @@ def arrows() -> set[tuple[str, str]]:
     houses = {house for floor in FLOORS for house, _ in floor if house}
     found: set[tuple[str, str]] = set()
     for house in houses:
-        for path in modules(house):
-            targets = set()
-            for node in ast.walk(ast.parse(path.read_text())):
-                names = []
-                if isinstance(node, ast.ImportFrom) and node.module:
-                    names = [f"{node.module}.{alias.name}" for alias in node.names]
-                elif isinstance(node, ast.Import):
-                    names = [alias.name for alias in node.names]
-                for name in names:
-                    parts = name.split(".")
-                    if parts[0] == "shoal":
-                        targets.add(parts[1] if parts[1:] and parts[1] in houses else "common")
-            for target in targets - {house}:
-                found.add((house, target))
+        for module in read(house):
+            for one in imports_of(module):
+                parts = one.name.split(".")
+                if parts[0] == "shoal":
+                    target = parts[1] if parts[1:] and parts[1] in houses else "common"
+                    found |= {(house, target)} if target != house else set()
     return found
 
 
@@ -163,6 +147,10 @@ def drawn() -> str:
         f"<style>{STYLE}</style>",
     ]
     lanes: Counter[float] = Counter()  # used so far, by floor
+    lowest = {
+        floor: max(house.y + house.height for house in placed.values() if house.y == floor)
+        for floor in {house.y for house in placed.values()}
+    }
     for source, target in shown:
         above, below = placed[source], placed[target]
         sources = sorted((a for a, b in shown if b == target), key=lambda name: placed[name].x)
@@ -170,7 +158,8 @@ def drawn() -> str:
         into = _spread(below, sources.index(source), len(sources))
         out_of = _spread(above, targets.index(target), len(targets))
         label = f"{source} imports {target}"
-        out.append(_arrow(above, below, out_of, into, lanes[above.y], label))
+        along = lowest[above.y] + 10 + lanes[above.y] * 9
+        out.append(_arrow(above, below, out_of, into, along, label))
         lanes[above.y] += 1
     for house in placed.values():
         out += _house(house)
@@ -182,16 +171,16 @@ def _spread(house: House, at: int, count: int) -> float:
     return house.x + house.width * (at + 1) / (count + 1)
 
 
-def _arrow(above: House, below: House, x0: float, x1: float, lane: int, label: str) -> str:
-    """Down from a house, along the gap below its floor, and down into the one that it imports."""
+def _arrow(above: House, below: House, x0: float, x1: float, along: float, label: str) -> str:
+    """Down from a house, to the side at height ``along`` below its floor, and down into the one
+    that it imports.
+    """
     if above.y == below.y:  # common -> protos: the same floor
         y = above.y + 20
         path = f"M {above.x + above.width:.0f} {y:.0f} H {below.x - 6:.0f}"
         tip = f"{below.x - 7:.0f},{y - 4:.0f} {below.x:.0f},{y:.0f} {below.x - 7:.0f},{y + 4:.0f}"
     else:
         y0, y1 = above.y + above.height, below.y
-        gap = max(house.y + house.height for house in houses().values() if house.y == above.y)
-        along = gap + 10 + lane * 9
         path = f"M {x0:.0f} {y0:.0f} V {along:.0f} H {x1:.0f} V {y1 - 6:.0f}"
         tip = f"{x1 - 4:.0f},{y1 - 7:.0f} {x1:.0f},{y1:.0f} {x1 + 4:.0f},{y1 - 7:.0f}"
     return (

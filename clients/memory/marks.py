@@ -18,14 +18,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
 if TYPE_CHECKING:
-    from shoal.clients.memory.sqlite_file import SqliteFile
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
     from shoal.storage import sqlite
 
 _ROW = tuple[Any, ...]
@@ -143,12 +145,33 @@ class _Look:
     tasks: frozenset[bytes] | None
 
 
+class ReadableFile(Protocol):
+    """What is asked of a file with marked tables: ``sqlite_file.SqliteFile``."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        ...
+
+    def read(self, query: str, values: _ROW = ()) -> list[_ROW]:
+        """The rows of a query."""
+        ...
+
+    def each(self, query: str) -> Iterator[_ROW]:
+        """The rows of a query, one after the other."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """What is read within is of one moment."""
+        ...
+
+
 class MarkedTables:
     """The marked tables of one file. Every method blocks for the disk, and is safe in any thread as
     the file's own are.
     """
 
-    def __init__(self, file: SqliteFile, tables: Mapping[str, MarkedTable]) -> None:
+    def __init__(self, file: ReadableFile, tables: Mapping[str, MarkedTable]) -> None:
         self._file, self._tables = file, tables
         self._looks: dict[str, _Look] = {}
         # by table, a row with its mark that fits: the same again fits too

@@ -53,7 +53,8 @@ from shoal.entropy import Entropy
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.parts import bitmaps, cells, laws
-from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
+from shoal.mechanisms.parts.draws import Draws, Field, Lane
+from shoal.mechanisms.parts.reports import many_reports, one_report
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.sketches import (
     MOST_FUNCTIONS,

@@ -28,8 +28,9 @@ from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid, only
 from shoal.mechanisms.categories.krr import check_k
 from shoal.mechanisms.parts import cells, laws, numbered
-from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
+from shoal.mechanisms.parts.draws import Draws, Field, Lane
 from shoal.mechanisms.parts.hadamard_transform import order, walsh_hadamard
+from shoal.mechanisms.parts.reports import many_reports, one_report
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec

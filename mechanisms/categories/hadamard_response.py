@@ -61,9 +61,10 @@ from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories.krr import check_k
 from shoal.mechanisms.parts import cells, laws
-from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
+from shoal.mechanisms.parts.draws import Draws, Field, Lane
 from shoal.mechanisms.parts.hadamard_transform import walsh_hadamard
 from shoal.mechanisms.parts.intervals import score
+from shoal.mechanisms.parts.reports import many_reports, one_report
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import FiniteLaw, PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec

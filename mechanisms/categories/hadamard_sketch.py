@@ -36,8 +36,9 @@ from shoal.entropy import Entropy
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
 from shoal.mechanisms.categories.hadamard import least_flip, ratio
 from shoal.mechanisms.parts import cells, laws, numbered
-from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
+from shoal.mechanisms.parts.draws import Draws, Field, Lane
 from shoal.mechanisms.parts.hadamard_transform import walsh_hadamard
+from shoal.mechanisms.parts.reports import many_reports, one_report
 from shoal.mechanisms.parts.sketches import (
     MOST_FUNCTIONS,
     Noise,

@@ -21,7 +21,8 @@ from shoal.entropy import Entropy
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Tally, invalid, only
 from shoal.mechanisms.parts import cells
-from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
+from shoal.mechanisms.parts.draws import Draws, Field, Lane
+from shoal.mechanisms.parts.reports import many_reports, one_report
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec

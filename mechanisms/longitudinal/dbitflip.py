@@ -45,9 +45,10 @@ from shoal.limits import LIMITS
 from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, Z, invalid
 from shoal.mechanisms.categories.krr import check_k
 from shoal.mechanisms.parts import bitmaps, cells, laws
-from shoal.mechanisms.parts.draws import Bits, Draws, Field, Lane, many_reports, one_report
+from shoal.mechanisms.parts.draws import Bits, Draws, Field, Lane
 from shoal.mechanisms.parts.intervals import shift
 from shoal.mechanisms.parts.one_device import OneDevice
+from shoal.mechanisms.parts.reports import many_reports, one_report
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw

@@ -51,8 +51,9 @@ from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, i
 from shoal.mechanisms.categories.krr import check_k, least_uniform
 from shoal.mechanisms.categories.local_hash import LocalHash, best_g, hashed
 from shoal.mechanisms.parts import cells, laws
-from shoal.mechanisms.parts.draws import Draws, Field, Lane, many_reports, one_report
+from shoal.mechanisms.parts.draws import Draws, Field, Lane
 from shoal.mechanisms.parts.one_device import OneDevice
+from shoal.mechanisms.parts.reports import many_reports, one_report
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec

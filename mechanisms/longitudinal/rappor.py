@@ -56,8 +56,9 @@ from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, i
 from shoal.mechanisms.longitudinal.bloom import MOST_LABELS, Decoder, Filters, check_number, decoder
 from shoal.mechanisms.longitudinal.filter_law import MOST_PAIRED, FilterPair, chained, law, ratio
 from shoal.mechanisms.parts import bitmaps, cells
-from shoal.mechanisms.parts.draws import Bits, Draws, Field, Lane, many_reports, one_report
+from shoal.mechanisms.parts.draws import Bits, Draws, Field, Lane
 from shoal.mechanisms.parts.one_device import OneDevice
+from shoal.mechanisms.parts.reports import many_reports, one_report
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
 from shoal.privacy import PureLaw, SymmetricLaw

@@ -3,8 +3,7 @@
 A mechanism's ``draw(value, draws)`` asks a ``Draws`` for coins and makes the bytes of a report of
 them. ``OneDevice`` answers with numbers of Python, and never loads numpy, which would cost a device
 more memory than everything else it keeps; ``ManyDevices`` answers with arrays, one entry per
-device, so that the same operators work on both. ``one_report`` and ``many_reports`` are all of a
-mechanism's ``randomize_one`` and ``randomize``.
+device, so that the same operators work on both. ``reports`` runs a draw by either.
 
 Both ask the entropy for the same bytes at n = 1, in the same order: ``randomize_one(v)`` and
 ``randomize([v])[0]`` are one report (the conformance suite compares them). Which words are drawn,
@@ -23,9 +22,6 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from shoal.arrays import NDArray, np
-from shoal.entropy import Entropy, streamed
-from shoal.mechanisms.parts import cells, sampling
-from shoal.mechanisms.parts.one_device import OneDevice
 
 Lane: TypeAlias = Any
 Bits: TypeAlias = Any
@@ -177,33 +173,3 @@ class Draws(Protocol):
 
 Draw: TypeAlias = Callable[[Any, Draws], Field]
 """draw(cell, draws) -> the bytes of a report of one message."""
-
-
-def one_report(draw: Draw, value: int, k: int, entropy: Entropy) -> tuple[bytes, ...]:
-    """``randomize_one`` of a mechanism of k cells whose reports ``draw`` makes. Raises INVALID for
-    what is no cell, before anything is drawn.
-    """
-    return (draw(cells.check_value(value, k), OneDevice(entropy)),)
-
-
-def many_reports(
-    draw: Draw,
-    values: NDArray[np.int64],
-    k: int,
-    entropy: Entropy,
-    size: int,
-    most: int = sampling.BLOCK,
-) -> NDArray[np.uint8]:
-    """``randomize`` of the same mechanism: uint8[n, 1, size], ``most`` devices at a time, so that
-    their words stay in cache. Raises INVALID for what are no cells.
-    """
-    # Here, because no device has an array.
-    from shoal.mechanisms.parts.many_devices import ManyDevices
-
-    reports = np.empty((cells.check_shape(values).shape[0], 1, size), dtype=np.uint8)
-    if values.shape[0] > most:
-        entropy = streamed(entropy)
-    for part in sampling.blocks(values.shape[0], max(1, most)):
-        checked = cells.check_values(values[part], k)
-        reports[part, 0] = draw(checked, ManyDevices(checked.shape[0], entropy))
-    return reports

@@ -41,7 +41,7 @@ class Import:
 @cache  # most laws ask
 def imports_of(module: Module) -> Sequence[Import]:
     """Every import, wherever it stands, also ``import_module("...")``; ``from a import b`` counts
-    as a.b.
+    as a.b. What a type checker alone reads counts too.
     """
     found: list[Import] = []
 

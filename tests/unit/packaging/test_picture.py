@@ -12,7 +12,7 @@ picture = SimpleNamespace(**run_path(str(ROOT / "tools" / "picture.py")))
 
 def test_the_picture_is_up_to_date() -> None:
     """Planted: a folder added to clients/ and not drawn -> fails. Mend: tools/picture.py."""
-    assert picture.PICTURE.read_text() == picture.drawn(), "run .venv/bin/python tools/picture.py"
+    assert picture.PICTURE.read_text() == picture.drawn(), "run tools/picture.py"
 
 
 def test_no_arrow_goes_up_and_none_to_the_house_next_door() -> None:

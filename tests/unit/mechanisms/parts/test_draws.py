@@ -17,9 +17,10 @@ from shoal.mechanisms import REGISTRY, design, serves
 from shoal.mechanisms.categories.binary_rr import BinaryResponse
 from shoal.mechanisms.categories.krr import KaryResponse
 from shoal.mechanisms.parts import sampling
-from shoal.mechanisms.parts.draws import Draws, many_reports
+from shoal.mechanisms.parts.draws import Draws
 from shoal.mechanisms.parts.many_devices import ManyDevices
 from shoal.mechanisms.parts.one_device import OneDevice
+from shoal.mechanisms.parts.reports import many_reports
 from tests.cases import for_each
 from tests.worlds.tapes import DryError, Tape
 
