@@ -156,7 +156,7 @@ class Processor:
                     error=error,
                 )
                 failures += 1
-                await asyncio.sleep(_AGAIN.ceiling(failures))
+                await asyncio.sleep(_AGAIN.length(failures))
                 self._waiting.rotate(-1)
             else:
                 self._failing.pop(batch.manifest_hash, None)

@@ -19,7 +19,7 @@ from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.of_task import guaranteed
 from shoal.accounting.solving.solve import smallest_n
 from shoal.analyzer.planner.candidates import Candidate, candidates
-from shoal.analyzer.planner.order import Tell, compare_all
+from shoal.analyzer.planner.order import TellProgress, compare_all
 from shoal.analyzer.planner.predict import predict, ranked
 from shoal.analyzer.planner.question import Frequencies, Request, wrong
 from shoal.analyzer.planner.reasons import ALIKE, every_reason, over_limits, times, why_it_loses
@@ -44,7 +44,7 @@ _BEATEN = 1.2
 _AHEAD = 1.05
 
 
-def plan_window(request: Request, tell: Tell | None = None) -> Plan:
+def plan_window(request: Request, tell: TellProgress | None = None) -> Plan:
     """``total.plan`` for a target that is of one window."""
     every, unsuited = candidates(request)
     comparison = _Comparison(request)

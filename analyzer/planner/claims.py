@@ -12,7 +12,7 @@ from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.of_task import guaranteed
 from shoal.analyzer.planner.candidates import Candidate
 from shoal.analyzer.planner.choose import plan_window
-from shoal.analyzer.planner.order import Tell
+from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.predict import predict
 from shoal.analyzer.planner.question import Request
 from shoal.analyzer.planner.recipes import Recipe
@@ -78,7 +78,7 @@ class Weighed:
         }
 
 
-def weigh(recipe: Recipe, n: int | None = None, tell: Tell | None = None) -> Weighed:
+def weigh(recipe: Recipe, n: int | None = None, tell: TellProgress | None = None) -> Weighed:
     """The figures, for batches of ``n`` reports (default: the recipe's), all honest. Raises CONFIG
     for numbers out of range.
     """

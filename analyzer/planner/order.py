@@ -30,7 +30,7 @@ from shoal.errors import ShoalError
 from shoal.privacy import KaryLaw
 
 # (candidates done, of how many, what comes next)
-Tell = Callable[[int, int, str], None]
+TellProgress = Callable[[int, int, str], None]
 
 _MANY = 8  # numbers of levels: fewer are all tried
 # Neighbours differ by a quarter at most from 4 on, which costs a k-ary response less than 2 % near
@@ -95,7 +95,9 @@ class Comparison(Protocol):
         ...
 
 
-def compare_all(comparison: Comparison, every: tuple[Candidate, ...], tell: Tell | None) -> None:
+def compare_all(
+    comparison: Comparison, every: tuple[Candidate, ...], tell: TellProgress | None
+) -> None:
     """Every candidate is added to the comparison, or skipped with its reason."""
     first = _cheap(comparison.request, every)
     done = 0

@@ -16,7 +16,7 @@ from dataclasses import replace
 from shoal.accounting.accountant import upper_bound
 from shoal.accounting.solving.solve_total import boundary, total_epsilon
 from shoal.analyzer.planner.choose import most_epsilon0, plan_window
-from shoal.analyzer.planner.order import Tell
+from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.question import Request, wrong
 from shoal.analyzer.planner.result import Option, Plan
 from shoal.privacy import LocalPrivacy
@@ -27,7 +27,7 @@ _NEAR = 0.05  # the total is nearly in proportion to epsilon0: the answer lies s
 _HAIR = 1e-4
 
 
-def plan(request: Request, tell: Tell | None = None) -> Plan:
+def plan(request: Request, tell: TellProgress | None = None) -> Plan:
     """The plan for a request. ``tell`` hears how far it is.
 
     ``choice.epsilon_upper`` <= the target, by the very certificate that a task's lint computes;

@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from shoal.analyzer.planner import Frequencies, Plan, Request, Simulation, plan, simulate
-from shoal.analyzer.planner.order import Tell
+from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.simulate import MOST_DEVICES, MOST_RUNS, zipf
 from shoal.cli.options import HonestFractionOption
 from shoal.cli.output import check_new, emit_json, say, stderr, write_new
@@ -260,7 +260,7 @@ def _write(made: Plan, emit: Path | None, picture: Path | None) -> list[str]:
 
 
 @contextmanager
-def _bar() -> Iterator[Tell]:
+def _bar() -> Iterator[TellProgress]:
     """A bar on standard error while candidates are compared."""
     columns = (
         TextColumn("planning: {task.description}"),

@@ -13,7 +13,7 @@ from rich.table import Table
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner import Option
 from shoal.analyzer.planner.claims import Weighed, weigh
-from shoal.analyzer.planner.order import Tell
+from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.reasons import ALIKE
 from shoal.analyzer.planner.recipes import RECIPES, recipe
 from shoal.cli.figures import figure
@@ -24,7 +24,9 @@ from shoal.errors import Kind, ShoalError
 LIST = "list"
 
 
-def show_recipe(name: str, n: int | None, emit: Path | None, tell: Tell, *, as_json: bool) -> None:
+def show_recipe(
+    name: str, n: int | None, emit: Path | None, tell: TellProgress, *, as_json: bool
+) -> None:
     """Print one recipe, or the list of them; write the task of the deployment's mechanism. Raises
     CONFIG for an unknown name.
     """

@@ -41,8 +41,8 @@ from shoal.task import Task
 
 log = get_log("agent")
 VectorValue: TypeAlias = "Value | Sequence[float] | NDArray[np.float64]"
-TransportFactory = Callable[[Task, bool], RoundTransport]  # task, insecure
-Tell = Callable[[str], None]  # one line for the owner who waits
+RoundTransportFactory = Callable[[Task, bool], RoundTransport]  # task, insecure
+TellOwner = Callable[[str], None]  # one line for the owner who waits
 ChargeRound = Callable[
     [int], object
 ]  # a window, durably and once; raises if the budget does not pay
@@ -50,7 +50,7 @@ Charged = Callable[[int], bool]  # whether a window was charged before
 
 NO_ROUND = Digest(bytes(32))  # of a window that was charged, in a round that nothing is known of
 # between two rounds that ended without a sum
-_NEXT_ROUND = Backoff(1.0, LIMITS.round_retry_most_s)
+_NEXT_ROUND = Backoff(1.0, LIMITS.round_retry_most_s, least=0.75, largest=1.25)
 TAKEN = "taken for the sum of its window"
 _STATES = {
     RoundStanding.MASKED: ReportState.UNKNOWN,
@@ -126,7 +126,7 @@ class RoundsAgent:
         config: AgentConfig,
         clock: DeviceClock,
         entropy: Entropy,
-        transports: TransportFactory = grpc_round_transport,
+        transports: RoundTransportFactory = grpc_round_transport,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """Raises CONFIG if the ledger can't be opened."""
@@ -147,7 +147,7 @@ class RoundsAgent:
         identity: DeviceIdentity,
         value: VectorValue,
         charge: ChargeRound,
-        tell: Tell = nobody,
+        tell: TellOwner = nobody,
         charged: Charged = lambda _: False,
     ) -> tuple[int, Answered | RoundOutcome, bool]:
         """Take part in rounds of the current window until one has this device's vector, or the
@@ -201,7 +201,7 @@ class RoundsAgent:
         window: int,
         vector: NDArray[np.int64],
         ledger: Ledger,
-        tell: Tell,
+        tell: TellOwner,
     ) -> RoundOutcome:
         task = assignment.task
         terms = RoundTerms.of(task, assignment.task_id, assignment.keys, window)
@@ -243,7 +243,7 @@ class RoundsAgent:
                 window=window,
             )
             # A shuffler that opens and aborts rounds as fast as it can must not keep a device busy.
-            await self._sleep(_NEXT_ROUND.ceiling(failed) * line.spread())
+            await self._sleep(_NEXT_ROUND.pause(failed, self._entropy))
         # the last round's reason is what the owner wants to know
         if failed and outcome.state is RoundState.NONE:
             tried = "1 round" if failed == 1 else f"{failed} rounds"
@@ -270,7 +270,7 @@ class RoundsAgent:
         await asyncio.to_thread(self._ledger.close)
 
 
-def _once(tell: Tell) -> Tell:
+def _once(tell: TellOwner) -> TellOwner:
     """Passes each line on once: rounds that fail for hours say so once."""
     told: set[str] = set()
 
@@ -282,7 +282,7 @@ def _once(tell: Tell) -> Tell:
     return pass_on
 
 
-def _stage(device: DeviceRound, tell: Tell) -> None:
+def _stage(device: DeviceRound, tell: TellOwner) -> None:
     text = _STAGES.get(device.state)
     if text is not None:
         tell(text)

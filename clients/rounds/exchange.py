@@ -20,7 +20,7 @@ from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
 # between two attempts to send the same bytes
-_RETRY = Backoff(LIMITS.step_retry_first_s, LIMITS.step_retry_most_s)
+_RETRY = Backoff(LIMITS.step_retry_first_s, LIMITS.step_retry_most_s, least=0.75, largest=1.25)
 _KINDS = {kind.value: kind for kind in Kind}
 # What a shuffler says of a frame that no repetition mends; of a step it says so in its answer.
 FINAL_OF_CALL = frozenset(
@@ -89,25 +89,18 @@ class RoundLine:
                 failure = error
             self.trouble(failure)
             attempts += 1
-            pause = _RETRY.ceiling(attempts) * self.spread()
+            pause = _RETRY.pause(attempts, self.entropy)
             await self.sleep(max(pause, self._asked(failure)))
 
     def _asked(self, failure: ShoalError) -> float:
         """Seconds that the shuffler asks to wait, and up to a quarter more; never beyond half of
         the time that is left.
         """
-        asked = min(failure.retry_after_s, LIMITS.retry_after_most_s) * (
-            0.5 + self.spread() / 2 + 0.125
-        )
+        asked = min(failure.retry_after_s, LIMITS.retry_after_most_s)
+        asked *= 1.0 + uniform(self.entropy) / 4.0
         return min(asked, max(self.deadline - self.clock.now(), 0.0) / 2)
 
     def in_time(self) -> None:
         """Raises DEADLINE when the time is over."""
         if self.clock.now() >= self.deadline:
             raise ShoalError(Kind.DEADLINE, "it was not over in time: this device gave it up")
-
-    def spread(self) -> float:
-        """Uniform on [0.75, 1.25), from the CSPRNG: devices that were told the same don't come back
-        at once.
-        """
-        return 0.75 + uniform(self.entropy) / 2.0

@@ -15,6 +15,7 @@ from enum import Enum, unique
 from typing import Protocol
 
 from shoal.arrays import NDArray, np
+from shoal.clocks.backoff import spread
 from shoal.clients.memory.rounds_ledger import Answered, RoundStanding
 from shoal.clients.rounds.exchange import RoundLine, kind_of
 from shoal.crypto.admission.enrolment import DeviceIdentity
@@ -336,9 +337,8 @@ class _Part:
 
     async def _wait(self, wait_ms: int) -> None:
         """Before the next step: as long as the shuffler asks for, within bounds, spread."""
-        await self._line.sleep(
-            min(max(wait_ms / 1000, _LEAST_WAIT_S), _MOST_WAIT_S) * self._line.spread()
-        )
+        seconds = min(max(wait_ms / 1000, _LEAST_WAIT_S), _MOST_WAIT_S)
+        await self._line.sleep(spread(seconds, self._line.entropy))
 
     # --- the end ----------------------------------------------------------------------------------
 

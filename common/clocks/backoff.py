@@ -13,28 +13,30 @@ _MOST_DOUBLINGS = 60  # beyond this 2.0 ** n times any first pause is longer tha
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The ceiling of a pause doubles from ``first_s`` to ``most_s``; a pause is uniform on
-    [least * ceiling, ceiling), so that those who failed together don't come back together.
+    """The length of a pause doubles from ``first_s`` to ``most_s``; a pause is uniform on
+    [least * length, largest * length), so that those who failed together don't come back together.
 
-    ``least``: 0 is full jitter; 1 none at all. ``obeyed_s``: the longest pause that a failure may
-    ask for. Raises INVALID unless 0 < first_s <= most_s, 0 <= least <= 1 and obeyed_s >= 0.
+    ``least``: 0 is full jitter; ``largest`` is above 1 where ``most_s`` is a mean. ``obeyed_s``:
+    the longest pause that a failure may ask for. Raises INVALID unless 0 < first_s <= most_s,
+    0 <= least <= largest and obeyed_s >= 0.
     """
 
     first_s: float
     most_s: float
     least: float = 0.0
+    largest: float = 1.0
     obeyed_s: float = LIMITS.retry_after_most_s
 
     def __post_init__(self) -> None:
-        if not (0.0 < self.first_s <= self.most_s and 0.0 <= self.least <= 1.0):
+        if not (0.0 < self.first_s <= self.most_s and 0.0 <= self.least <= self.largest):
             raise ShoalError(
-                Kind.INVALID, "a backoff wants 0 < first_s <= most_s, and least from 0 to 1"
+                Kind.INVALID, "a backoff wants 0 < first_s <= most_s, and 0 <= least <= largest"
             )
         if not self.obeyed_s >= 0.0:
             raise ShoalError(Kind.INVALID, "a backoff obeys pauses of at least 0 seconds")
 
-    def ceiling(self, failures: int) -> float:
-        """Seconds at most, after ``failures`` >= 1 in a row."""
+    def length(self, failures: int) -> float:
+        """Seconds after ``failures`` >= 1 in a row, before they are spread."""
         return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
 
     def pause(self, failures: int, entropy: Entropy, asked_s: float = 0.0) -> float:
@@ -46,5 +48,10 @@ class Backoff:
         """
         drawn = uniform(entropy)
         asked = min(asked_s, self.obeyed_s)
-        jittered = self.ceiling(failures) * (self.least + (1.0 - self.least) * drawn)
-        return max(jittered, asked * (1.0 + drawn / 4.0))
+        spread = self.least + (self.largest - self.least) * drawn
+        return max(self.length(failures) * spread, asked * (1.0 + drawn / 4.0))
+
+
+def spread(seconds: float, entropy: Entropy) -> float:
+    """A quarter less to a quarter more: those who were told the same don't come back at once."""
+    return seconds * (0.75 + uniform(entropy) / 2.0)

@@ -135,7 +135,7 @@ class Verdict:
         return self.trouble is None and self.adopt is None
 
 
-Words = Mapping[str, Word]
+WordsByWitness = Mapping[str, Word]
 
 
 def expected(standing: ClockStanding, reading: Reading) -> float:
@@ -171,7 +171,7 @@ def own_trouble(standing: ClockStanding, reading: Reading) -> Trouble | None:
 def judge(
     standing: ClockStanding | None,
     reading: Reading,
-    words: Words,
+    words: WordsByWitness,
     nothing_over: Callable[[float], bool],
 ) -> Verdict:
     """The verdict on a wall clock. ``nothing_over(wall)``: whether by that time nothing is to be
@@ -248,7 +248,7 @@ def marked(standing: ClockStanding, reading: Reading) -> ClockStanding:
     return replace(standing, last=replace(reading, wall=wall))
 
 
-def confirmed(reading: Reading, words: Words) -> ClockStanding:
+def confirmed(reading: Reading, words: WordsByWitness) -> ClockStanding:
     """After an operator said that the clock is right: the anchor, and what peers differ by, are
     taken as they are now.
     """

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 # What a template calls a filter, and what it makes of a value.
-Filters = tuple[tuple[str, Callable[[Any], str]], ...]
+TemplateFilters = tuple[tuple[str, Callable[[Any], str]], ...]
 
 
-def render(package: str, name: str, filters: Filters = (), **values: Any) -> str:
+def render(package: str, name: str, filters: TemplateFilters = (), **values: Any) -> str:
     """The text that the template ``name`` of ``package`` makes of ``values``.
 
     All text is escaped; a name in it that has no value is an error. Wants jinja2 (extras "plot" and
@@ -22,7 +22,7 @@ def render(package: str, name: str, filters: Filters = (), **values: Any) -> str
 
 
 @functools.cache
-def _template(package: str, name: str, filters: Filters) -> Any:
+def _template(package: str, name: str, filters: TemplateFilters) -> Any:
     # Here: only who draws wants the package.
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 

@@ -20,7 +20,7 @@ from shoal.crypto.secagg.pads import WORD
 from shoal.errors import Kind, ShoalError
 from shoal.secagg import CHECK_WORDS
 
-Words: TypeAlias = "NDArray[np.unsignedinteger[Any]]"
+WordArray: TypeAlias = "NDArray[np.unsignedinteger[Any]]"
 
 
 def _require(condition: bool, message: str) -> None:
@@ -28,7 +28,7 @@ def _require(condition: bool, message: str) -> None:
         raise ShoalError(Kind.INVALID, message)
 
 
-def check_constants(label: bytes, bits: int) -> Words:
+def check_constants(label: bytes, bits: int) -> WordArray:
     """CHECK_WORDS[bits] public constants: 1, then odd words from SHA-256("shoal/v1/secagg/checks"
     0x00 u8 bits, label), little-endian.
 
@@ -37,13 +37,13 @@ def check_constants(label: bytes, bits: int) -> Words:
     """
     _require(bits in WORD, "a word has 16, 32 or 64 bits")
     digest = hashlib.sha256(b"shoal/v1/secagg/checks\x00" + bytes((bits,)) + label).digest()
-    constants: Words = np.frombuffer(digest, WORD[bits], CHECK_WORDS[bits]).copy()
+    constants: WordArray = np.frombuffer(digest, WORD[bits], CHECK_WORDS[bits]).copy()
     constants |= 1
     constants[0] = 1
     return constants
 
 
-def append_checks(vector: NDArray[np.int64], constants: Words, bits: int) -> Words:
+def append_checks(vector: NDArray[np.int64], constants: WordArray, bits: int) -> WordArray:
     """A fresh array: the int64 vector modulo 2^bits, then the constants, as little-endian words of
     ``bits`` bits.
 
@@ -56,13 +56,13 @@ def append_checks(vector: NDArray[np.int64], constants: Words, bits: int) -> Wor
     )
     fits = constants.dtype == WORD[bits] and constants.shape == (CHECK_WORDS[bits],)
     _require(fits, f"{CHECK_WORDS[bits]} check words of {bits} bits are wanted")
-    words: Words = np.empty(len(vector) + len(constants), WORD[bits])
+    words: WordArray = np.empty(len(vector) + len(constants), WORD[bits])
     words[: len(vector)] = vector.view(np.uint64)  # the low bits: modulo 2^bits
     words[len(vector) :] = constants
     return words
 
 
-def verify_checks(sum_words: Words, devices: int, constants: Words) -> bool:
+def verify_checks(sum_words: WordArray, devices: int, constants: WordArray) -> bool:
     """Whether the last words of an unmasked sum are those of exactly ``devices`` vectors, modulo
     2^w. Exact; all words are compared.
 
@@ -81,7 +81,7 @@ def verify_checks(sum_words: Words, devices: int, constants: Words) -> bool:
     return bool(found == [devices * constant % (1 << bits) for constant in constants.tolist()])
 
 
-def decode_signed(words: Words) -> NDArray[np.int64]:
+def decode_signed(words: WordArray) -> NDArray[np.int64]:
     """Words of 16, 32 or 64 bits read as two's complement, as a fresh int64 array of the same
     length.
 

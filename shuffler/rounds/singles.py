@@ -40,7 +40,7 @@ _TEXTS = {
     Kind.INTERNAL: "the vector could not be stored: try again later",
 }
 # Streams messages to the analyzer's method of that name and returns the reply's bytes.
-Send = Callable[[str, AsyncIterator[bytes]], Awaitable[bytes]]
+StreamToAnalyzer = Callable[[str, AsyncIterator[bytes]], Awaitable[bytes]]
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class Singles:
 
     # --- the end of a window ----------------------------------------------------------------------
 
-    async def conclude(self, claim: Claim, terms: RoundTerms, send: Send) -> str:
+    async def conclude(self, claim: Claim, terms: RoundTerms, send: StreamToAnalyzer) -> str:
         """Deliver a window that is over. "": the analyzer has the sum on disk, or there was
         nothing; otherwise why there is none.
 

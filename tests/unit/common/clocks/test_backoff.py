@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.clocks.backoff import Backoff
+from shoal.clocks.backoff import Backoff, spread
 from shoal.entropy import SeededEntropy, uniform
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
 
-def test_ceilings_double_up_to_the_longest() -> None:
+def test_lengths_double_up_to_the_longest() -> None:
     """Also after more failures than a float has doublings. Planted: ``2.0 ** failures`` unbounded
     -> OverflowError; one doubling too early -> fails.
     """
     backoff = Backoff(0.5, 60.0)
-    assert [backoff.ceiling(n) for n in (1, 2, 3, 8, 100_000)] == [0.5, 1.0, 2.0, 60.0, 60.0]
+    assert [backoff.length(n) for n in (1, 2, 3, 8, 100_000)] == [0.5, 1.0, 2.0, 60.0, 60.0]
 
 
-@pytest.mark.parametrize("least", [0.0, 0.5, 1.0])
-def test_a_pause_lies_between_its_least_share_and_its_ceiling(least: float) -> None:
+@pytest.mark.parametrize("shares", [(0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (0.75, 1.25)])
+def test_a_pause_lies_between_its_shares_of_a_length(shares: tuple[float, float]) -> None:
     """4,000 draws: a correct one misses the outer 5 % with probability below 1e-80. Planted: the
-    ceiling itself without jitter, ``least`` not heeded -> fails.
+    length itself without jitter; ``least`` or ``largest`` not heeded -> fails.
     """
-    entropy, backoff = SeededEntropy(f"backoff {least}"), Backoff(1.0, 8.0, least)
+    least, largest = shares
+    entropy, backoff = SeededEntropy(f"backoff {least}"), Backoff(1.0, 8.0, least, largest)
     drawn = [backoff.pause(3, entropy) for _ in range(4_000)]
-    assert 4.0 * least <= min(drawn) <= 4.0 * (least + 0.05 * (1.0 - least))
-    assert 4.0 * (1.0 - 0.05 * (1.0 - least)) <= max(drawn) <= 4.0
+    outer = 0.05 * (largest - least)
+    assert 4.0 * least <= min(drawn) <= 4.0 * (least + outer)
+    assert 4.0 * (largest - outer) <= max(drawn) <= 4.0 * largest
+
+
+def test_what_devices_are_told_to_wait_is_spread_by_a_quarter() -> None:
+    """Planted: the seconds themselves; half to both sides -> fails."""
+    entropy = SeededEntropy("told")
+    drawn = [spread(8.0, entropy) for _ in range(4_000)]
+    assert 6.0 <= min(drawn) < 6.2
+    assert 9.8 < max(drawn) <= 10.0
 
 
 def test_what_a_failure_asks_is_obeyed_within_bounds() -> None:
