@@ -15,9 +15,9 @@ from enum import Enum, unique
 from typing import Protocol
 
 from shoal.arrays import NDArray, np
-from shoal.clocks.backoff import spread
 from shoal.clients.memory.rounds_ledger import Answered, RoundStanding
 from shoal.clients.rounds.exchange import RoundLine, kind_of
+from shoal.clocks.backoff import spread
 from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.device.ledger import RoundLedger
 from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState

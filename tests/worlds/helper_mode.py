@@ -30,7 +30,7 @@ from shoal.protos import pairwise_pb2
 from shoal.rpc.call import Call
 from shoal.secagg import Mode, PairwisePlan
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.rounds.singles import Send, Singles
+from shoal.shuffler.rounds.singles import Singles, StreamToAnalyzer
 from shoal.shuffler.stores.claims import Claim, OwnerId
 from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from shoal.shuffler.stores.threaded_claims import ThreadedClaims
@@ -61,7 +61,7 @@ CALL = cast(Call, None)
 class OneKey:
     """A key folder with one key."""
 
-    def load(self, key_id: KeyId) -> HpkePrivateKey:
+    def load_for(self, key_id: KeyId, task_id: TaskId, window: int) -> HpkePrivateKey:
         return KEY
 
 
@@ -128,7 +128,7 @@ class World:
         assert claim is not None
         return claim
 
-    async def conclude(self, send: Send | None = None) -> str:
+    async def conclude(self, send: StreamToAnalyzer | None = None) -> str:
         """The end of the window, as its owner carries it out."""
         return await self.singles.conclude(await self.claim(), TERMS, send or self.send)
 

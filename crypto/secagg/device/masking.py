@@ -13,7 +13,7 @@ from shoal.crypto.secagg.device.dealing import open_dealt
 from shoal.crypto.secagg.device.secrets import AfterShare
 from shoal.crypto.secagg.records import Status
 from shoal.crypto.secagg.shares import Item, ShareKind, SharePair
-from shoal.crypto.secagg.words import Words
+from shoal.crypto.secagg.words import WordArray
 from shoal.errors import Kind, ShoalError
 
 
@@ -37,7 +37,7 @@ def held_shares(known: AfterShare, ciphertexts: Sequence[bytes]) -> tuple[ShareP
     return held
 
 
-def apply_pads(masked: Words, known: AfterShare, ciphertexts: Sequence[bytes]) -> None:
+def apply_pads(masked: WordArray, known: AfterShare, ciphertexts: Sequence[bytes]) -> None:
     """Add the self pad to ``masked``, in place, and the pads with exactly those neighbours that
     shared.
 
