@@ -434,14 +434,8 @@ def _show_quantiles(rows: Sequence[dict[str, Any]]) -> None:
 def _show_distribution(made: dict[str, Any], *, shown: bool) -> None:
     from shoal.analyzer.results.processed import readable_note
 
-    quantiles = (
-        ""
-        if shown
-        else ": "
-        + ", ".join(
-            f"{float(share):.0%} <= {value:,.6g}" for share, value in made["quantiles"].items()
-        )
-    )
+    told = [f"{float(share):.0%} <= {value:,.6g}" for share, value in made["quantiles"].items()]
+    quantiles = "" if shown else f": {', '.join(told)}"
     answered = (
         ""
         if made["answered"] is None
