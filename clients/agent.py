@@ -39,7 +39,7 @@ from shoal.clients.reports.permit import Permit
 from shoal.clients.reports.sending import Sender
 from shoal.clients.settings.config import AgentConfig
 from shoal.clients.task_review import TaskReview
-from shoal.clients.transports.configured import RoundsFactory, open_rounds, way_to_shuffler
+from shoal.clients.transports.configured import RoundsFactory, open_rounds, transport_factory
 from shoal.clocks.clock import DeviceClock
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
@@ -94,7 +94,7 @@ class Agent:
         self.config, self._policy = config, config.effective_policy
         self._background, self._gap_s = background, gap_s
         self.clock, self._entropy = clock or OwnClock(config.outbox), entropy
-        self._make_transport = transports or way_to_shuffler(config, entropy)
+        self._make_transport = transports or transport_factory(config, entropy)
         self._asks = transports is None and not config.uplink
         self._running: asyncio.Task[None] | None = None
         self._open: _Parts | None = None
@@ -126,7 +126,7 @@ class Agent:
     def _assembled(self, memory: Memory) -> _Parts:
         """Raises CONFIG, OVERLOADED."""
         config, clock, entropy = self.config, self.clock, self._entropy
-        self.tasks = KnownTasks(config.tasks, self._policy, memory.outbox, config.shelf)
+        self.tasks = KnownTasks(config.tasks, self._policy, memory.outbox, config.learnt_folder)
         permit = Permit(config, memory, self._guarantees)
         self.pauses = Pauses(config, memory, self.tasks, permit, clock, asks=self._asks)
         gates = Gates(config.outbox.with_name(config.outbox.name + ".gates"))
@@ -206,7 +206,9 @@ class Agent:
         lost. Blocks for the disk.
         """
         memory = self.memory
-        return is_answered(task_id, window, self.tasks.get(task_id), memory.outbox, memory.book)
+        return is_answered(
+            task_id, window, self.tasks.get(task_id), memory.outbox, memory.commitments
+        )
 
     def offered(self, data: bytes, origin: str, error: ShoalError) -> None:
         """Enter that a feed brought something that was not taken. Blocks for the disk; a full one
@@ -309,7 +311,12 @@ class Agent:
     ) -> ReportOutcome:
         from shoal.clients.rounds.agent import nobody, standing_of
 
-        task, book, now, parts = assignment.task, self.memory.book, self.clock.now, self._parts
+        task, commitments, now, parts = (
+            assignment.task,
+            self.memory.commitments,
+            self.clock.now,
+            self._parts,
+        )
         await parts.permit.ask(assignment)
         identity = enrolled_identity(task, self._identity, now())
         if not send:
@@ -329,18 +336,18 @@ class Agent:
         rounds = await self._sums()
         async with parts.under_way.gate(task.purpose):
             await parts.permit.ask(assignment)
-            window, one, fresh = await parts.under_way.run(
+            window, outcome, fresh = await parts.under_way.run(
                 assignment,
                 rounds.report(
                     assignment,
                     identity,
                     value,
-                    lambda window: charge_sum(assignment, window, book, terms, now()),
+                    lambda window: charge_sum(assignment, window, commitments, terms, now()),
                     told,
-                    lambda window: book.charged(assignment.task_id, window) is not None,
+                    lambda window: commitments.charged(assignment.task_id, window) is not None,
                 ),
             )
-        state, kind, message = standing_of(one)
+        state, kind, message = standing_of(outcome)
         return ReportOutcome(
             task.name, assignment.task_id, window, state, fresh, int(fresh), kind, message
         )
@@ -359,8 +366,8 @@ class Agent:
         that could not be sent.
         """
         return [
-            outcome_of(self._name(one.record), one.record, False, one.failure)
-            for one in await self._parts.sender.flush()
+            outcome_of(self._name(attempt.record), attempt.record, False, attempt.failure)
+            for attempt in await self._parts.sender.flush()
         ]
 
     async def outcomes(self) -> list[ReportOutcome]:
@@ -376,10 +383,12 @@ class Agent:
         from shoal.clients.rounds.agent import standing_of
 
         answers = await (await self._sums()).answers()
-        shown = [(one, *standing_of(one)) for one in answers]
+        shown = [(answer, *standing_of(answer)) for answer in answers]
         vectors = [
-            ReportOutcome(self._name(one), one.task_id, one.window, state, False, 1, kind, message)
-            for one, state, kind, message in shown
+            ReportOutcome(
+                self._name(answer), answer.task_id, answer.window, state, False, 1, kind, message
+            )
+            for answer, state, kind, message in shown
         ]
         return [*reports, *vectors]
 
@@ -387,7 +396,7 @@ class Agent:
         known = self.tasks.get(record.task_id)
         if known is not None:
             return known.task.name
-        seen = self.memory.book.seen(record.task_id)
+        seen = self.memory.commitments.seen(record.task_id)
         return seen.name if seen is not None else record.task_id.short
 
     # --- the owner's word -------------------------------------------------------------------------
@@ -402,7 +411,7 @@ class Agent:
         and were deleted. Raises DEADLINE if another program was sending one and did not end in
         time; the answer is kept.
         """
-        after = {**await self.memory.run(self.memory.book.consents), purpose: given}
+        after = {**await self.memory.run(self.memory.commitments.consents), purpose: given}
         allowed = (
             self._policy.consent(
                 purpose, {name: word for name, word in after.items() if word is not None}
@@ -444,15 +453,15 @@ class Agent:
 
     async def ledger(self, after: int = 0, most: int | None = None) -> list[Stored]:
         """The ledger's entries with numbers above ``after``, oldest first."""
-        return await self.memory.run(lambda: self.memory.book.entries(after, most))
+        return await self.memory.run(lambda: self.memory.commitments.entries(after, most))
 
     async def verify(self) -> Head:
         """Check the ledger's whole chain. Raises MISMATCH naming the first bad entry."""
-        return await self.memory.run(self.memory.book.verify)
+        return await self.memory.run(self.memory.commitments.verify)
 
     async def budget(self) -> Budget:
         """What was spent over everything that this device ever answered, and the limit."""
-        return Budget(self._policy.limit_nano, await self.memory.run(self.memory.book.spent))
+        return Budget(self._policy.limit_nano, await self.memory.run(self.memory.commitments.spent))
 
     async def explain(self, name: str) -> list[str]:
         """A task in plain words, a line each. Raises UNKNOWN_TASK."""
@@ -461,16 +470,19 @@ class Agent:
         assignment = self.tasks.find(name)
 
         def lines() -> list[str]:
-            book, tally = self.memory.book, self.memory.book.tally(assignment.task_id)
+            commitments, tally = (
+                self.memory.commitments,
+                self.memory.commitments.tally(assignment.task_id),
+            )
             return explain(
                 assignment,
                 self.config,
-                consents=book.consents(),
-                accepted=book.accepted(assignment.campaign.promise),
-                spent=book.spent(),
+                consents=commitments.consents(),
+                accepted=commitments.accepted(assignment.campaign.promise),
+                spent=commitments.spent(),
                 charged=tally.nano,
                 answered=tally.windows,
-                kept=book.latest(assignment.task_id) is not None,
+                kept=commitments.latest(assignment.task_id) is not None,
             )
 
         return await self.memory.run(lines)

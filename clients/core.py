@@ -195,7 +195,10 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
         from shoal.mechanisms.longitudinal.protocol import Longitudinal
 
         check_memoized(task, mechanism)
-        one, lifetime = epsilon0_upper(mechanism.privacy()), lifetime_epsilon(task, mechanism)
+        per_report, lifetime = (
+            epsilon0_upper(mechanism.privacy()),
+            lifetime_epsilon(task, mechanism),
+        )
         longitudinal = mechanism if isinstance(mechanism, Longitudinal) else None
         return Assignment(
             campaign,
@@ -203,7 +206,7 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
             keys,
             mechanism,
             lifetime,
-            epsilon_first=one if one < lifetime else None,
+            epsilon_first=per_report if per_report < lifetime else None,
             longitudinal=longitudinal,
         )
     return Assignment(campaign, trusted, keys, mechanism, epsilon0_upper(mechanism.privacy()))

@@ -76,7 +76,7 @@ class Known:
         return self.held + max(end.steady - self.kept.anchor.steady, 0.0)
 
 
-def first(reading: Reading) -> Known:
+def first_known(reading: Reading) -> Known:
     """What a device knows at its first reading: that wall clock, all of which may be wrong."""
     return Known(
         ClockStanding(reading, reading, Origin.FIRST), 0.0, ((max(reading.wall, 0.0), 0.0),)
@@ -86,7 +86,7 @@ def first(reading: Reading) -> Known:
 def step(known: Known | None, reading: Reading) -> Known:
     """What is known after one more reading. Pure."""
     if known is None:
-        return first(reading)
+        return first_known(reading)
     candidate, trouble = known.candidate, own_trouble(known.kept, reading)
     if trouble is None or (trouble is Trouble.OFF and candidate is None):
         if same_boot(known.kept, reading):
@@ -110,10 +110,11 @@ def _anew(known: Known, reading: Reading) -> Known:
     """
     running = known.running(reading)
     ahead = max(reading.wall - expected(known.kept, reading), 0.0)
-    steps = [*(one for one in known.steps if running - one[1] < SETTLE_S), (ahead, running)]
+    steps = [*(ahead_at for ahead_at in known.steps if running - ahead_at[1] < SETTLE_S)]
+    steps.append((ahead, running))
     while len(steps) > _MOST_STEPS:  # the oldest two as one, as young as the younger
-        (one, _), (other, at) = steps[:2]
-        steps[:2] = [(one + other, at)]
+        (oldest, _), (second, at) = steps[:2]
+        steps[:2] = [(oldest + second, at)]
     return Known(ClockStanding(reading, reading, Origin.BOOT), running, tuple(steps))
 
 
@@ -174,10 +175,10 @@ class OwnClock:
         ahead = reading.wall - expected(known.kept, reading)
         # whole minutes: the line is the same until the clock is moved again
         by = in_words(max(round(abs(ahead) / 60), 1) * 60)
-        way = "ahead" if ahead > 0 else "back"
+        direction = "ahead" if ahead > 0 else "back"
         return (
-            f"the clock jumped {way} by {by}: nothing is measured until it is set right, or has "
-            "gone on for ten minutes as it is"
+            f"the clock jumped {direction} by {by}: nothing is measured until it is set right, or "
+            "has gone on for ten minutes as it is"
         )
 
     def _look(self) -> tuple[Known, Reading]:
@@ -228,33 +229,33 @@ def _worth(before: Known, known: Known) -> bool:
 
 
 def _to_json(known: Known) -> dict[str, Any]:
-    def one(reading: Reading | None) -> list[float | str] | None:
+    def as_list(reading: Reading | None) -> list[float | str] | None:
         return None if reading is None else [reading.wall, reading.steady, reading.boot_id]
 
     return {
         "format": _FORMAT,
-        "anchor": one(known.kept.anchor),
-        "last": one(known.kept.last),
+        "anchor": as_list(known.kept.anchor),
+        "last": as_list(known.kept.last),
         "held": known.held,
         "steps": known.steps,
-        "candidate": one(known.candidate),
+        "candidate": as_list(known.candidate),
     }
 
 
-def _from_json(found: dict[str, Any]) -> Known | None:
+def _from_json(record: dict[str, Any]) -> Known | None:
     """Raises KeyError, TypeError, ValueError for what this program did not write."""
-    if found["format"] != _FORMAT:
+    if record["format"] != _FORMAT:
         return None
 
-    def one(value: Any) -> Reading:
+    def as_reading(value: Any) -> Reading:
         wall, steady, boot_id = value
         return Reading(float(wall), float(steady), str(boot_id))
 
-    steps = tuple([(float(seconds), float(at)) for seconds, at in found["steps"]])
-    candidate = None if found["candidate"] is None else one(found["candidate"])
+    steps = tuple([(float(seconds), float(at)) for seconds, at in record["steps"]])
+    candidate = None if record["candidate"] is None else as_reading(record["candidate"])
     return Known(
-        ClockStanding(one(found["anchor"]), one(found["last"]), Origin.BOOT),
-        float(found["held"]),
+        ClockStanding(as_reading(record["anchor"]), as_reading(record["last"]), Origin.BOOT),
+        float(record["held"]),
         steps,
         candidate,
     )

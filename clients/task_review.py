@@ -50,8 +50,8 @@ class TaskReview:
             if memory.forgetful() is not None:  # what it thinks of tasks now says nothing
                 self._retract()
                 return
-            for one in self._tasks.all():
-                memory.review(one.trusted, one.epsilon0, self._verdict(one))
+            for assignment in self._tasks.all():
+                memory.review(assignment.trusted, assignment.epsilon0, self._verdict(assignment))
             for bad in self._tasks.unusable:
                 if bad.trusted is not None:
                     memory.review(bad.trusted, None, bad.error.message)
@@ -80,8 +80,12 @@ class TaskReview:
         """Whatever waits for purposes that are not allowed any more, whoever said so and
         wherever.
         """
-        policy, answers = self._permit.policy, self._memory.book.consents()
-        known = {*answers, *policy.purposes, *(one.task.purpose for one in self._tasks.all())}
+        policy, answers = self._permit.policy, self._memory.commitments.consents()
+        known = {
+            *answers,
+            *policy.purposes,
+            *(assignment.task.purpose for assignment in self._tasks.all()),
+        }
         for purpose in sorted(known):
             if not_agreed(policy.consent(purpose, answers), answers):
                 self._memory.retract(purpose)
@@ -90,7 +94,7 @@ class TaskReview:
         """Every known task: the owner's answer, why it would be refused, the window that the clock
         names.
         """
-        return [self._status(one) for one in self._tasks.all()]
+        return [self._status(assignment) for assignment in self._tasks.all()]
 
     def _status(self, assignment: Assignment) -> TaskStatus:
         task, now, refusal = assignment.task, self._clock.now(), ""

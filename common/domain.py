@@ -299,8 +299,8 @@ class Words:
         UTF-8 are no answer.
         """
         text = text_of(value)
-        found = None if text is None else normal(text)
-        return _NO_WORD_CELL if found is None else word_cell(found)
+        word = None if text is None else normal(text)
+        return _NO_WORD_CELL if word is None else word_cell(word)
 
     def understands(self, value: Value) -> bool:
         """Whether the value has a text, which is some cell of its own."""

@@ -192,11 +192,11 @@ class SymmetricLaw:
         """Proportions to the least weight -> least weight of all classes with these proportions."""
         one, two = (self.two, self.one) if exchanged else (self.one, self.two)
         third = self.third if self.third is not None else self.least
-        found: dict[tuple[Fraction, ...], int] = {}
+        classes: dict[tuple[Fraction, ...], int] = {}
         for a, b, c, low in zip(one, two, third, self.least, strict=True):
             key = (Fraction(a, low), Fraction(b, low), Fraction(c, low))
-            found[key] = found.get(key, 0) + low
-        return found
+            classes[key] = classes.get(key, 0) + low
+        return classes
 
     @property
     def total(self) -> int:

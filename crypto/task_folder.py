@@ -60,7 +60,7 @@ def load_task_folder(folder: Path, authorities: Collection[bytes]) -> TaskFiles:
             f"tasks folder {folder} does not exist: make it and put signed tasks (*.task, *.keys) "
             "there",
         )
-    found: dict[TaskId, list[tuple[str, ServedTask]]] = {}
+    by_task: dict[TaskId, list[tuple[str, ServedTask]]] = {}
     refused: list[Refused] = []
     try:
         listed = sorted(entry for entry in os.listdir(folder) if entry.endswith(TASK_SUFFIX))
@@ -72,7 +72,7 @@ def load_task_folder(folder: Path, authorities: Collection[bytes]) -> TaskFiles:
         path = folder / name
         # whatever a file does to its reader, the others are read
         try:
-            one = serve_task(
+            served_task = serve_task(
                 read_file(path, _LARGEST),
                 read_file(path.with_suffix(SCHEDULE_SUFFIX), _LARGEST),
                 authorities,
@@ -87,14 +87,14 @@ def load_task_folder(folder: Path, authorities: Collection[bytes]) -> TaskFiles:
                 )
             )
         else:
-            found.setdefault(one.task_id, []).append((name, one))
+            by_task.setdefault(served_task.task_id, []).append((name, served_task))
     served: dict[TaskId, ServedTask] = {}
     names: dict[TaskId, str] = {}
-    for task_id, files in found.items():
-        agree = len({one.keys.digest for _, one in files}) == 1
+    for task_id, files in by_task.items():
+        agree = len({served_task.keys.digest for _, served_task in files}) == 1
         if agree:
             names[task_id], served[task_id] = files[0]
-        for name, one in files[agree:]:
+        for name, served_task in files[agree:]:
             what = (
                 "the same task is in the folder twice"
                 if agree
@@ -102,7 +102,9 @@ def load_task_folder(folder: Path, authorities: Collection[bytes]) -> TaskFiles:
             )
             refused.append(
                 Refused(
-                    name, ShoalError(Kind.CONFLICT, f"{name}: {what}: remove one of the two"), one
+                    name,
+                    ShoalError(Kind.CONFLICT, f"{name}: {what}: remove one of the two"),
+                    served_task,
                 )
             )
     return TaskFiles(served, names, tuple(refused))
@@ -174,7 +176,7 @@ class TaskFolder(ABC):
         """Tasks that verify and are not served: they may be mended. Of one with two schedules
         both.
         """
-        return [one.served for one in self._refused if one.served is not None]
+        return [refused.served for refused in self._refused if refused.served is not None]
 
     def _refresh(self, read: bool) -> bool:
         # whatever a folder does to its reader, the service goes on
@@ -200,7 +202,7 @@ class TaskFolder(ABC):
                 )
             self._unread = what
             return False
-        return all(one.served is not None for one in self._refused)
+        return all(refused.served is not None for refused in self._refused)
 
     def _read(self) -> None:
         stamp = self._look()
@@ -249,10 +251,10 @@ class TaskFolder(ABC):
             else:
                 served.setdefault(task.task_id, task)
         self.served, self._refused = served, tuple(bad)
-        for one in bad:
-            if self._told.get(one.name) != str(one.error):
-                self._reading_log.error("a task is not served", error=one.error)
-        self._told = {one.name: str(one.error) for one in bad}
+        for file in bad:
+            if self._told.get(file.name) != str(file.error):
+                self._reading_log.error("a task is not served", error=file.error)
+        self._told = {file.name: str(file.error) for file in bad}
 
     def _changed(self) -> bool:
         return self._stamp is None or self._look() != self._stamp
@@ -260,7 +262,8 @@ class TaskFolder(ABC):
     def _passing(self) -> bool:
         """Whether the folder, or a file of it, could not be read: a disk may be back by now."""
         return bool(self._unread) or any(
-            one.served is None and one.error.kind is Kind.CONFIG for one in self._refused
+            refused.served is None and refused.error.kind is Kind.CONFIG
+            for refused in self._refused
         )
 
     def _look(self) -> _Stamp | None:

@@ -125,10 +125,10 @@ async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
         tasks, outcomes, problems = agent.status(), await agent.outcomes(), agent.tasks.problems
         doubt = await asyncio.to_thread(agent.clock.doubt)
         notes = [*([doubt] if doubt else []), *unmatched(agent).values(), *config.notes]
-    with memory(config) as book:
-        budget = budget_json(config, book)
-        paid = {one.assignment.task_id: _paid(config, book, one.assignment) for one in tasks}
-        notes += found_damaged(book)
+    with memory(config) as commitments:
+        budget = budget_json(config, commitments)
+        paid = {one.assignment.task_id: _paid(config, commitments, one.assignment) for one in tasks}
+        notes += found_damaged(commitments)
     if arguments.json:
         print_json(
             {
@@ -162,10 +162,10 @@ def _rules(config: AgentConfig, task: Task) -> list[str]:
     return [describe(rule) for rule in config.rules if rule.concerns(task)]
 
 
-def _paid(config: AgentConfig, book: Commitments | None, assignment: Assignment) -> bool:
+def _paid(config: AgentConfig, commitments: Commitments | None, assignment: Assignment) -> bool:
     from shoal.clients.owner.explain_cost import pays
 
-    if book is None:
+    if commitments is None:
         return pays(assignment, config.effective_policy, 0, kept=False)
     from shoal.errors import ShoalError
 
@@ -173,8 +173,8 @@ def _paid(config: AgentConfig, book: Commitments | None, assignment: Assignment)
         return pays(
             assignment,
             config.effective_policy,
-            book.spent(),
-            kept=book.latest(assignment.task_id) is not None,
+            commitments.spent(),
+            kept=commitments.latest(assignment.task_id) is not None,
         )
     except ShoalError:  # damaged: said beside
         return False

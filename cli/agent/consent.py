@@ -120,8 +120,8 @@ def _purpose(agent: Agent, config: AgentConfig, name: str, exact: bool) -> str:
     CONFIG for words that nobody knows.
     """
     known = {one.task.purpose for one in agent.tasks.all()} | set(config.policy.purposes)
-    with memory(config) as book:
-        known |= set(book.consents()) if book is not None else set()
+    with memory(config) as commitments:
+        known |= set(commitments.consents()) if commitments is not None else set()
     if exact:
         return name
     try:
@@ -150,8 +150,8 @@ async def _listed(config: AgentConfig) -> list[dict[str, Any]]:
 
     async with Agent(config, background=False) as agent:
         statuses = agent.status()
-    with memory(config) as book:
-        stored = book.consents() if book is not None else {}
+    with memory(config) as commitments:
+        stored = commitments.consents() if commitments is not None else {}
     policy, ceiling = config.policy, config.effective_policy.ceiling
     asked: dict[str, list[str]] = {}
     for one in statuses:

@@ -93,8 +93,8 @@ def _store(config: AgentConfig) -> Iterator[AgentStore | None]:
 
 def budget(arguments: argparse.Namespace, config: AgentConfig) -> int:
     """What all answers may cost, have cost, and cost by task."""
-    with memory(config) as book:
-        found, damaged = budget_json(config, book), found_damaged(book)
+    with memory(config) as commitments:
+        found, damaged = budget_json(config, commitments), found_damaged(commitments)
     if arguments.json:
         print_json({**found, "damaged": damaged} if damaged else found)
         return 0
@@ -123,16 +123,16 @@ def budget_line(found: Mapping[str, Any]) -> str:
     )
 
 
-def found_damaged(book: Commitments | None) -> list[str]:
+def found_damaged(commitments: Commitments | None) -> list[str]:
     """A line for every row that the disk damaged."""
     from shoal.clients.memory.commitments_sqlite import SqliteCommitments
     from shoal.clients.memory.marks import COMMAND
 
-    found = book.damages() if isinstance(book, SqliteCommitments) else []
+    found = commitments.damages() if isinstance(commitments, SqliteCommitments) else []
     return [f"damaged: {damage}; {COMMAND}" for damage in found]
 
 
-def budget_json(config: AgentConfig, book: Commitments | None) -> dict[str, Any]:
+def budget_json(config: AgentConfig, commitments: Commitments | None) -> dict[str, Any]:
     """limit, spent and left (None: no limit) in epsilon, and per task what its answered windows
     were charged.
 
@@ -141,16 +141,18 @@ def budget_json(config: AgentConfig, book: Commitments | None) -> dict[str, Any]
     from shoal.errors import Kind, ShoalError
 
     limit = config.effective_policy.limit_nano
-    spent = book.spent() if book is not None else 0
+    spent = commitments.spent() if commitments is not None else 0
     tasks = []
     try:
         for task_id in (
-            dict.fromkeys(charge.task_id for charge in book.charges()) if book is not None else ()
+            dict.fromkeys(charge.task_id for charge in commitments.charges())
+            if commitments is not None
+            else ()
         ):
-            tally = book.tally(task_id) if book is not None else None
+            tally = commitments.tally(task_id) if commitments is not None else None
             if tally is not None:
                 row = {
-                    "task": _name(book, task_id),
+                    "task": _name(commitments, task_id),
                     "task_id": task_id.hex,
                     "windows": tally.windows,
                     "epsilon": tally.nano / NANO,
@@ -168,8 +170,8 @@ def budget_json(config: AgentConfig, book: Commitments | None) -> dict[str, Any]
     }
 
 
-def _name(book: Commitments | None, task_id: TaskId) -> str:
-    seen = book.seen(task_id) if book is not None else None
+def _name(commitments: Commitments | None, task_id: TaskId) -> str:
+    seen = commitments.seen(task_id) if commitments is not None else None
     return seen.name if seen is not None else task_id.short
 
 
@@ -186,17 +188,17 @@ def ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
     noted = Head.parse(arguments.verify) if arguments.verify is not None else EMPTY
     with _store(config) as store:
-        book = None if store is None else SqliteCommitments(store)
+        commitments = None if store is None else SqliteCommitments(store)
         head = EMPTY if store is None else verified(store)
-        _lies_on(noted, head, book)
+        _lies_on(noted, head, commitments)
         # What a running agent entered since is not verified yet, and comes with the next look.
         rows = (
-            [row for row in book.entries(arguments.since) if row.number <= head.count]
-            if book is not None
+            [row for row in commitments.entries(arguments.since) if row.number <= head.count]
+            if commitments is not None
             else []
         )
         rows = [row for row in rows if _wanted(row.entry, arguments.task)]
-        found = budget_json(config, book)
+        found = budget_json(config, commitments)
     if arguments.json:
         print_json(
             {
@@ -222,16 +224,16 @@ def verified(store: AgentStore) -> Head:
     from shoal.clients.memory.outbox_sqlite import SqliteOutbox
     from shoal.clients.memory.reconcile import reconcile
 
-    book = SqliteCommitments(store)
+    commitments = SqliteCommitments(store)
     with (
         store.write()
     ):  # a running agent waits meanwhile: what it enters and what it charges are looked at together
-        head = book.verify()
-        reconcile(book.entries(), book, SqliteOutbox(store))
+        head = commitments.verify()
+        reconcile(commitments.entries(), commitments, SqliteOutbox(store))
     return head
 
 
-def _lies_on(noted: Head, head: Head, book: Commitments | None) -> None:
+def _lies_on(noted: Head, head: Head, commitments: Commitments | None) -> None:
     """That the chain whose last head is ``head`` once had the head ``noted``. Raises MISMATCH."""
     from shoal.clients.memory.ledger import check
     from shoal.errors import Kind, ShoalError
@@ -242,8 +244,8 @@ def _lies_on(noted: Head, head: Head, book: Commitments | None) -> None:
             f"ledger: entry {head.count + 1} does not verify: it is missing, {noted.count} entries "
             "were there when HEAD was noted",
         )
-    if book is not None and noted.count:
-        check(book.entries(0, noted.count), noted)
+    if commitments is not None and noted.count:
+        check(commitments.entries(0, noted.count), noted)
 
 
 def _wanted(entry: LedgerEntry, task: str | None) -> bool:

@@ -137,9 +137,9 @@ _DAMAGED = "shoal agent memory --confirm-damage"
 def _tasks(config: AgentConfig, held: Memory) -> Sequence[Assignment]:
     from shoal.clients.feeds.known_tasks import KnownTasks
 
-    book = KnownTasks(config.tasks, config.effective_policy, held.outbox, config.shelf)
-    book.refresh()
-    return book.all()
+    known = KnownTasks(config.tasks, config.effective_policy, held.outbox, config.learnt_folder)
+    known.refresh()
+    return known.all()
 
 
 def _asked(as_json: bool) -> bool:

@@ -14,7 +14,7 @@ BundleListener = Callable[[bytes, str], None]
 """(a serialized TaskBundle, nothing of it verified; where it came from: "mqtt" or "shuffler").
 Called on the event loop.
 
-It raises a ShoalError if the bundle was not taken: kinds of ``shelf.FINAL`` end it, after others
+It raises a ShoalError if the bundle was not taken: kinds of ``task_store.FINAL`` end it, after others
 the feed offers it again later.
 """
 

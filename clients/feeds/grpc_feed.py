@@ -89,15 +89,15 @@ class GrpcFeed:
             self._address, self._ca, insecure=self._insecure, private_pool=True
         )
         try:
-            found = await self._read(channel)
+            fetched = await self._read(channel)
         finally:
             await channel.close()
-        if found is None:
+        if fetched is None:
             return
-        digest, data = found
+        digest, data = fetched
         catalogue = codec.parse(directory_pb2.Catalogue, data, "catalogue")
         total = len(data)
-        del data, found
+        del data, fetched
         self._pause(self._address, _paused(catalogue))
         again, failed = False, 0
         for bundle in catalogue.bundles:
@@ -162,12 +162,12 @@ def _paused(catalogue: directory_pb2.Catalogue) -> dict[TaskId, frozenset[int]]:
     """Windows by task, as far as they can be any: a shuffler must not fill a device's memory with
     them.
     """
-    found: dict[TaskId, frozenset[int]] = {}
-    for one in catalogue.paused[: LIMITS.known_tasks]:
-        windows = frozenset(window for window in one.windows if window < LIMITS.windows)
-        if len(one.task_id) == TaskId.SIZE and (windows or not one.windows):
-            found[TaskId(one.task_id)] = windows
-    return found
+    paused: dict[TaskId, frozenset[int]] = {}
+    for task in catalogue.paused[: LIMITS.known_tasks]:
+        windows = frozenset(window for window in task.windows if window < LIMITS.windows)
+        if len(task.task_id) == TaskId.SIZE and (windows or not task.windows):
+            paused[TaskId(task.task_id)] = windows
+    return paused
 
 
 def _garbled(what: str) -> ShoalError:

@@ -1,7 +1,7 @@
 """The tasks that a device knows: read from folders, verified, one key schedule per task for ever,
 found by name or id.
 
-Two folders: the owner's, and the shelf of what feeds brought. One bad file costs its own task and
+Two folders: the owner's, and the one of what feeds brought. One bad file costs its own task and
 nothing else: what is wrong with it is kept and told to whoever asks for that task. A task for which
 a second key schedule was seen is struck: this device has none of it any more.
 """
@@ -49,16 +49,21 @@ class _Read:
     """What a pair of files was found to be, as long as ``stamp`` says that they are the same."""
 
     stamp: tuple[object, ...]
-    found: Assignment | Unusable
+    outcome: Assignment | Unusable
 
 
 class KnownTasks:
-    """Tasks of the folders, as of the last ``refresh``. ``shelf`` need not exist."""
+    """Tasks of the folders, as of the last ``refresh``. ``learnt_folder`` need not exist."""
 
     def __init__(
-        self, folder: Path, policy: Policy, outbox: Outbox, shelf: Path | None = None
+        self, folder: Path, policy: Policy, outbox: Outbox, learnt_folder: Path | None = None
     ) -> None:
-        self._folder, self._shelf, self._policy, self._outbox = folder, shelf, policy, outbox
+        self._folder, self._learnt_folder, self._policy, self._outbox = (
+            folder,
+            learnt_folder,
+            policy,
+            outbox,
+        )
         self._tasks: dict[TaskId, Assignment] = {}
         # signatures are checked once per file, not at every look
         self._read: dict[Path, _Read] = {}
@@ -77,35 +82,39 @@ class KnownTasks:
                 f"tasks folder {self._folder} does not exist: make it and put signed tasks there",
             )
         paths = sorted(self._folder.glob(f"*{TASK_SUFFIX}"))
-        learnt = sorted(self._shelf.glob(f"*{TASK_SUFFIX}")) if self._shelf is not None else []
+        learnt = (
+            sorted(self._learnt_folder.glob(f"*{TASK_SUFFIX}"))
+            if self._learnt_folder is not None
+            else []
+        )
         read = {path: self._look(path) for path in (*paths, *learnt)}
         tasks: dict[TaskId, Assignment] = {}
         unusable: list[Unusable] = []
-        for path, one in read.items():
-            found = one.found
-            if isinstance(found, Unusable):
-                unusable.append(found)
-            elif (error := self._stopped(found)) is not None:
+        for path, entry in read.items():
+            outcome = entry.outcome
+            if isinstance(outcome, Unusable):
+                unusable.append(outcome)
+            elif (error := self._stopped(outcome)) is not None:
                 unusable.append(
-                    Unusable(path.name, _named(path, error), found.keys.digest, found.trusted)
+                    Unusable(path.name, _named(path, error), outcome.keys.digest, outcome.trusted)
                 )
-            elif found.task_id not in tasks:
-                tasks[found.task_id] = found
+            elif outcome.task_id not in tasks:
+                tasks[outcome.task_id] = outcome
             elif path in paths:  # a feed may well bring what the owner put there
                 twice = ShoalError(
                     Kind.CONFLICT,
                     "the same task is in the folder twice: remove one of the two files",
                 )
-                unusable.append(Unusable(path.name, _named(path, twice), found.keys.digest, None))
+                unusable.append(Unusable(path.name, _named(path, twice), outcome.keys.digest, None))
         self._tasks, self._read, self.unusable = tasks, read, unusable
-        self.problems = {Path(one.file).stem: one.error for one in unusable}
+        self.problems = {Path(problem.file).stem: problem.error for problem in unusable}
 
-    def _stopped(self, found: Assignment) -> ShoalError | None:
+    def _stopped(self, assignment: Assignment) -> ShoalError | None:
         """Why nothing of a task is sent any more: it has two schedules, or whether it has can't be
         read.
         """
         try:
-            return two_schedules() if self._outbox.struck(found.task_id) else None
+            return two_schedules() if self._outbox.struck(assignment.task_id) else None
         except ShoalError as error:
             if error.kind is not Kind.MISMATCH:
                 raise
@@ -114,7 +123,7 @@ class KnownTasks:
     def _look(self, path: Path) -> _Read:
         stamp = (_stamp(path), _stamp(path.with_suffix(SCHEDULE_SUFFIX)))
         known = self._read.get(path)
-        if known is not None and known.stamp == stamp and not _may_pass(known.found):
+        if known is not None and known.stamp == stamp and not _may_pass(known.outcome):
             return known
         return _Read(stamp, self._load(path))
 
@@ -166,7 +175,9 @@ class KnownTasks:
 
     def all(self) -> list[Assignment]:
         """Every task that is known, by name and id."""
-        return sorted(self._tasks.values(), key=lambda one: (one.task.name, one.task_id))
+        return sorted(
+            self._tasks.values(), key=lambda assignment: (assignment.task.name, assignment.task_id)
+        )
 
     def get(self, task_id: TaskId) -> Assignment | None:
         """The task of that id, or None if it is not known."""
@@ -178,11 +189,17 @@ class KnownTasks:
         Raises UNKNOWN_TASK; CONFLICT if several tasks fit; what was wrong with the file NAME.task
         if that is why.
         """
-        fitting = [one for one in self._tasks.values() if one.task.name == name]
+        fitting = [
+            assignment for assignment in self._tasks.values() if assignment.task.name == name
+        ]
         if not fitting and len(name) >= _LEAST_ID:
-            fitting = [one for one in self._tasks.values() if one.task_id.hex.startswith(name)]
+            fitting = [
+                assignment
+                for assignment in self._tasks.values()
+                if assignment.task_id.hex.startswith(name)
+            ]
         if len(fitting) > 1:
-            ids = ", ".join(sorted(one.task_id.short for one in fitting))
+            ids = ", ".join(sorted(assignment.task_id.short for assignment in fitting))
             raise ShoalError(
                 Kind.CONFLICT, f"several tasks have that name: say which by its id, one of {ids}"
             )
@@ -192,15 +209,18 @@ class KnownTasks:
             raise self.problems[name]
         struck = next(
             (
-                one.error
-                for one in self.unusable
-                if one.trusted is not None and one.trusted.task.name == name
+                problem.error
+                for problem in self.unusable
+                if problem.trusted is not None and problem.trusted.task.name == name
             ),
             None,
         )
         if struck is not None:
             raise struck
-        known = ", ".join(sorted({one.task.name for one in self._tasks.values()})) or "none"
+        known = (
+            ", ".join(sorted({assignment.task.name for assignment in self._tasks.values()}))
+            or "none"
+        )
         raise ShoalError(
             Kind.UNKNOWN_TASK, f'no task "{name[:64]}" in {self._folder}: known are {known}'
         )
@@ -210,8 +230,8 @@ def _named(path: Path, error: ShoalError) -> ShoalError:
     return ShoalError(error.kind, f"{path.name}: {error}")
 
 
-def _may_pass(found: Assignment | Unusable) -> bool:
-    return isinstance(found, Unusable) and found.error.kind in _PASSING
+def _may_pass(outcome: Assignment | Unusable) -> bool:
+    return isinstance(outcome, Unusable) and outcome.error.kind in _PASSING
 
 
 def _stamp(path: Path) -> object:

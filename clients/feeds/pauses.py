@@ -96,7 +96,7 @@ class Pauses:
     async def _answered(self, assignment: Assignment, window: int) -> bool:
         memory, task_id = self._memory, assignment.task_id
         return await memory.run(
-            partial(is_answered, task_id, window, assignment, memory.outbox, memory.book)
+            partial(is_answered, task_id, window, assignment, memory.outbox, memory.commitments)
         )
 
     async def look(self, deadline_s: float, tell: PauseListener, but: Collection[str] = ()) -> None:
@@ -148,17 +148,17 @@ class Pauses:
 
     def _places(self, but: Collection[str]) -> dict[_Place, list[Assignment]]:
         """Whom answers of this device may go to, with their tasks."""
-        found: dict[_Place, list[Assignment]] = {}
-        for one in self._tasks.all():
-            if self._concerns(one) and one.task.shuffler_address not in but:
-                found.setdefault(_place(one), []).append(one)
-        return found
+        by_place: dict[_Place, list[Assignment]] = {}
+        for assignment in self._tasks.all():
+            if self._concerns(assignment) and assignment.task.shuffler_address not in but:
+                by_place.setdefault(_place(assignment), []).append(assignment)
+        return by_place
 
-    async def _wanted(self, ones: Collection[Assignment]) -> bool:
+    async def _wanted(self, assignments: Collection[Assignment]) -> bool:
         """Whether any of them would be answered: one that would not must not hide the others."""
-        for one in ones:
+        for assignment in assignments:
             with contextlib.suppress(ShoalError):
-                await self._permit.ask_affordable(one)
+                await self._permit.ask_affordable(assignment)
                 return True
         return False
 
@@ -198,13 +198,13 @@ class Pauses:
         if line is None:
             return {}
         try:
-            found: dict[str, Any] = json.loads(line)
+            stored: dict[str, Any] = json.loads(line)
             return {
                 address: (
                     float(at_s),
                     {TaskId.parse(task): frozenset(windows) for task, windows in paused.items()},
                 )
-                for address, (at_s, paused) in found.items()
+                for address, (at_s, paused) in stored.items()
             }
         except (ValueError, TypeError, AttributeError, ShoalError):
             return {}

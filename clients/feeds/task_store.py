@@ -30,7 +30,7 @@ from shoal.crypto.trust import (
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
-from shoal.storage.disks import disk_error, told_apart
+from shoal.storage.disks import disk_error, names_its_cause
 from shoal.task import Task
 
 # What is wrong with a bundle for ever, under one policy: to look at the same bytes again would find
@@ -44,8 +44,8 @@ _ENVELOPE = 1_024  # bytes around a task or a schedule: key, signature, lengths
 
 
 @dataclass(frozen=True, slots=True)
-class ShelvedTask:
-    """What a bundle turned out to be. ``fresh``: it was not on the shelf before, and is now."""
+class LearntTask:
+    """What a bundle turned out to be. ``fresh``: it was not in the folder before, and is now."""
 
     task_id: TaskId
     name: str
@@ -58,7 +58,7 @@ class _Known:
     expires_s: float
 
 
-class Shelf:
+class LearntTasks:
     """A folder of mode 0700 with files of mode 0600, for the tasks of ``authorities`` (Ed25519
     public keys). Thread-safe.
 
@@ -87,7 +87,7 @@ class Shelf:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         except OSError as error:
-            if told_apart(error):
+            if names_its_cause(error):
                 raise disk_error(f"folder {folder.name} for tasks", error, folder.parent) from None
             raise ShoalError(
                 Kind.CONFIG,
@@ -95,13 +95,13 @@ class Shelf:
                 "make it, for this user alone",
             ) from None
 
-    def offer(self, data: bytes) -> ShelvedTask:
+    def offer(self, data: bytes) -> LearntTask:
         """Take a serialized TaskBundle, durably. The same task with the same schedule again changes
         nothing, and is not ``fresh``.
 
         Raises INVALID, OVERSIZE, FORBIDDEN, BAD_SIGNATURE, MISMATCH (it is not what it says, or
         nobody's we trust), WINDOW_CLOSED (its last window is over), CONFLICT (a second schedule for
-        a task, which both stay as they are), OVERLOADED (shelf or disk full).
+        a task, which both stay as they are), OVERLOADED (folder or disk full).
         """
         bundle = codec.decode_bundle(data)
         trusted = trust_task(bundle.signed_task, self._authorities)
@@ -132,7 +132,7 @@ class Shelf:
                 f"task {task.name}: a second key schedule was offered, made to tell devices apart: "
                 "answer it no more",
             )
-        return ShelvedTask(task_id, task.name, fresh)
+        return LearntTask(task_id, task.name, fresh)
 
     def _path(self, task_id: TaskId) -> Path:
         return self._folder / f"{task_id.hex}{TASK_SUFFIX}"
@@ -146,7 +146,7 @@ class Shelf:
 
     def _prune(self) -> list[TaskId]:
         known, now = self._index(), self._clock.over()
-        gone = [task_id for task_id, one in known.items() if now >= one.expires_s]
+        gone = [task_id for task_id, task in known.items() if now >= task.expires_s]
         for task_id in gone:
             del known[task_id]
             self._delete(task_id.hex)
@@ -157,7 +157,7 @@ class Shelf:
         are deleted then, and learnt anew.
         """
         if self._known is None:
-            found: dict[TaskId, _Known] = {}
+            verified: dict[TaskId, _Known] = {}
             for path in sorted(self._folder.glob(f"*{TASK_SUFFIX}")):
                 try:
                     trusted = trust_task(
@@ -173,10 +173,10 @@ class Shelf:
                     if error.kind in _DAMAGED:
                         self._delete(path.stem)
                     continue
-                found[trusted.task_id] = _Known(
+                verified[trusted.task_id] = _Known(
                     keys.digest, expiry(trusted.task, trusted.task.windows.count - 1)
                 )
-            self._known = found
+            self._known = verified
         return self._known
 
     def _write(self, trusted: TrustedTask, bundle: codec.TaskBundle) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @unique
-class Way(Enum):
+class TransportKind(Enum):
     """How frames reach the shuffler: one call each, batches as a relay sends them, or an MQTT
     broker.
     """
@@ -104,7 +104,7 @@ _REFUSALS: dict[Conduct, frozenset[Kind]] = {
 _MUTE = frozenset({*MALFORMED, Conduct.OVERSIZED, Conduct.LATE})
 
 
-def expected(conduct: Conduct, way: Way) -> frozenset[Kind]:
+def expected(conduct: Conduct, way: TransportKind) -> frozenset[Kind]:
     """The refusals that a right service may answer with. DEADLINE among them: over MQTT it says
     nothing at all.
     """
@@ -112,11 +112,11 @@ def expected(conduct: Conduct, way: Way) -> frozenset[Kind]:
     return kinds | {Kind.DEADLINE} if mute(conduct, way) else kinds
 
 
-def mute(conduct: Conduct, way: Way) -> bool:
+def mute(conduct: Conduct, way: TransportKind) -> bool:
     """Whether silence is a right answer: the frame does not open, and a broker must not learn that
     it was refused.
     """
-    return way is Way.MQTT and conduct in _MUTE
+    return way is TransportKind.MQTT and conduct in _MUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +157,8 @@ def mix(shares: Shares, devices: int, enrolled: bool) -> Counter[Conduct]:
         count = max(1, round(share * devices)) if share > 0 else 0
         counts.update(
             {
-                one: (count - number + len(turns) - 1) // len(turns)
-                for number, one in enumerate(turns)
+                turn: (count - number + len(turns) - 1) // len(turns)
+                for number, turn in enumerate(turns)
             }
         )
     honest = devices - counts.total()
@@ -176,9 +176,9 @@ def conducts(shares: Shares, devices: int, enrolled: bool, entropy: Entropy = SY
     INVALID.
     """
     kinds = b"".join(
-        bytes((one,)) * count
-        for one, count in mix(shares, devices, enrolled).items()
-        if one is not Conduct.HONEST
+        bytes((conduct,)) * count
+        for conduct, count in mix(shares, devices, enrolled).items()
+        if conduct is not Conduct.HONEST
     )
     if not kinds:
         return bytes(devices)

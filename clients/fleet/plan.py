@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from shoal.clients.fleet.arrivals import Arrivals, Pattern
-from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Shares, Way, conducts, mix
+from shoal.clients.fleet.misbehaviour import (
+    REPORTING,
+    Conduct,
+    Shares,
+    TransportKind,
+    conducts,
+    mix,
+)
 from shoal.clients.fleet.share import (
     ACKED,
     GARBAGE_ACKED,
@@ -53,7 +60,7 @@ class SimulationPlan:
     processes: int = 0
     channels: int = 2
     in_flight: int = 64
-    way: Way = Way.GRPC
+    way: TransportKind = TransportKind.GRPC
     rate: float | None = None
     arrival: Pattern = Pattern.STEADY
     over_s: float | None = None
@@ -98,7 +105,7 @@ class SimulationPlan:
             "patience and deadline are seconds, not below 0",
         )
         require(
-            (self.way is Way.MQTT) == (self.broker is not None),
+            (self.way is TransportKind.MQTT) == (self.broker is not None),
             "a broker is given for the way mqtt, and only for it",
         )
 
@@ -129,7 +136,7 @@ class SimulationPlan:
         devices' to refuse.
         """
         try:
-            tasks = [trust_task(one.signed_task, self.authorities).task for one in self.tasks]
+            tasks = [trust_task(task.signed_task, self.authorities).task for task in self.tasks]
         except ShoalError:
             return False
         return all(task.admission is Admission.ENROLLED for task in tasks)
@@ -160,7 +167,7 @@ class SimulationPlan:
 
     def over(self, broker: BrokerSettings) -> SimulationPlan:
         """The same through a broker."""
-        return replace(self, way=Way.MQTT, broker=broker, address=None)
+        return replace(self, way=TransportKind.MQTT, broker=broker, address=None)
 
     def mix(self) -> Counter[Conduct]:
         """How many devices of each conduct. Raises INVALID."""
@@ -271,8 +278,8 @@ class SimulationResult:
         codes, conduct = self.outcomes[task], self.conduct or bytes(len(self.outcomes[task]))
         return sum(
             1
-            for code, one in zip(codes, conduct, strict=True)
-            if ACKED < code < NOT_SENT and Conduct(one) in REPORTING
+            for code, value in zip(codes, conduct, strict=True)
+            if ACKED < code < NOT_SENT and Conduct(value) in REPORTING
         )
 
     def garbage_of(self, task: int) -> tuple[int, int]:
@@ -327,11 +334,13 @@ def merge(
 
 
 def _breaches(answers: Counter[tuple[int, int]]) -> dict[Conduct, Breaches]:
-    found: dict[Conduct, Breaches] = {}
+    breaches: dict[Conduct, Breaches] = {}
     special = {GARBAGE_ACKED, GARBAGE_UNKNOWN, NO_ANSWER, SURPRISE}
     for conduct in sorted({conduct for conduct, _ in answers}):
-        counts = {code: count for (one, code), count in answers.items() if one == conduct}
-        found[Conduct(conduct)] = Breaches(
+        counts = {
+            code: count for (behaviour, code), count in answers.items() if behaviour == conduct
+        }
+        breaches[Conduct(conduct)] = Breaches(
             refused={
                 Kind(code): count for code, count in sorted(counts.items()) if code not in special
             },
@@ -340,4 +349,4 @@ def _breaches(answers: Counter[tuple[int, int]]) -> dict[Conduct, Breaches]:
             unanswered=counts.get(NO_ANSWER, 0),
             surprises=counts.get(SURPRISE, 0),
         )
-    return found
+    return breaches

@@ -410,9 +410,9 @@ def _layout(
         *(HopPayload(sealed=[bytes(length)]) for _ in range(messages)),
     )
     whole, ends, text = HopPayload(), [], b""
-    for one in fields:
-        whole.MergeFrom(one)
-        text += one.SerializeToString()
+    for part in fields:
+        whole.MergeFrom(part)
+        text += part.SerializeToString()
         ends.append(4 + len(text))  # the length comes before
     if text != whole.SerializeToString():
         raise ShoalError(

@@ -165,10 +165,10 @@ class Reporter:
         """
         waiting = self._draws[task]
         if device not in waiting:
-            first = device - device % _DRAWN
-            values = self._share.tasks[task].values[first : first + _DRAWN]
+            start = device - device % _DRAWN
+            values = self._share.tasks[task].values[start : start + _DRAWN]
             reports = map(messages_of, randomize(assignment, values))
-            waiting.update(zip(range(first, first + len(values)), reports, strict=True))
+            waiting.update(zip(range(start, start + len(values)), reports, strict=True))
         return waiting.pop(device)
 
     def _sealed_ahead(self, task: int, device: int) -> SealedReport:
@@ -181,11 +181,13 @@ class Reporter:
             from shoal.clients.fleet.pool import BLOCK, make_frames
 
             assignment = self._known[task][0]
-            first = len(self._own) - len(pool)
-            block = self._own[first : first + BLOCK]
-            values = [self._share.tasks[task].values[one] for one in block]
+            start = len(self._own) - len(pool)
+            block = self._own[start : start + BLOCK]
+            values = [self._share.tasks[task].values[member] for member in block]
             everybody = assignment.task.admission is Admission.OPEN
-            provers = None if everybody else [self._prover(assignment.task, one) for one in block]
+            provers = (
+                None if everybody else [self._prover(assignment.task, member) for member in block]
+            )
             frames = make_frames(assignment, pool.window, values, pool, provers=provers)
-            waiting.update((one, frames.prepared(index)) for index, one in enumerate(block))
+            waiting.update((member, frames.prepared(index)) for index, member in enumerate(block))
         return waiting.pop(device)

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from shoal.clients.core import ReportState, pause
 from shoal.clients.fleet.flight import Flight, FlightRole, Tracker
-from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Way, mute
+from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, TransportKind, mute
 from shoal.clients.fleet.reporter import Reporter
 from shoal.clients.fleet.share import Share, ShareResult, blank
 from shoal.clients.memory.outbox import MemoryOutbox
@@ -70,7 +70,7 @@ class FleetSimulation:
         """Send everything and count what becomes of it, until all is answered or its time is
         over.
         """
-        work = self._relay if self.share.way is Way.RELAY else self._direct
+        work = self._relay if self.share.way is TransportKind.RELAY else self._direct
         async with asyncio.TaskGroup() as group:
             for number in range(self.share.in_flight):
                 group.create_task(work(self._transports[number % len(self._transports)]))
@@ -78,7 +78,7 @@ class FleetSimulation:
 
     # --- one device -------------------------------------------------------------------------------
 
-    def _first(self, task: int, device: int) -> list[Flight]:
+    def _first_frames(self, task: int, device: int) -> list[Flight]:
         """The frames that a device sends at first: one, or two equal ones. None: it refused by
         itself, and that is recorded.
         """
@@ -158,7 +158,7 @@ class FleetSimulation:
     async def _direct(self, transport: Transport) -> None:
         for device in self._devices:
             for task in range(len(self.share.tasks)):
-                flights = self._first(task, device)
+                flights = self._first_frames(task, device)
                 if not flights:
                     continue
                 await self._until(flights[0].since)
@@ -240,7 +240,7 @@ class FleetSimulation:
             device = next(self._devices, None)
             if device is None:
                 break
-            own = [flight for task in range(tasks) for flight in self._first(task, device)]
+            own = [flight for task in range(tasks) for flight in self._first_frames(task, device)]
             flights += own
             took = sum(len(flight.frame) + _FRAME_EXTRA for flight in own)
             size, largest = size + took, max(largest, took)

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from shoal.clients.fleet.measure import peak_memory_bytes
-from shoal.clients.fleet.misbehaviour import Way
+from shoal.clients.fleet.misbehaviour import TransportKind
 from shoal.clients.fleet.plan import Progress, SimulationPlan, SimulationResult, merge
 from shoal.clients.fleet.reporter import Reporter
 from shoal.clients.fleet.share import SealingEffort, Share, ShareResult, SimulatedTask, blank
@@ -280,14 +280,14 @@ def _work(
     except ShoalError as error:
         connection.send(("error", (error.kind, error.message)))
     except BaseExceptionGroup as group:
-        first = _innermost(group)
+        cause = _innermost(group)
         text = (
-            first.message
-            if isinstance(first, ShoalError)
-            else f"a simulated device failed: {type(first).__name__}"
+            cause.message
+            if isinstance(cause, ShoalError)
+            else f"a simulated device failed: {type(cause).__name__}"
         )
         connection.send(
-            ("error", (first.kind if isinstance(first, ShoalError) else Kind.INTERNAL, text))
+            ("error", (cause.kind if isinstance(cause, ShoalError) else Kind.INTERNAL, text))
         )
     connection.close()
 
@@ -369,7 +369,7 @@ def _transports(
     share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None
 ) -> list[Transport]:
     task = _first_trusted(share.tasks, share.authorities)
-    if share.way is Way.MQTT and broker is not None:
+    if share.way is TransportKind.MQTT and broker is not None:
         from shoal.clients.transports.mqtt_transport import MqttTransport
         from shoal.mqtt.settings import BrokerSettings
 

@@ -36,25 +36,25 @@ class Sums:
         """Nano-epsilon, the larger of what intact sums and intact charges say of each task, and one
         sum that is damaged or too small.
         """
-        marked, name, found = self._file.marked, self._file.path.name, None
+        marked, name, damage = self._file.marked, self._file.path.name, None
         total: Counter[bytes] = Counter()
         lost, bad = marked.sift("lost")
         if bad or marked.broken("lost"):
-            found = Damage(name, "lost", row=bad[0] if bad else ())
+            damage = Damage(name, "lost", row=bad[0] if bad else ())
         sums, bad = marked.sift("tally")
         if bad or marked.broken("tally"):
-            found = Damage(name, "tally", row=bad[0] if bad else ())
+            damage = Damage(name, "tally", row=bad[0] if bad else ())
         total.update({task: nano for task, _, nano in sums})
         windows = sum(row[1] for row in sums)
-        if found is not None or self._charges() != (windows, float(total.total())):
+        if damage is not None or self._charges() != (windows, float(total.total())):
             charged: Counter[bytes] = Counter()
             for _, task, _, nano, _ in marked.sift("charge")[0]:
                 charged[task] += nano
             for task in sorted(charged):
                 if charged[task] > total[task]:
-                    found = found or Damage(name, "tally", TaskId(task))
+                    damage = damage or Damage(name, "tally", TaskId(task))
             total |= charged
-        return total.total() + sum(row[2] for row in lost), found
+        return total.total() + sum(row[2] for row in lost), damage
 
     def _charges(self) -> tuple[int, float]:
         """How many, and nano-epsilon; as they stand there, so that they only say whether to look
@@ -63,10 +63,10 @@ class Sums:
         version = self._file.read("PRAGMA data_version")[0][0]
         number, count, nano = self._known if version == self._version else (0, 0, 0.0)
         newest, more, cost = self._file.read(_NEW, (number,))[0]
-        found = (max(number, newest), count + more, nano + cost)
+        charges = (max(number, newest), count + more, nano + cost)
         if not self._file.writing:  # what a transaction wrote may be undone yet
-            self._version, self._known = version, found
-        return found[1:]
+            self._version, self._known = version, charges
+        return charges[1:]
 
     def forget(self) -> None:
         """After charges were mended."""

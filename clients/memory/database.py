@@ -203,8 +203,8 @@ class AgentStore(SqliteFile):
         return spent, damage
 
     def accept_head(self) -> None:
-        """The chain as it is stands from now on, whatever was noted. After ``book.lose``. Raises
-        OVERLOADED: then it does not.
+        """The chain as it is stands from now on, whatever was noted. After ``commitments.lose``.
+        Raises OVERLOADED: then it does not.
         """
         with self._lock:
             try:

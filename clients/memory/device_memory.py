@@ -52,26 +52,26 @@ class EnteredOutbox:
     bytes.
     """
 
-    def __init__(self, box: Outbox, book: Commitments, clock: Clock) -> None:
-        self._box, self._book, self._clock = box, book, clock
+    def __init__(self, box: Outbox, commitments: Commitments, clock: Clock) -> None:
+        self._box, self._commitments, self._clock = box, commitments, clock
         self.thread = box.thread
 
     def finish(
         self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
     ) -> None:
         """As ``Outbox.finish``."""
-        with self._book.transaction():
+        with self._commitments.transaction():
             record = self._box.find(task_id, window)
             self._box.finish(task_id, window, state, kind)
             if record is None or record.state is not ReportState.QUEUED:
                 return  # only the first final answer counts
-            seen = self._book.seen(task_id)
+            seen = self._commitments.seen(task_id)
             details: dict[str, Detail] = {
                 "state": state.value,
                 "kind": None if kind is None else kind.name,
                 "attempts": record.attempts,
             }
-            self._book.append(
+            self._commitments.append(
                 LedgerEntry(
                     LedgerEvent.OUTCOME,
                     self._clock.now(),
@@ -84,7 +84,7 @@ class EnteredOutbox:
 
     def transaction(self) -> AbstractContextManager[object]:
         """As ``Outbox.transaction``."""
-        return self._book.transaction()
+        return self._commitments.transaction()
 
     def claim(self, task_id: TaskId, window: int) -> Record | None:
         """As ``Outbox.claim``."""
@@ -129,16 +129,16 @@ class EnteredOutbox:
 
     def spoil(self, task_id: TaskId, window: int) -> bool:
         """As ``Outbox.spoil``."""
-        with self._book.transaction():
+        with self._commitments.transaction():
             if not self._box.spoil(task_id, window):
                 return False
-            seen = self._book.seen(task_id)
+            seen = self._commitments.seen(task_id)
             details: dict[str, Detail] = {
                 "state": ReportState.UNKNOWN.value,
                 "kind": Kind.MISMATCH.name,
                 "attempts": None,
             }
-            self._book.append(
+            self._commitments.append(
                 LedgerEntry(
                     LedgerEvent.OUTCOME,
                     self._clock.now(),
@@ -191,15 +191,15 @@ class Memory:
     def __init__(self, config: AgentConfig, clock: Clock, entropy: Entropy) -> None:
         """Raises CONFIG, OVERLOADED as ``AgentStore`` does."""
         self._store, self._clock = AgentStore(config.outbox), clock
-        self.book: Commitments = SqliteCommitments(self._store, entropy)
+        self.commitments: Commitments = SqliteCommitments(self._store, entropy)
         self.outbox: Outbox = EnteredOutbox(
-            SqliteOutbox(self._store, config.outbox_rows), self.book, clock
+            SqliteOutbox(self._store, config.outbox_rows), self.commitments, clock
         )
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything inside commits together, in commitments, outbox and ledger, or nothing."""
-        with self.book.transaction():
+        with self.commitments.transaction():
             yield
 
     async def run(self, step: Callable[[], T]) -> T:
@@ -258,7 +258,7 @@ class Memory:
         details: dict[str, Detail] | None = None,
     ) -> None:
         """Append an event to the ledger, dated by this device's clock."""
-        self.book.append(
+        self.commitments.append(
             LedgerEntry(event, self._clock.now(), task_id, task, window, details or {})
         )
 
@@ -272,14 +272,14 @@ class Memory:
         ``ACCEPTED`` or why not.
         """
         task, task_id = trusted.task, trusted.task_id
-        known = self.book.seen(task_id)
+        known = self.commitments.seen(task_id)
         struck = self._struck(task_id)
         if known is not None and known.verdict == verdict:
             return False
         nano = nano_up(epsilon0) if epsilon0 is not None and math.isfinite(epsilon0) else None
         if nano is None and epsilon0 is None and known is not None:
             nano = known.epsilon0_nano
-        with self.book.transaction():
+        with self.commitments.transaction():
             if known is None:
                 self.enter(LedgerEvent.SEEN, task_id, task.name, details=_seen(trusted, epsilon0))
             event = (
@@ -292,13 +292,13 @@ class Memory:
             details: dict[str, Detail] = {} if verdict == ACCEPTED else {"reason": verdict}
             if struck:
                 ended = [
-                    one
-                    for one in self.outbox.records()
-                    if one.task_id == task_id and one.kind is Kind.CONFLICT
+                    record
+                    for record in self.outbox.records()
+                    if record.task_id == task_id and record.kind is Kind.CONFLICT
                 ]
                 details["reports_ended"] = len(ended)
             self.enter(event, task_id, task.name, details=details)
-            self.book.see(
+            self.commitments.see(
                 SeenTask(task_id, task.name, task.purpose, trusted.authority, nano, verdict)
             )
         return True
@@ -322,7 +322,9 @@ class Memory:
             {"reason": error.message},
         )
 
-    def problem(self, one: Unusable | None, digest: Digest, origin: str, error: ShoalError) -> bool:
+    def problem(
+        self, unusable: Unusable | None, digest: Digest, origin: str, error: ShoalError
+    ) -> bool:
         """Bytes that give no task, from a folder or a feed: entered once, by their SHA-256. Nothing
         in them can be believed.
         """
@@ -332,10 +334,10 @@ class Memory:
             "kind": error.kind.name,
             "reason": error.message,
         }
-        if one is not None:
-            details["file"] = one.file
+        if unusable is not None:
+            details["file"] = unusable.file
         return (
-            self.book.problem(
+            self.commitments.problem(
                 digest, LedgerEntry(LedgerEvent.PROBLEM, self._clock.now(), details=details)
             )
             is not None
@@ -343,14 +345,14 @@ class Memory:
 
     # --- consent ----------------------------------------------------------------------------------
 
-    def answer(self, purpose: str, given: ConsentAnswer | None, allowed: bool) -> list[Record]:
+    def answer(self, purpose: str, consent: ConsentAnswer | None, allowed: bool) -> list[Record]:
         """Keep the owner's answer for a purpose; unless it is ``allowed`` now, delete what waits of
         it. Returns what was deleted.
         """
-        with self.book.transaction():
-            self.book.set_consent(purpose, given)
+        with self.commitments.transaction():
+            self.commitments.set_consent(purpose, consent)
             self.enter(
-                LedgerEvent.CONSENT, details={"purpose": purpose, "answer": given or "not asked"}
+                LedgerEvent.CONSENT, details={"purpose": purpose, "answer": consent or "not asked"}
             )
             return [] if allowed else self.retract(purpose)
 
@@ -362,9 +364,9 @@ class Memory:
         answered.
         """
         withdrawn = []
-        with self.book.transaction():
-            for task_id in sorted({*self.book.tasks_of(purpose), *also}):
-                seen = self.book.seen(task_id)
+        with self.commitments.transaction():
+            for task_id in sorted({*self.commitments.tasks_of(purpose), *also}):
+                seen = self.commitments.seen(task_id)
                 name = seen.name if seen else ""
                 for record in self.outbox.withdraw(task_id):
                     details: dict[str, Detail] = {
@@ -373,7 +375,7 @@ class Memory:
                     }
                     self.enter(LedgerEvent.WITHDRAWN, task_id, name, record.window, details)
                     withdrawn.append(record)
-                forgotten = self.book.forget(task_id)
+                forgotten = self.commitments.forget(task_id)
                 if forgotten:
                     self.enter(LedgerEvent.FORGOTTEN, task_id, name, details={"reports": forgotten})
         return withdrawn
@@ -383,8 +385,8 @@ class Memory:
         or that it is taken back.
         """
         promise = assignment.campaign.promise
-        with self.book.transaction():
-            self.book.accept(promise, epsilon0)
+        with self.commitments.transaction():
+            self.commitments.accept(promise, epsilon0)
             shown = None if epsilon0 is None else epsilon0 if math.isfinite(epsilon0) else INFINITE
             self.enter(
                 LedgerEvent.CONSENT,

@@ -219,14 +219,14 @@ class Noted:
     @classmethod
     def parse(cls, text: str) -> Noted:
         """Of what ``str`` gives: the head is in the last line. Raises INVALID."""
-        first, _, last = text.strip().rpartition("\n")
-        word, _, rest = first.strip().partition(" ")
+        amount, _, last = text.strip().rpartition("\n")
+        word, _, rest = amount.strip().partition(" ")
         number, _, mark = rest.partition(" ")
-        if first and not (
+        if amount and not (
             word == "spent" and number.isascii() and number.isdigit() and len(number) <= 19
         ):
             raise _bad("what is noted of a ledger is what was spent, and its head")
-        noted = cls(Head.parse(last), int(number) if first else None)
+        noted = cls(Head.parse(last), int(number) if amount else None)
         if mark and mark != noted._mark():
             raise _bad("what is noted of a ledger was changed since")
         return noted
@@ -244,7 +244,7 @@ def check(rows: Iterable[Stored], head: Head | None = None) -> Head:
     Raises MISMATCH naming the first bad entry: one that is missing, out of place, altered, or does
     not lead to ``head``.
     """
-    last, found = EMPTY, head is None or head == EMPTY
+    last, on_chain = EMPTY, head is None or head == EMPTY
     for row in rows:
         number = last.count + 1
         if row.number != number:
@@ -256,8 +256,8 @@ def check(rows: Iterable[Stored], head: Head | None = None) -> Head:
         if head is not None and head.count == number:
             if head.digest != row.digest:
                 raise _broken(number, "it is not the one that was there when its hash was noted")
-            found = True
-    if not found:
+            on_chain = True
+    if not on_chain:
         raise _broken(
             last.count + 1,
             f"{head.count if head else 0} entries were there when their number was noted",

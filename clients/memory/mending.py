@@ -28,7 +28,7 @@ from shoal.clients.core import ReportState
 from shoal.clients.memory.commitments import NANO
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.marks import OUTBOX, Damage, MarkedTables, task_of
-from shoal.clients.memory.reconcile import Told, read_chain
+from shoal.clients.memory.reconcile import LedgerAccount, read_chain
 from shoal.clients.owner.consent import ALLOWED, DENIED
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -66,13 +66,13 @@ _WHAT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Examination:
     """``nano``: nano-epsilon taken as spent beyond what is known, because the ledger does not
-    verify either. ``told``: None then.
+    verify either. ``account``: None then.
     """
 
     damages: tuple[Damage, ...]
-    told: Told | None
+    account: LedgerAccount | None
     nano: int
 
     def words(self) -> list[str]:
@@ -83,7 +83,7 @@ class Found:
             "Look at the disk first: what is damaged once may be damaged again. If you confirm:"
         ]
         lines += [f"  {table}: {_WHAT[table]}" for table in tables]
-        if self.told is None:
+        if self.account is None:
             lines += [
                 "The ledger does not verify either: every window that has begun is taken as "
                 "answered, unless its report is here,",
@@ -96,7 +96,7 @@ class Found:
         ]
 
 
-def examine(memory: Memory, rounds: SqliteLedger | None) -> Found | None:
+def examine(memory: Memory, rounds: SqliteLedger | None) -> Examination | None:
     """What is damaged; None: nothing. Blocks for the disk. Raises MISMATCH if not even what was
     spent can be bounded.
     """
@@ -105,14 +105,14 @@ def examine(memory: Memory, rounds: SqliteLedger | None) -> Found | None:
     )
     if not damages:
         return None
-    told = _told(memory)
-    return Found(tuple(damages), told, 0 if told is not None else _beyond(memory))
+    account = _account(memory)
+    return Examination(tuple(damages), account, 0 if account is not None else _beyond(memory))
 
 
-def _told(memory: Memory) -> Told | None:
+def _account(memory: Memory) -> LedgerAccount | None:
     try:
-        memory.book.verify()
-        return read_chain(memory.book.entries())
+        memory.commitments.verify()
+        return read_chain(memory.commitments.entries())
     except ShoalError as error:
         if error.kind is not Kind.MISMATCH:
             raise
@@ -137,17 +137,17 @@ def _beyond(memory: Memory) -> int:
     return max(noted.spent - known, 0)
 
 
-def mend(memory: Memory, rounds: SqliteLedger | None, now: float) -> Found | None:
+def mend(memory: Memory, rounds: SqliteLedger | None, now: float) -> Examination | None:
     """Look again, and mend all that is found in one transaction; what was found. Raises MISMATCH,
     OVERLOADED: nothing changed then.
     """
     with memory.transaction(), memory.store.write() as db:
-        found = examine(memory, rounds)
-        if found is None:
+        examined = examine(memory, rounds)
+        if examined is None:
             return None
-        tables = {damage.table for damage in found.damages}
+        tables = {damage.table for damage in examined.damages}
         with _without_triggers(db):
-            _Mending(memory, db, found, now).all(tables)
+            _Mending(memory, db, examined, now).all(tables)
         if memory.store.marked.damages() or memory.store.marked.shared_pages():
             raise ShoalError(
                 Kind.MISMATCH,
@@ -158,7 +158,7 @@ def mend(memory: Memory, rounds: SqliteLedger | None, now: float) -> Found | Non
         rounds.drop_damaged()
     memory.store.sums.forget()
     memory.settle()
-    return found
+    return examined
 
 
 @contextmanager
@@ -177,19 +177,21 @@ def _without_triggers(db: sqlite.Connection) -> Iterator[None]:
 class _Mending:
     """In one transaction, without triggers."""
 
-    def __init__(self, memory: Memory, db: sqlite.Connection, found: Found, now: float) -> None:
-        self._memory, self._db, self._found, self._now = memory, db, found, now
+    def __init__(
+        self, memory: Memory, db: sqlite.Connection, examined: Examination, now: float
+    ) -> None:
+        self._memory, self._db, self._examined, self._now = memory, db, examined, now
         self._marked: MarkedTables = memory.store.marked
         whole = [row[0] for table in ("seen", "tally") for row in self._marked.sift(table)[0]]
         self._known = {TaskId(raw) for raw in whole}
         self._bad: dict[str, list[tuple[Any, ...]]] = {}
         # of these nobody knows which rows
-        self._vanished = {damage.table for damage in found.damages if not damage.row}
+        self._vanished = {damage.table for damage in examined.damages if not damage.row}
 
     def all(self, tables: set[str]) -> None:
         for table in tables & set(OUTBOX):
             self._bad[table] = self._marked.rebuild(self._db, table)
-        if tables & {"charge", "tally", "lost"} or self._found.told is None:
+        if tables & {"charge", "tally", "lost"} or self._examined.account is None:
             self._budget("lost" in tables)
         if "report" in tables:
             self._reports()
@@ -197,16 +199,20 @@ class _Mending:
             self._kept(tables)
         lost = (
             {}
-            if self._found.told is not None
-            else {"epsilon_lost": self._found.nano / NANO, "answered_before_s": self._now}
+            if self._examined.account is not None
+            else {"epsilon_lost": self._examined.nano / NANO, "answered_before_s": self._now}
         )
         rows = {
-            table: sum(damage.table == table for damage in self._found.damages)
+            table: sum(damage.table == table for damage in self._examined.damages)
             for table in sorted(tables)
         }
         self._memory.enter(
             LedgerEvent.MENDED,
-            details={**rows, **lost, "epsilon_spent_after": self._memory.book.spent() / NANO},
+            details={
+                **rows,
+                **lost,
+                "epsilon_spent_after": self._memory.commitments.spent() / NANO,
+            },
         )
         if "schedule" in tables:
             self._schedules()
@@ -219,23 +225,25 @@ class _Mending:
         self._marked.forget_looks()
 
     def _budget(self, losses: bool) -> None:
-        told = self._found.told
+        account = self._examined.account
         known = {(row[1], row[2]) for row in self._marked.sift("charge")[0]}
-        for (task_id, window), (nano, _) in (told.charges if told is not None else {}).items():
+        for (task_id, window), (nano, _) in (
+            account.charges if account is not None else {}
+        ).items():
             if (task_id.raw, window) not in known:
-                permanent = told is not None and (task_id, window) in told.permanent
+                permanent = account is not None and (task_id, window) in account.permanent
                 self._add("charge", task_id.raw, window, nano, int(permanent))
         self._db.execute("DELETE FROM tally")
         for task, windows, nano in self._db.execute(
             "SELECT task_id, count(*), sum(nano) FROM charge GROUP BY task_id"
         ).fetchall():
             self._marked.add(self._db, "tally", task, windows, nano)
-        if losses and told is not None:
+        if losses and account is not None:
             self._db.execute("DELETE FROM lost")
-            for before_s, nano in told.losses:
+            for before_s, nano in account.losses:
                 self._add("lost", before_s, nano)
-        if told is None:
-            self._add("lost", float(self._now), self._found.nano)
+        if account is None:
+            self._add("lost", float(self._now), self._examined.nano)
 
     def _add(self, table: str, *row: Any) -> None:
         (number,) = self._db.execute(f"SELECT coalesce(max(number), 0) + 1 FROM {table}").fetchone()  # noqa: S608 - constants
@@ -247,16 +255,16 @@ class _Mending:
         """
         bad = self._bad["report"]
         known = {(row[0], row[1]) for row in self._marked.sift("report")[0]}
-        told = self._found.told
+        account = self._examined.account
         keys = {
             (row[0], row[1]): ""
             for row in bad
             if isinstance(row[1], int) and row[1] >= 0 and task_of(row[0]) is not None
         }
-        if told is not None:
+        if account is not None:
             keys = {
-                (task.raw, window): told.ends.get((task, window), ("", 0))[0]
-                for task, window in told.frames
+                (task.raw, window): account.ends.get((task, window), ("", 0))[0]
+                for task, window in account.frames
             }
         for (task, window), state in keys.items():
             if (task, window) in known:
@@ -296,7 +304,7 @@ class _Mending:
             sure = table not in self._vanished and None not in told and named <= self._known
             tasks |= named if named and sure else everything
         for task_id in sorted(tasks):
-            forgotten = self._memory.book.forget(task_id)
+            forgotten = self._memory.commitments.forget(task_id)
             self._memory.enter(
                 LedgerEvent.FORGOTTEN, task_id, self._name(task_id), details={"reports": forgotten}
             )
@@ -309,12 +317,12 @@ class _Mending:
                 self._strike(TaskId(task))
 
     def _struck(self) -> None:
-        told = self._found.told
+        account = self._examined.account
         whole = {row[0] for row in self._marked.sift("struck")[0]}
         # Without a ledger nobody knows which task it was: any that was answered.
         tasks = (
-            told.struck
-            if told is not None
+            account.struck
+            if account is not None
             else {TaskId(row[0]) for row in self._marked.sift("tally")[0]}
         )
         for task_id in sorted(tasks):
@@ -331,26 +339,26 @@ class _Mending:
         )
 
     def _consents(self) -> None:
-        book, told = self._memory.book, self._found.told
+        commitments, account = self._memory.commitments, self._examined.account
         answers: dict[str, str]
-        if told is not None:
+        if account is not None:
             answers = {
                 purpose: answer
-                for purpose, (answer, _) in told.consents.items()
+                for purpose, (answer, _) in account.consents.items()
                 if answer in (ALLOWED, DENIED)
             }
         else:  # any of them may have been denied
             answers = dict.fromkeys(
                 (*self._purposes(), *(row[2] for row in self._marked.sift("seen")[0])), DENIED
             )
-        whole = book.consents()
+        whole = commitments.consents()
         for purpose, answer in sorted(answers.items()):
             if purpose in whole:
                 continue
             denied = answer == DENIED
             if denied:
-                book.set_consent(purpose, DENIED)
-            if told is None or not denied:
+                commitments.set_consent(purpose, DENIED)
+            if account is None or not denied:
                 self._memory.enter(
                     LedgerEvent.CONSENT,
                     details={"purpose": purpose, "answer": DENIED if denied else "not asked"},
@@ -358,7 +366,7 @@ class _Mending:
 
     def _purposes(self) -> Iterable[str]:
         """Of entries that can be read, of a chain that does not verify."""
-        for row in self._memory.book.entries():
+        for row in self._memory.commitments.entries():
             with contextlib.suppress(ShoalError):
                 entry = row.entry
                 if entry.event is LedgerEvent.CONSENT and isinstance(
@@ -368,12 +376,12 @@ class _Mending:
 
     def _acceptances(self) -> None:
         gone = {task for row in self._bad["acceptance"] if (task := task_of(row[0])) is not None}
-        told = self._found.told
-        if told is not None:
+        account = self._examined.account
+        if account is not None:
             gone = {
                 task
-                for task, (epsilon0, _) in told.accepted.items()
-                if epsilon0 is not None and self._memory.book.accepted(task) is None
+                for task, (epsilon0, _) in account.accepted.items()
+                if epsilon0 is not None and self._memory.commitments.accepted(task) is None
             }
         for task_id in sorted(gone):
             self._memory.enter(
@@ -384,5 +392,5 @@ class _Mending:
             )
 
     def _name(self, task_id: TaskId) -> str:
-        seen = self._memory.book.seen(task_id)
+        seen = self._memory.commitments.seen(task_id)
         return seen.name if seen is not None else ""

@@ -21,8 +21,8 @@ from shoal.limits import LIMITS
 from shoal.storage import sqlite
 
 _KEY = ("task_id", "window")
-_ONE = "WHERE task_id = ? AND window = ?"
-_WAITS = f"{_ONE} AND state = 'queued'"
+_OF_WINDOW = "WHERE task_id = ? AND window = ?"
+_WAITS = f"{_OF_WINDOW} AND state = 'queued'"
 _QUEUED = "WHERE state = 'queued'"
 _ROW = tuple[Any, ...]
 _LATER = ("kind", "attempts", "doubtful")
@@ -49,7 +49,7 @@ class SqliteOutbox:
             raise ShoalError(Kind.INTERNAL, "a window is claimed inside a transaction")
         if self.struck(task_id):
             raise two_schedules()
-        rows = self._marked.read("report", _ONE, (task_id.raw, window))
+        rows = self._marked.read("report", _OF_WINDOW, (task_id.raw, window))
         if rows:
             return _record(rows[0])
         self._marked.absent("report", task_id)
@@ -82,7 +82,7 @@ class SqliteOutbox:
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
         """As ``Outbox.find``."""
-        rows = self._marked.read("report", _ONE, (task_id.raw, window))
+        rows = self._marked.read("report", _OF_WINDOW, (task_id.raw, window))
         return _record(rows[0]) if rows else None
 
     def load(self, task_id: TaskId, window: int) -> Entry | None:
@@ -98,9 +98,9 @@ class SqliteOutbox:
             "report", f"{_QUEUED if queued else ''} ORDER BY expires_s, task_id, window"
         )
         waiting = [
-            one
-            for one in map(_readable, bad)
-            if one is not None and one.state is ReportState.QUEUED
+            record
+            for record in map(_readable, bad)
+            if record is not None and record.state is ReportState.QUEUED
         ]
         return [*map(_record, whole), *waiting]
 

@@ -29,7 +29,7 @@ _NOTHING = "nothing"
 
 
 @dataclass
-class Told:
+class LedgerAccount:
     """What the chain says, entry by entry, and at which entry it said so."""
 
     # nano-epsilon, entry
@@ -47,63 +47,63 @@ class Told:
     lost_at: int = 0
 
 
-def reconcile(rows: Iterable[Stored], book: Commitments, outbox: Outbox) -> None:
+def reconcile(rows: Iterable[Stored], commitments: Commitments, outbox: Outbox) -> None:
     """``rows``: the whole chain, verified. In one transaction, or while nobody writes. Raises
     MISMATCH naming the first difference.
     """
-    told = read_chain(rows)
-    charges = {(one.task_id, one.window): one.nano for one in book.charges()}
-    _budget(told, charges, book)
-    _reports(told, outbox)
-    answers = book.consents()
-    for purpose, (answer, number) in told.consents.items():
+    account = read_chain(rows)
+    charges = {(charge.task_id, charge.window): charge.nano for charge in commitments.charges()}
+    _budget(account, charges, commitments)
+    _reports(account, outbox)
+    answers = commitments.consents()
+    for purpose, (answer, number) in account.consents.items():
         if answers.pop(purpose, "not asked") != answer:
             raise _differs(
                 number, f"that a purpose is {answer}", "the table of consents says otherwise"
             )
     if answers:
         raise _untold("a consent")
-    for task_id, (epsilon0, number) in told.accepted.items():
-        if book.accepted(task_id) != epsilon0:
+    for task_id, (epsilon0, number) in account.accepted.items():
+        if commitments.accepted(task_id) != epsilon0:
             raise _differs(
                 number, f"what was accepted of task {task_id.short}", "the table says otherwise"
             )
 
 
-def read_chain(rows: Iterable[Stored]) -> Told:
+def read_chain(rows: Iterable[Stored]) -> LedgerAccount:
     """What a verified chain says. Raises MISMATCH if its entries contradict one another."""
-    told, spent = Told(), 0
+    account, spent = LedgerAccount(), 0
     for row in rows:
         entry = row.entry
         match entry.event:
             case LedgerEvent.REPORTED:
-                spent += _reported(told, row.number, entry, spent)
+                spent += _reported(account, row.number, entry, spent)
             case LedgerEvent.SET_BACK | LedgerEvent.MENDED if "epsilon_lost" in entry.details:
                 nano = _nano(entry.details, "epsilon_lost") or 0
-                told.lost, told.lost_at, spent = told.lost + nano, row.number, spent + nano
-                told.losses.append((_seconds(entry.details.get("answered_before_s")), nano))
+                account.lost, account.lost_at, spent = account.lost + nano, row.number, spent + nano
+                account.losses.append((_seconds(entry.details.get("answered_before_s")), nano))
             case LedgerEvent.STRUCK if entry.task_id is not None:
-                told.struck.add(entry.task_id)
+                account.struck.add(entry.task_id)
             case LedgerEvent.OUTCOME | LedgerEvent.WITHDRAWN if (
                 entry.task_id is not None and entry.window is not None
             ):
                 state = str(entry.details.get("state", ReportState.WITHDRAWN.value))
-                told.ends[entry.task_id, entry.window] = state, row.number
+                account.ends[entry.task_id, entry.window] = state, row.number
             case LedgerEvent.CONSENT if entry.task_id is None:
-                told.consents[str(entry.details.get("purpose"))] = (
+                account.consents[str(entry.details.get("purpose"))] = (
                     str(entry.details.get("answer")),
                     row.number,
                 )
             case LedgerEvent.CONSENT if entry.task_id is not None:
                 said = entry.details.get("accepted_epsilon0")
-                told.accepted[entry.task_id] = (
+                account.accepted[entry.task_id] = (
                     math.inf if said == INFINITE else said if isinstance(said, float) else None,
                     row.number,
                 )
-    return told
+    return account
 
 
-def _reported(told: Told, number: int, entry: LedgerEntry, spent: int) -> int:
+def _reported(account: LedgerAccount, number: int, entry: LedgerEntry, spent: int) -> int:
     """Nano-epsilon that an entry charged, after ``spent`` before it."""
     nano, after = (
         _nano(entry.details, "epsilon_charged"),
@@ -112,9 +112,11 @@ def _reported(told: Told, number: int, entry: LedgerEntry, spent: int) -> int:
     if entry.task_id is None or entry.window is None or nano is None or after is None:
         raise _differs(number, "that a window was answered", "does not say which, or what it cost")
     key = entry.task_id, entry.window
-    if key in told.charges:
+    if key in account.charges:
         raise _differs(
-            number, f"that {_named(*key)} was answered", f"entry {told.charges[key][1]} says it too"
+            number,
+            f"that {_named(*key)} was answered",
+            f"entry {account.charges[key][1]} says it too",
         )
     if after != spent + nano:
         raise _differs(
@@ -122,12 +124,12 @@ def _reported(told: Told, number: int, entry: LedgerEntry, spent: int) -> int:
             f"that epsilon {after / NANO:g} was spent",
             f"the entries before it come to {(spent + nano) / NANO:g}",
         )
-    told.charges[key] = nano, number
+    account.charges[key] = nano, number
     if "memoized" in entry.details:
-        told.permanent.add(key)
+        account.permanent.add(key)
     frame = entry.details.get("frame_sha256")
     if isinstance(frame, str):
-        told.frames[key] = frame, number
+        account.frames[key] = frame, number
     return nano
 
 
@@ -147,8 +149,10 @@ def _nano(details: Mapping[str, Detail], name: str) -> int | None:
     )
 
 
-def _budget(told: Told, charges: dict[tuple[TaskId, int], int], book: Commitments) -> None:
-    for key, (nano, number) in told.charges.items():
+def _budget(
+    account: LedgerAccount, charges: dict[tuple[TaskId, int], int], commitments: Commitments
+) -> None:
+    for key, (nano, number) in account.charges.items():
         charged = charges.pop(key, None)
         if charged != nano:
             has = _NOTHING if charged is None else f"{charged / NANO:g}"
@@ -159,21 +163,25 @@ def _budget(told: Told, charges: dict[tuple[TaskId, int], int], book: Commitment
             )
     if charges:
         raise _untold(f"a charge for {_named(*min(charges))}")
-    lost = book.lost()
-    if (lost.nano if lost is not None else 0) != told.lost or (lost is None) != (told.lost_at == 0):
+    lost = commitments.lost()
+    if (lost.nano if lost is not None else 0) != account.lost or (lost is None) != (
+        account.lost_at == 0
+    ):
         raise _differs(
-            told.lost_at, f"that epsilon {told.lost / NANO:g} was lost", "the budget says otherwise"
+            account.lost_at,
+            f"that epsilon {account.lost / NANO:g} was lost",
+            "the budget says otherwise",
         )
-    spent = sum(nano for nano, _ in told.charges.values()) + told.lost
-    if book.spent() != spent:
+    spent = sum(nano for nano, _ in account.charges.values()) + account.lost
+    if commitments.spent() != spent:
         raise ShoalError(
             Kind.MISMATCH,
             f"ledger: its entries come to epsilon {spent / NANO:g}, and the budget says "
-            f"{book.spent() / NANO:g}: {_KEEP}",
+            f"{commitments.spent() / NANO:g}: {_KEEP}",
         )
-    for task_id in {task_id for task_id, _ in told.charges}:
-        of_task = [nano for key, (nano, _) in told.charges.items() if key[0] == task_id]
-        tally = book.tally(task_id)
+    for task_id in {task_id for task_id, _ in account.charges}:
+        of_task = [nano for key, (nano, _) in account.charges.items() if key[0] == task_id]
+        tally = commitments.tally(task_id)
         if (tally.windows, tally.nano) != (len(of_task), sum(of_task)):
             raise ShoalError(
                 Kind.MISMATCH,
@@ -183,8 +191,8 @@ def _budget(told: Told, charges: dict[tuple[TaskId, int], int], book: Commitment
             )
 
 
-def _reports(told: Told, outbox: Outbox) -> None:
-    for key, (digest, number) in told.frames.items():
+def _reports(account: LedgerAccount, outbox: Outbox) -> None:
+    for key, (digest, number) in account.frames.items():
         record = outbox.find(*key)
         if record is None:
             raise _differs(number, f"that {_named(*key)} has a report", "the outbox has none")
@@ -193,7 +201,7 @@ def _reports(told: Told, outbox: Outbox) -> None:
             raise _differs(
                 number, f"which frame {_named(*key)} is sent in", "the outbox has another"
             )
-    for key, (state, number) in told.ends.items():
+    for key, (state, number) in account.ends.items():
         record = outbox.find(*key)
         if record is None or record.state.value != state:
             has = _NOTHING if record is None else record.state.value

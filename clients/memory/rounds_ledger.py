@@ -158,11 +158,11 @@ class SqliteLedger:
 
 
 def _told(row: tuple[Any, ...]) -> Answered:
-    task, window, one, _, released, outcome, kind = row
+    task, window, round_id, _, released, outcome, kind = row
     return Answered(
         TaskId(task),
         window,
-        Digest(one),
+        Digest(round_id),
         RoundStanding(outcome),
         released is not None,
         None if kind is None else Kind(kind),
@@ -211,8 +211,8 @@ class MemoryLedger:
 
     def answers(self) -> list[Answered]:
         """As ``SqliteLedger.answers``."""
-        found = [self.find(TaskId(task), window) for task, window in sorted(self._answers)]
-        return [one for one in found if one is not None]
+        answers = [self.find(TaskId(task), window) for task, window in sorted(self._answers)]
+        return [answer for answer in answers if answer is not None]
 
     def close(self) -> None:
         """Nothing to close."""

@@ -97,8 +97,8 @@ def examine(
     """
     if memory.forgetful() is None:
         return None
-    book, noted = memory.book, memory.noted()
-    rows = book.entries()
+    commitments, noted = memory.commitments, memory.noted()
+    rows = commitments.entries()
     last_s = None
     for row in reversed(rows):
         try:
@@ -106,14 +106,14 @@ def examine(
             break
         except ShoalError:  # damaged: the one before
             continue
-    spent = book.spent()
+    spent = commitments.spent()
     if noted is None or noted.spent is None:
         nano = _since(memory, tasks(), last_s, now)
     else:
         beyond = [row for row in rows if row.number >= noted.head.count and _reported(row.body)]
         nano = noted.spent if beyond else max(noted.spent - spent, 0)
     allowed = tuple(
-        purpose for purpose, answer in sorted(book.consents().items()) if answer == "allowed"
+        purpose for purpose, answer in sorted(commitments.consents().items()) if answer == "allowed"
     )
     return SetBack(len(rows), noted, nano, last_s, allowed)
 
@@ -128,38 +128,38 @@ def _since(memory: Memory, tasks: Iterable[Assignment], last_s: float | None, no
     nothing: what it was charged depends on its certificate.
     """
     nano = 0
-    for one in tasks:
-        plan, epsilon = one.task.windows, one.epsilon0
-        if one.epsilon_apart is not None and not math.isfinite(epsilon):
-            epsilon = one.epsilon_apart
+    for assignment in tasks:
+        plan, epsilon = assignment.task.windows, assignment.epsilon0
+        if assignment.epsilon_apart is not None and not math.isfinite(epsilon):
+            epsilon = assignment.epsilon_apart
         for window in range(plan.count):
             late = last_s is not None and plan.deadline_of(window) < last_s
             if (
                 plan.start_of(window) > now
                 or late
-                or memory.book.charged(one.task_id, window) is not None
+                or memory.commitments.charged(assignment.task_id, window) is not None
             ):
                 continue
             nano += nano_up(epsilon) if math.isfinite(epsilon) else 0
     return nano
 
 
-def confirm(memory: Memory, found: SetBack, now: float) -> None:
-    """The owner has read ``found`` and goes on: entered in the ledger, with what is taken as
+def confirm(memory: Memory, set_back: SetBack, now: float) -> None:
+    """The owner has read ``set_back`` and goes on: entered in the ledger, with what is taken as
     answered and spent. Raises OVERLOADED.
     """
     with memory.transaction():
-        memory.book.lose(now, found.nano)
-        head = found.noted.head if found.noted is not None else None
+        memory.commitments.lose(now, set_back.nano)
+        head = set_back.noted.head if set_back.noted is not None else None
         memory.enter(
             LedgerEvent.SET_BACK,
             details={
-                "entries_here": found.entries,
+                "entries_here": set_back.entries,
                 "entries_noted": None if head is None else head.count,
                 "hash_noted": None if head is None else head.digest.hex(),
                 "answered_before_s": now,
-                "epsilon_lost": found.nano / NANO,
-                "epsilon_spent_after": memory.book.spent() / NANO,
+                "epsilon_lost": set_back.nano / NANO,
+                "epsilon_spent_after": memory.commitments.spent() / NANO,
             },
         )
     memory.accept_head()

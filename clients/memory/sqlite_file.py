@@ -20,7 +20,7 @@ from typing import Any
 from shoal.clients.memory.marks import MarkedTable, MarkedTables, row_mark
 from shoal.errors import Kind, ShoalError
 from shoal.storage import sqlite
-from shoal.storage.disks import disk_error, told_apart
+from shoal.storage.disks import disk_error, names_its_cause
 
 _BUSY_S = 10.0
 # Of these the disk, the machine or another process is the cause: later it may work.
@@ -238,7 +238,7 @@ def private_file(path: Path, what: str) -> None:
                 Kind.CONFIG, f"{what} {path}: others may read it: chmod 600 {path}"
             ) from None
     except OSError as error:
-        if told_apart(error):
+        if names_its_cause(error):
             raise disk_error(f"{what} {path}", error, path.parent) from None
         raise ShoalError(
             Kind.CONFIG,

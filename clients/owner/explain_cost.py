@@ -26,8 +26,8 @@ def pays(assignment: Assignment, policy: Policy, spent: int, *, kept: bool) -> b
     """
     epsilon0, limit = assignment.epsilon0, policy.limit_nano
     repeats = assignment.task.memoized and kept
-    counted = assignment.epsilon_apart is None and epsilon0 <= policy.max_epsilon0 and not repeats
-    return limit is None or not counted or spent + nano_up(epsilon0) <= limit
+    is_capped = assignment.epsilon_apart is None and epsilon0 <= policy.max_epsilon0 and not repeats
+    return limit is None or not is_capped or spent + nano_up(epsilon0) <= limit
 
 
 def guaranteed_epsilon(assignment: Assignment) -> float:
@@ -58,17 +58,17 @@ def cost_lines(
     """
     policy, task = config.effective_policy, assignment.task
     epsilon0 = assignment.epsilon0
-    one = (
+    per_window = (
         min(assignment.epsilon_apart, epsilon0)
         if assignment.epsilon_apart is not None and policy.sums_if_apart
         else epsilon0
     )
     what = ""
-    if not one <= policy.max_epsilon0:
-        explicit = accepted is not None and one <= accepted
+    if not per_window <= policy.max_epsilon0:
+        explicit = accepted is not None and per_window <= accepted
         if explicit and assignment.epsilon_apart is None and not task.memoized:
             with contextlib.suppress(ShoalError):
-                one = min(one, guaranteed_epsilon(assignment))
+                per_window = min(per_window, guaranteed_epsilon(assignment))
                 what = " (what the certificate guarantees, since you accepted more than your limit)"
         elif not explicit:
             what = ", which is above your limit"
@@ -81,8 +81,8 @@ def cost_lines(
     )
     each = kept if task.memoized else "each window"
     lines = [
-        f"What it costs: {each} costs epsilon {up(one)}{what}, whether or not the window is ever "
-        "published, and is never given back."
+        f"What it costs: {each} costs epsilon {up(per_window)}{what}, whether or not the window is "
+        "ever published, and is never given back."
     ]
     if answered:
         windows = "1 window was" if answered == 1 else f"{answered:,} windows were"
@@ -101,7 +101,10 @@ def cost_lines(
         )
         lines.append(
             _paid_windows(
-                task, nano_up(one) if math.isfinite(one) else None, limit, max(0, limit - spent)
+                task,
+                nano_up(per_window) if math.isfinite(per_window) else None,
+                limit,
+                max(0, limit - spent),
             )
         )
     return lines

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
-from shoal.storage.disks import disk_error, told_apart
+from shoal.storage.disks import disk_error, names_its_cause
 
 _LOOK_S = 0.02  # between two looks at a lock that somebody else has
 _NAME_BYTES = 8  # of a purpose's SHA-256: two purposes of one gate would only wait for one another
@@ -88,7 +88,7 @@ async def _lock(handle: int, how: int) -> None:
 
 
 def _unusable(folder: Path, error: OSError) -> ShoalError:
-    if told_apart(error):
+    if names_its_cause(error):
         return disk_error(f"folder {folder.name}", error, folder.parent)
     kind = (
         Kind.CONFIG

@@ -111,7 +111,7 @@ def check(
     campaign: Campaign,
     trusted: TrustedTask,
     epsilon0: float,
-    apart: float | None = None,
+    epsilon_apart: float | None = None,
     *,
     consents: Mapping[str, str] = NOTHING_STORED,
     accepted: float | None = None,
@@ -120,12 +120,12 @@ def check(
     raise REFUSED.
 
     ``campaign``: what the owner's answers are about; a task that is not its step is refused.
-    ``apart``, of a sum by secure aggregation: what holds while shuffler and analyzer do not work
-    together. It takes the place of ``epsilon0``, which is what holds if they do, where the owner
-    accepts such sums. ``consents``: the answers per purpose in the device's memory. ``accepted``:
-    the local epsilon, possibly infinite, that the owner accepted for this very campaign; None if
-    there is no such acceptance. The message says why in one line, and what the owner could change.
-    Nothing was sent, nothing was randomized.
+    ``epsilon_apart``, of a sum by secure aggregation: what holds while shuffler and analyzer do not
+    work together. It takes the place of ``epsilon0``, which is what holds if they do, where the
+    owner accepts such sums. ``consents``: the answers per purpose in the device's memory.
+    ``accepted``: the local epsilon, possibly infinite, that the owner accepted for this very
+    campaign; None if there is no such acceptance. The message says why in one line, and what the
+    owner could change. Nothing was sent, nothing was randomized.
     """
     task, ceiling = trusted.task, policy.ceiling
     if ceiling.authorities is not None and trusted.authority not in ceiling.authorities:
@@ -138,7 +138,7 @@ def check(
         )
     check_step(campaign, (), trusted)  # tasks come without releases: each is a first step
     _check_consent(policy, task.name, task.purpose, consents)
-    _check_epsilon(policy, task.name, epsilon0, apart, accepted)
+    _check_epsilon(policy, task.name, epsilon0, epsilon_apart, accepted)
     if task.min_batch < policy.min_batch_floor:
         raise _refused(
             task.name,
@@ -178,14 +178,14 @@ def _check_consent(policy: Policy, name: str, purpose: str, stored: Mapping[str,
 
 
 def _check_epsilon(
-    policy: Policy, name: str, epsilon0: float, apart: float | None, accepted: float | None
+    policy: Policy, name: str, epsilon0: float, epsilon_apart: float | None, accepted: float | None
 ) -> None:
     """Comparisons are written so that NaN never passes."""
     most, ceiling = policy.max_epsilon0, policy.ceiling
     if (
-        apart is not None
+        epsilon_apart is not None
         and not ceiling.sums_if_apart
-        and not (epsilon0 <= most or epsilon0 <= apart)
+        and not (epsilon0 <= most or epsilon0 <= epsilon_apart)
     ):
         raise _refused(
             name,
@@ -194,19 +194,23 @@ def _check_epsilon(
         )
     # What the owner counts on: of a sum what holds while the two don't work together, where such
     # sums are accepted.
-    counted = min(apart, epsilon0) if apart is not None and policy.sums_if_apart else epsilon0
-    if counted <= most:
+    relevant = (
+        min(epsilon_apart, epsilon0)
+        if epsilon_apart is not None and policy.sums_if_apart
+        else epsilon0
+    )
+    if relevant <= most:
         return
-    if counted > ceiling.max_epsilon0:
+    if relevant > ceiling.max_epsilon0:
         raise _refused(
             name,
-            f"{_has(counted, epsilon0, apart)}, more than the fleet's max_epsilon0 = "
+            f"{_has(relevant, epsilon0, epsilon_apart)}, more than the fleet's max_epsilon0 = "
             f"{ceiling.max_epsilon0:g} allows",
         )
-    if accepted is not None and counted <= accepted:
+    if accepted is not None and relevant <= accepted:
         return
     alone = f"`shoal agent consent {name} --accept-epsilon0` accepts it for this task alone"
-    if apart is not None and not policy.sums_if_apart:
+    if epsilon_apart is not None and not policy.sums_if_apart:
         raise _refused(
             name,
             f"if shuffler and analyzer worked together, epsilon0 = {_up(epsilon0)} would remain, "
@@ -215,14 +219,16 @@ def _check_epsilon(
             f"don't, {alone}",
         )
     raise _refused(
-        name, f"{_has(counted, epsilon0, apart)}, more than max_epsilon0 = {most:g} allows: {alone}"
+        name,
+        f"{_has(relevant, epsilon0, epsilon_apart)}, more than max_epsilon0 = {most:g} allows: "
+        f"{alone}",
     )
 
 
-def _has(counted: float, epsilon0: float, apart: float | None) -> str:
-    if apart is None:
+def _has(relevant: float, epsilon0: float, epsilon_apart: float | None) -> str:
+    if epsilon_apart is None:
         return f"one report has epsilon0 = {_up(epsilon0)}"
-    return f"its sums have epsilon = {_up(counted)}"
+    return f"its sums have epsilon = {_up(relevant)}"
 
 
 def _up(epsilon: float) -> str:

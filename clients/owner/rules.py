@@ -74,7 +74,8 @@ class Rule:
                 f"at most {_MOST_ITEMS} entries",
             )
         if not all(
-            isinstance(one, str | int | float) and not isinstance(one, bool) for one in self.redact
+            isinstance(value, str | int | float) and not isinstance(value, bool)
+            for value in self.redact
         ):
             raise _bad("redact", 'a list of texts and numbers; of a yes/no question "yes" or "no"')
         if not all(
@@ -252,7 +253,7 @@ def describe(rule: Rule) -> str:
     happens.
     """
     parts = []
-    gone = [*(f'"{one}"' if isinstance(one, str) else f"{one}" for one in rule.redact)]
+    gone = [*(f'"{value}"' if isinstance(value, str) else f"{value}" for value in rule.redact)]
     gone += [f"below {rule.redact_below}"] if rule.redact_below is not None else []
     gone += [f"above {rule.redact_above}"] if rule.redact_above is not None else []
     if gone:

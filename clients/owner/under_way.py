@@ -69,7 +69,7 @@ class UnderWay:
         while self._purposes:
             await asyncio.sleep(_LOOK_S)
             try:
-                answers = await self._memory.run(self._memory.book.consents)
+                answers = await self._memory.run(self._memory.commitments.consents)
             except ShoalError:  # a disk that is busy: the next look
                 continue
             for child, purpose in self._purposes.items():

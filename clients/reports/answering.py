@@ -113,23 +113,23 @@ class _Cost:
 
 
 def answer_window(
-    request: AnswerRequest, outbox: Outbox, book: Commitments, entropy: Entropy
+    request: AnswerRequest, outbox: Outbox, commitments: Commitments, entropy: Entropy
 ) -> tuple[Record, bool]:
     """Claim a window, answer it and queue the report, in one transaction. Returns the report's
     standing, and whether it was made now: a window that has a report keeps it, and the value is
     ignored.
 
-    ``outbox`` and ``book`` stand on one store. Raises what ``Outbox.claim`` and ``answer`` raise;
-    nothing has changed then.
+    ``outbox`` and ``commitments`` stand on one store. Raises what ``Outbox.claim`` and ``answer``
+    raise; nothing has changed then.
     """
     with outbox.transaction():
         known = outbox.claim(request.assignment.task_id, request.window)
         if known is not None:
             return known, False
-        return outbox.add(answer(request, book, entropy)), True
+        return outbox.add(answer(request, commitments, entropy)), True
 
 
-def answer(request: AnswerRequest, book: Commitments, entropy: Entropy) -> SealedReport:
+def answer(request: AnswerRequest, commitments: Commitments, entropy: Entropy) -> SealedReport:
     """The report of one window: charged, made, sealed, remembered and entered.
 
     Raises REFUSED if the budget does not pay or the owner never said yes to this epsilon, CONFLICT
@@ -140,25 +140,25 @@ def answer(request: AnswerRequest, book: Commitments, entropy: Entropy) -> Seale
     memoized tasks, on whether and when their values changed.
     """
     assignment, window, terms = request.assignment, request.window, request.terms
-    with book.transaction():
+    with commitments.transaction():
         # a charge that is no-op would make this draw free
-        if book.charged(assignment.task_id, window) is not None:
+        if commitments.charged(assignment.task_id, window) is not None:
             raise ShoalError(
                 Kind.CONFLICT,
                 f"task {assignment.task.name}: window {window} was charged before: a window is "
                 "answered once",
             )
-        _check_known(assignment, window, book)
-        cost = _cost(assignment, book, terms)
-        first = book.tally(assignment.task_id).windows == 0
+        _check_known(assignment, window, commitments)
+        cost = _cost(assignment, commitments, terms)
+        first_report = commitments.tally(assignment.task_id).windows == 0
         if assignment.task.memoized:
-            report, origin = _memoized(request, book, entropy, cost)
+            report, origin = _memoized(request, commitments, entropy, cost)
         else:
-            book.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
+            commitments.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
             cell = assignment.task.domain.encode(request.value, entropy)
             report, origin = draw(assignment, cell, entropy), None
         prepared = seal(assignment, window, report, entropy, request.prover)
-        details = _charged(assignment, window, book, terms, cost, first)
+        details = _charged(assignment, window, commitments, terms, cost, first_report)
         details |= {"memoized": origin} if origin else {}
         details |= {
             "report": b"".join(report).hex(),
@@ -175,12 +175,12 @@ def answer(request: AnswerRequest, book: Commitments, entropy: Entropy) -> Seale
             window,
             details,
         )
-        book.append(entry)
+        commitments.append(entry)
     return prepared
 
 
 def charge_sum(
-    assignment: Assignment, window: int, book: Commitments, terms: Terms, now: float
+    assignment: Assignment, window: int, commitments: Commitments, terms: Terms, now: float
 ) -> int:
     """Charge a window of a task that is summed in rounds, before the first byte of its vector may
     leave. Returns the nano-epsilon.
@@ -189,19 +189,21 @@ def charge_sum(
     protected while they don't, the smaller of the two. Charged once, and for good, whatever becomes
     of the round; again is a no-op. Raises REFUSED as ``answer`` does.
     """
-    known = book.charged(assignment.task_id, window)
+    known = commitments.charged(assignment.task_id, window)
     if known is not None:
         return known
-    with book.transaction():
-        _check_known(assignment, window, book)
-        cost = _cost(assignment, book, terms)
-        first = book.tally(assignment.task_id).windows == 0
-        known = book.charged(assignment.task_id, window)  # another process may have been faster
+    with commitments.transaction():
+        _check_known(assignment, window, commitments)
+        cost = _cost(assignment, commitments, terms)
+        first_report = commitments.tally(assignment.task_id).windows == 0
+        known = commitments.charged(
+            assignment.task_id, window
+        )  # another process may have been faster
         if known is not None:
             return known
-        book.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
-        details = _charged(assignment, window, book, terms, cost, first)
-        book.append(
+        commitments.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
+        details = _charged(assignment, window, commitments, terms, cost, first_report)
+        commitments.append(
             LedgerEntry(
                 LedgerEvent.REPORTED, now, assignment.task_id, assignment.task.name, window, details
             )
@@ -210,7 +212,7 @@ def charge_sum(
 
 
 def check_affordable(
-    assignment: Assignment, window: int | None, book: Commitments, terms: Terms
+    assignment: Assignment, window: int | None, commitments: Commitments, terms: Terms
 ) -> None:
     """Raises what ``answer`` or ``charge_sum`` would refuse a window with (None: any that has no
     answer): REFUSED, CONFLICT. Charges nothing, and writes nothing.
@@ -219,43 +221,43 @@ def check_affordable(
     new draw is needed is not looked at.
     """
     if window is not None:
-        if book.charged(assignment.task_id, window) is not None:
+        if commitments.charged(assignment.task_id, window) is not None:
             return
-        _check_known(assignment, window, book)
-    cost = _cost(assignment, book, terms)
+        _check_known(assignment, window, commitments)
+    cost = _cost(assignment, commitments, terms)
     try:
-        check_charge(book.spent(), cost.nano, terms.limit_nano)
+        check_charge(commitments.spent(), cost.nano, terms.limit_nano)
     except ShoalError as error:
         if (
             error.kind is not Kind.REFUSED
             or not assignment.task.memoized
-            or book.latest(assignment.task_id) is None
+            or commitments.latest(assignment.task_id) is None
         ):
             raise
 
 
 def is_answered(
-    task_id: TaskId, window: int, known: Assignment | None, outbox: Outbox, book: Commitments
+    task_id: TaskId, window: int, known: Assignment | None, outbox: Outbox, commitments: Commitments
 ) -> bool:
     """Whether a window has its report, its vector was charged, or either may be so in what was
     lost. ``known``: the task, if its files are there.
     """
-    if outbox.find(task_id, window) is not None or book.charged(task_id, window) is not None:
+    if outbox.find(task_id, window) is not None or commitments.charged(task_id, window) is not None:
         return True
-    return known is not None and forgotten(known, window, book)
+    return known is not None and forgotten(known, window, commitments)
 
 
-def forgotten(assignment: Assignment, window: int, book: Commitments) -> bool:
+def forgotten(assignment: Assignment, window: int, commitments: Commitments) -> bool:
     """Whether a window may have been answered in a part of this memory that was lost: then it is
     taken as answered, and charged.
     """
-    lost = book.lost()
+    lost = commitments.lost()
     return lost is not None and assignment.task.windows.start_of(window) <= lost.before_s
 
 
-def _check_known(assignment: Assignment, window: int, book: Commitments) -> None:
+def _check_known(assignment: Assignment, window: int, commitments: Commitments) -> None:
     """Raises CONFLICT."""
-    if forgotten(assignment, window, book):
+    if forgotten(assignment, window, commitments):
         raise ShoalError(
             Kind.CONFLICT,
             f"task {assignment.task.name}: window {window} may have been answered before this "
@@ -267,7 +269,7 @@ def _check_known(assignment: Assignment, window: int, book: Commitments) -> None
 # --- what it costs --------------------------------------------------------------------------------
 
 
-def _cost(assignment: Assignment, book: Commitments, terms: Terms) -> _Cost:
+def _cost(assignment: Assignment, commitments: Commitments, terms: Terms) -> _Cost:
     """Raises REFUSED where the owner's explicit yes is missing, or nothing at all is guaranteed."""
     name, epsilon0 = assignment.task.name, assignment.epsilon0
     central = _central(terms)
@@ -278,7 +280,7 @@ def _cost(assignment: Assignment, book: Commitments, terms: Terms) -> _Cost:
         epsilon, basis = epsilon0, "local"
     if epsilon <= terms.max_epsilon0 and math.isfinite(epsilon):
         return _Cost(nano_up(epsilon), basis, central)
-    accepted = book.accepted(assignment.campaign.promise)
+    accepted = commitments.accepted(assignment.campaign.promise)
     if accepted is None or not accepted >= epsilon:
         raise ShoalError(
             Kind.REFUSED,
@@ -315,22 +317,27 @@ def _central(terms: Terms) -> float | None:
 
 
 def _charged(
-    assignment: Assignment, window: int, book: Commitments, terms: Terms, cost: _Cost, first: bool
+    assignment: Assignment,
+    window: int,
+    commitments: Commitments,
+    terms: Terms,
+    cost: _Cost,
+    first_report: bool,
 ) -> dict[str, Detail]:
     """What the ledger says of every charge. Epsilons are upper bounds; what is not of one report
     alone ("local") holds but for a delta.
     """
-    tally, epsilon0 = book.tally(assignment.task_id), assignment.epsilon0
+    tally, epsilon0 = commitments.tally(assignment.task_id), assignment.epsilon0
     return {
         "source": terms.source,
         "epsilon_local": epsilon0 if math.isfinite(epsilon0) else INFINITE,
         **({} if assignment.epsilon_first is None else {"epsilon_first": assignment.epsilon_first}),
         "epsilon_central": cost.central,
-        "epsilon_charged": (book.charged(assignment.task_id, window) or 0) / NANO,
+        "epsilon_charged": (commitments.charged(assignment.task_id, window) or 0) / NANO,
         "delta_charged": 0.0 if cost.basis == "local" else assignment.task.delta,
         "basis": cost.basis,
-        "epsilon_spent_after": book.spent() / NANO,
-        "first_report": first,
+        "epsilon_spent_after": commitments.spent() / NANO,
+        "first_report": first_report,
         "lifetime": tally.nano / NANO,
     }
 
@@ -339,64 +346,68 @@ def _charged(
 
 
 def _memoized(
-    request: AnswerRequest, book: Commitments, entropy: Entropy, cost: _Cost
+    request: AnswerRequest, commitments: Commitments, entropy: Entropy, cost: _Cost
 ) -> tuple[tuple[bytes, ...], str]:
     """The report of a memoized task, and its origin: NEW, AGAIN or KEPT. Charges the window: for a
     new draw, else 0.
     """
     assignment, task_id = request.assignment, request.assignment.task_id
-    cell = assignment.task.domain.encode(request.value, SamePoint(book.rounding(task_id)))
+    cell = assignment.task.domain.encode(request.value, SamePoint(commitments.rounding(task_id)))
     mechanism = assignment.longitudinal
     if mechanism is None:
-        kept, origin = _pay_for_key(request, cell, book, cost)
+        kept, origin = _pay_for_key(request, cell, commitments, cost)
         if kept is None:
             kept = b"".join(draw(assignment, cell, entropy))
-        _keep(request, cell, kept, origin, book)
+        _keep(request, cell, kept, origin, commitments)
         return _messages(assignment.task, kept), origin
-    choice = book.choice(task_id)
+    choice = commitments.choice(task_id)
     if choice is None:
         choice = mechanism.choose_one(entropy)
-        book.choose(task_id, choice)
+        commitments.choose(task_id, choice)
     try:
         key = mechanism.key_of(choice, cell)
-        kept, origin = _pay_for_key(request, key, book, cost)
+        kept, origin = _pay_for_key(request, key, commitments, cost)
         if kept is None:
             kept = mechanism.remember_one(choice, key, entropy)
-        _keep(request, key, kept, origin, book)
+        _keep(request, key, kept, origin, commitments)
         return mechanism.report_one(choice, kept, entropy), origin
     except ShoalError as error:
         raise (error if error.kind is not Kind.INVALID else _foreign(assignment.task)) from None
 
 
 def _pay_for_key(
-    request: AnswerRequest, key: int, book: Commitments, cost: _Cost
+    request: AnswerRequest, key: int, commitments: Commitments, cost: _Cost
 ) -> tuple[bytes | None, str]:
     """What the device keeps for a key, AGAIN; None, NEW, where it keeps nothing and a draw is paid
     for now; and where the budget does not pay for it, what was used last, whichever key that is of,
     KEPT. Raises REFUSED if there is nothing of these.
     """
     task_id = request.assignment.task_id
-    kept = book.permanent(task_id, key)
+    kept = commitments.permanent(task_id, key)
     if kept is not None:
         return kept, AGAIN
     try:
-        book.charge(task_id, request.window, cost.nano, request.terms.limit_nano, permanent=True)
+        commitments.charge(
+            task_id, request.window, cost.nano, request.terms.limit_nano, permanent=True
+        )
     except ShoalError as error:
-        latest = book.latest(task_id)
+        latest = commitments.latest(task_id)
         if error.kind is not Kind.REFUSED or latest is None:
             raise
         return latest, KEPT
     return None, NEW
 
 
-def _keep(request: AnswerRequest, key: int, kept: bytes, origin: str, book: Commitments) -> None:
+def _keep(
+    request: AnswerRequest, key: int, kept: bytes, origin: str, commitments: Commitments
+) -> None:
     """From now on it stands for the key, and was used last. The window is charged 0, unless it was
     charged for the draw.
     """
     task_id = request.assignment.task_id
     if origin != KEPT:
-        book.remember(task_id, key, kept)
-    book.charge(task_id, request.window, 0, request.terms.limit_nano, permanent=True)
+        commitments.remember(task_id, key, kept)
+    commitments.charge(task_id, request.window, 0, request.terms.limit_nano, permanent=True)
 
 
 def _foreign(task: Task) -> ShoalError:

@@ -204,7 +204,9 @@ class Attempts:
             if request is None:
                 record, fresh = outbox.find(task_id, window), False
             else:
-                record, fresh = answer_window(request, outbox, self._memory.book, self._entropy)
+                record, fresh = answer_window(
+                    request, outbox, self._memory.commitments, self._entropy
+                )
             entry = outbox.load(task_id, window) if sends else None
             if entry is not None:
                 outbox.sending(task_id, window)
@@ -283,7 +285,7 @@ class Attempts:
         consent = self._permit.consent(assignment.task.purpose)
         if consent == ALLOWED:
             return self._give_up(key, Kind.REFUSED)
-        if not_agreed(consent, self._memory.book.consents()):
+        if not_agreed(consent, self._memory.commitments.consents()):
             self._memory.retract(assignment.task.purpose, [assignment.task_id])
         return self._memory.outbox.find(*key)
 

@@ -28,21 +28,21 @@ class Permit:
         memory was set back and its owner has not confirmed it.
         """
         self._memory.check()
-        book = self._memory.book
-        accepted = book.accepted(assignment.campaign.promise)
+        commitments = self._memory.commitments
+        accepted = commitments.accepted(assignment.campaign.promise)
         check(
             self.policy,
             assignment.campaign,
             assignment.trusted,
             assignment.epsilon0,
             assignment.epsilon_apart,
-            consents=book.consents(),
+            consents=commitments.consents(),
             accepted=accepted,
         )
 
     def consent(self, purpose: str) -> str:
         """allowed, denied or "not asked"."""
-        return self.policy.consent(purpose, self._memory.book.consents())
+        return self.policy.consent(purpose, self._memory.commitments.consents())
 
     async def ask(self, assignment: Assignment) -> None:
         """As ``check``, for an event loop."""
@@ -55,7 +55,7 @@ class Permit:
         await self.ask(assignment)
         terms = await self.terms(assignment, "")
         await self._memory.run(
-            lambda: check_affordable(assignment, window, self._memory.book, terms)
+            lambda: check_affordable(assignment, window, self._memory.commitments, terms)
         )
 
     async def terms(self, assignment: Assignment, source: str) -> Terms:

@@ -108,7 +108,9 @@ class Sender:
         while not self._stopping:
             self._wake.clear()
             try:
-                waiting = {(one.task_id, one.window): one for one in await self._waiting()}
+                waiting = {
+                    (record.task_id, record.window): record for record in await self._waiting()
+                }
                 due = self._schedule(waiting, loop.time())
                 now, busy = loop.time(), self._attempts.busy
                 ready = [

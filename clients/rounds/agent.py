@@ -258,10 +258,10 @@ class RoundsAgent:
         return await asyncio.to_thread(self._ledger.answers)
 
     def _transport(self, task: Task) -> RoundTransport:
-        way = (task.shuffler_address, task.shuffler_ca)
-        if way not in self._transports:
-            self._transports[way] = self._make_transport(task, self._config.insecure)
-        return self._transports[way]
+        address = (task.shuffler_address, task.shuffler_ca)
+        if address not in self._transports:
+            self._transports[address] = self._make_transport(task, self._config.insecure)
+        return self._transports[address]
 
     async def close(self) -> None:
         """Close every transport that was opened. Idempotent."""
@@ -288,14 +288,14 @@ def _stage(device: DeviceRound, tell: TellOwner) -> None:
         tell(text)
 
 
-def standing_of(one: Answered | RoundOutcome) -> tuple[ReportState, Kind | None, str]:
+def standing_of(entry: Answered | RoundOutcome) -> tuple[ReportState, Kind | None, str]:
     """How the agent shows it: state, kind and one line."""
-    if isinstance(one, Answered):
-        return _STATES[one.standing], one.kind, _WORDS[one.standing]
-    if one.state is RoundState.COUNTED:
+    if isinstance(entry, Answered):
+        return _STATES[entry.standing], entry.kind, _WORDS[entry.standing]
+    if entry.state is RoundState.COUNTED:
         return ReportState.ACKED, None, TAKEN
-    state = ReportState.UNKNOWN if one.state is RoundState.LOST else ReportState.REFUSED
-    return state, one.kind, one.message
+    state = ReportState.UNKNOWN if entry.state is RoundState.LOST else ReportState.REFUSED
+    return state, entry.kind, entry.message
 
 
 def noisy(task: Task, value: VectorValue, entropy: Entropy) -> NDArray[np.int64]:
@@ -314,18 +314,18 @@ def read_vector(value: VectorValue) -> Sequence[float] | NDArray[np.float64] | N
     """A vector as the owner gives it: numbers, their text as a JSON list, or None for no answer.
     Raises INVALID.
     """
-    given: object = value
+    numbers: object = value
     if isinstance(value, str):
         try:
-            given = json.loads(value)
+            numbers = json.loads(value)
         except (ValueError, RecursionError):
-            given = value
-    if given is None:
+            numbers = value
+    if numbers is None:
         return None
-    if isinstance(given, np.ndarray) or (
-        isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    if isinstance(numbers, np.ndarray) or (
+        isinstance(numbers, Sequence) and not isinstance(numbers, str | bytes)
     ):
-        return given
+        return numbers
     raise ShoalError(
         Kind.INVALID, "this task asks for a vector: give a list of numbers, as text [1.5, 0, -2]"
     )

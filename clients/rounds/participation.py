@@ -274,7 +274,7 @@ class _Part:
             return
         if self.device.state not in _SENT:
             raise self._over(RoundState.ABORTED, ShoalError(kind, reason))
-        unsure = next((one.value for one in _UNSURE if one.error.message == reason), "")
+        unsure = next((cause.value for cause in _UNSURE if cause.error.message == reason), "")
         if unsure:
             raise self._over(
                 RoundState.LOST,

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from shoal.errors import Kind, ShoalError
-from shoal.storage.disks import disk_error, told_apart
+from shoal.storage.disks import disk_error, names_its_cause
 
 RUN_SUFFIX = ".run"
 
@@ -34,7 +34,7 @@ class Hold:
                 path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
             )
         except OSError as error:
-            if told_apart(error):
+            if names_its_cause(error):
                 raise disk_error(f"outbox {path}", error, path.parent) from None
             theirs = isinstance(
                 error, PermissionError | FileNotFoundError | NotADirectoryError | IsADirectoryError

@@ -47,16 +47,20 @@ def unmatched(agent: Agent) -> dict[str, str]:
     A source whose task is here, but can't be used, is not among them: what is wrong with a task's
     files is told of them.
     """
-    book = agent.tasks
+    known_tasks = agent.tasks
     unusable = {
-        *book.problems,
-        *(one.trusted.task.name for one in book.unusable if one.trusted is not None),
+        *known_tasks.problems,
+        *(
+            problem.trusted.task.name
+            for problem in known_tasks.unusable
+            if problem.trusted is not None
+        ),
     }
-    names = sorted({one.task.name for one in book.all()})
-    found = {}
+    names = sorted({assignment.task.name for assignment in known_tasks.all()})
+    unmatched_lines = {}
     for name, spec in agent.config.sources.items():
-        here = [one for one in book.all() if one.task.name == name]
-        if name in unusable or any(source_of(agent, one) is not None for one in here):
+        here = [assignment for assignment in known_tasks.all() if assignment.task.name == name]
+        if name in unusable or any(source_of(agent, assignment) is not None for assignment in here):
             continue
         known = ", ".join(names[:_MOST_NAMES]) + (
             f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
@@ -65,10 +69,13 @@ def unmatched(agent: Agent) -> dict[str, str]:
         if here:
             why = (
                 "the id of the task of that name is "
-                f"{', '.join(one.task_id.short for one in here)}, and task_id is {spec.task_id}"
+                f"{', '.join(assignment.task_id.short for assignment in here)}, "
+                f"and task_id is {spec.task_id}"
             )
-        found[name] = f"[sources.{name[:64]}] matches no task that this device knows: {why}"
-    return found
+        unmatched_lines[name] = (
+            f"[sources.{name[:64]}] matches no task that this device knows: {why}"
+        )
+    return unmatched_lines
 
 
 class Measuring:
@@ -92,10 +99,10 @@ class Measuring:
     def update(self, tasks: list[TaskStatus]) -> None:
         """Measure for exactly the tasks that would be answered now and have a source."""
         wanted = {}
-        for one in tasks:
-            spec = source_of(self._agent, one.assignment)
-            if spec is not None and not one.refusal:
-                wanted[one.assignment.task_id] = (one.assignment, spec)
+        for status in tasks:
+            spec = source_of(self._agent, status.assignment)
+            if spec is not None and not status.refusal:
+                wanted[status.assignment.task_id] = (status.assignment, spec)
         for task_id in [known for known in self._loops if known not in wanted]:
             self._loops.pop(task_id).cancel()
         for task_id, (assignment, spec) in wanted.items():

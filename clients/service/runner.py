@@ -23,7 +23,7 @@ from shoal.clients.feeds.configured import open_feeds
 from shoal.clients.feeds.feed import Feed
 from shoal.clients.service.instance_lock import Hold
 from shoal.clients.service.measuring import Measuring, SleepUntilWoken, source_of, unmatched
-from shoal.clients.service.task_arrivals import News
+from shoal.clients.service.task_arrivals import TaskArrivals
 from shoal.clients.settings.config import AgentConfig
 from shoal.clocks.clock import DeviceClock
 from shoal.entropy import SYSTEM, Entropy
@@ -90,13 +90,13 @@ class _Open:
     """An agent under one configuration, with what feeds it."""
 
     agent: Agent
-    news: News
+    arrivals: TaskArrivals
     feeds: list[Feed]
 
     @property
     def heard(self) -> set[str]:
         """Addresses of shufflers whose catalogue a feed reads."""
-        return {one.address for one in self.agent.config.feeds.shufflers}
+        return {shuffler.address for shuffler in self.agent.config.feeds.shufflers}
 
 
 class Runner:
@@ -155,9 +155,11 @@ class Runner:
                 agent = self._agents(config, not once)
                 await agent.__aenter__()
                 try:
-                    news = News(agent)
+                    arrivals = TaskArrivals(agent)
                     return _Open(
-                        agent, news, open_feeds(config, news.offer, self._entropy, news.pause)
+                        agent,
+                        arrivals,
+                        open_feeds(config, arrivals.offer, self._entropy, arrivals.pause),
                     )
                 except BaseException:
                     await agent.__aexit__(None, None, None)
@@ -213,14 +215,14 @@ class Runner:
     async def _pause(self, seconds: float) -> None:
         """Sleep, but not through ``stop`` or ``reload``."""
         ends = [
-            asyncio.ensure_future(one)
-            for one in (self._stop.wait(), self._reload.wait(), self._sleep(seconds))
+            asyncio.ensure_future(task)
+            for task in (self._stop.wait(), self._reload.wait(), self._sleep(seconds))
         ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in ends:
-                one.cancel()
+            for task in ends:
+                task.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
 
     # --- a service --------------------------------------------------------------------------------
@@ -253,13 +255,13 @@ class Runner:
         feeding = [asyncio.create_task(feed.run(over)) for feed in opened.feeds]
         feeding.append(
             asyncio.create_task(
-                opened.agent.pauses.run(over, opened.news.pause, opened.heard, self._entropy)
+                opened.agent.pauses.run(over, opened.arrivals.pause, opened.heard, self._entropy)
             )
         )
         try:
             while not (self._stop.is_set() or self._reload.is_set()):
                 await self._look(opened, measuring)
-                await self._until_news(opened.news)
+                await self._until_arrivals(opened.arrivals)
         finally:
             over.set()
             measuring.stop()
@@ -270,7 +272,7 @@ class Runner:
             await measuring.close()
 
     async def _look(self, opened: _Open, measuring: Measuring) -> None:
-        opened.news.fresh.clear()
+        opened.arrivals.fresh.clear()
         for feed in opened.feeds:
             trouble = ShoalError(Kind.UNAVAILABLE, feed.trouble) if feed.trouble else None
             self.tell(
@@ -279,7 +281,7 @@ class Runner:
                 trouble,
             )
         try:
-            await asyncio.to_thread(opened.news.prune)
+            await asyncio.to_thread(opened.arrivals.prune)
             await asyncio.to_thread(opened.agent.look)
             tasks = await asyncio.to_thread(opened.agent.status)
             forgetful = await opened.agent.memory.run(opened.agent.memory.forgetful)
@@ -296,10 +298,10 @@ class Runner:
         )
         for name, problem in opened.agent.tasks.problems.items():
             self.tell(f"task file {name}", "task file can't be used", problem)
-        for one in tasks:
-            refusal = ShoalError(Kind.REFUSED, one.refusal) if one.refusal else None
+        for status in tasks:
+            refusal = ShoalError(Kind.REFUSED, status.refusal) if status.refusal else None
             self.tell(
-                f"policy on {one.assignment.task_id.short}",
+                f"policy on {status.assignment.task_id.short}",
                 "task accepted" if refusal is None else "task refused",
                 refusal,
             )
@@ -318,14 +320,14 @@ class Runner:
                 trouble,
             )
 
-    async def _until_news(self, news: News) -> None:
-        fresh = asyncio.create_task(news.fresh.wait())
+    async def _until_arrivals(self, arrivals: TaskArrivals) -> None:
+        fresh = asyncio.create_task(arrivals.fresh.wait())
         pause = asyncio.create_task(self._pause(LOOK_S))
         try:
             await asyncio.wait([fresh, pause], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in (fresh, pause):
-                one.cancel()
+            for waiter in (fresh, pause):
+                waiter.cancel()
             await asyncio.gather(fresh, pause, return_exceptions=True)
 
     # --- a single pass ----------------------------------------------------------------------------
@@ -350,7 +352,7 @@ class Runner:
         try:
             await asyncio.gather(*(self._fed(feed) for feed in opened.feeds))
             await asyncio.to_thread(agent.look)
-            await agent.pauses.look(LIMITS.feed_once_s, opened.news.pause, opened.heard)
+            await agent.pauses.look(LIMITS.feed_once_s, opened.arrivals.pause, opened.heard)
             self._sources(agent)
             failures = [
                 one
@@ -380,18 +382,22 @@ class Runner:
         failed: ShoalError | None = None
         measuring = Measuring(agent, self._entropy, self._sleep, self.tell)
         try:
-            for one in [] if await measuring.doubted() else await asyncio.to_thread(agent.status):
-                spec, window = source_of(agent, one.assignment), one.window
+            for status in (
+                [] if await measuring.doubted() else await asyncio.to_thread(agent.status)
+            ):
+                spec, window = source_of(agent, status.assignment), status.window
                 if (
                     spec is None
-                    or one.refusal
+                    or status.refusal
                     or window is None
-                    or one.assignment.task.pairwise is not None
+                    or status.assignment.task.pairwise is not None
                 ):
                     continue
                 try:
-                    if not await asyncio.to_thread(agent.answered, one.assignment.task_id, window):
-                        await measuring.measure(one.assignment, spec, window)
+                    if not await asyncio.to_thread(
+                        agent.answered, status.assignment.task_id, window
+                    ):
+                        await measuring.measure(status.assignment, spec, window)
                 except ShoalError as error:
                     if error.kind is not Kind.MISMATCH:
                         raise

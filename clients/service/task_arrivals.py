@@ -1,4 +1,4 @@
-"""What feeds bring to a running agent: verified and shelved, or refused with its reason in the
+"""What feeds bring to a running agent: verified and kept, or refused with its reason in the
 ledger.
 """
 
@@ -8,21 +8,21 @@ import asyncio
 from collections.abc import Mapping
 
 from shoal.clients.agent import Agent
-from shoal.clients.feeds.task_store import Shelf
+from shoal.clients.feeds.task_store import LearntTasks
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
 
-class News:
+class TaskArrivals:
     """The other end of every feed. ``fresh`` is set when the tasks should be looked at again.
-    Raises CONFIG if there can be no shelf.
+    Raises CONFIG if there can be no folder for them.
     """
 
     def __init__(self, agent: Agent) -> None:
         self.fresh = asyncio.Event()
         self._agent = agent
-        self._shelf = Shelf(
-            agent.config.shelf,
+        self._learnt_tasks = LearntTasks(
+            agent.config.learnt_folder,
             agent.config.effective_policy.authorities,
             agent.clock,
             on_conflict=self._strike,
@@ -33,7 +33,7 @@ class News:
         bytes.
         """
         try:
-            offered = self._shelf.offer(data)
+            offered = self._learnt_tasks.offer(data)
         except ShoalError as error:
             # this device's own trouble says nothing about the bundle
             if error.kind is not Kind.OVERLOADED:
@@ -64,4 +64,4 @@ class News:
 
     def prune(self) -> None:
         """Forget tasks that are over. Blocks for the disk."""
-        self._shelf.prune()
+        self._learnt_tasks.prune()

@@ -170,7 +170,7 @@ class AgentConfig:
         return self.outbox.with_name(self.outbox.name + ".certificates")
 
     @property
-    def shelf(self) -> Path:
+    def learnt_folder(self) -> Path:
         """Folder of the tasks that were learnt from feeds: beside the outbox."""
         return self.outbox.with_name(self.outbox.name + ".tasks")
 

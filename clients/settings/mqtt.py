@@ -113,12 +113,12 @@ def mqtt_from(table: TomlTable, base: Path, insecure: bool) -> BrokerSettings | 
 
 def _broker(table: TomlTable, insecure: bool) -> tuple[str, int]:
     address = table.take("broker", str)
-    found = split_address(address)
-    if found is None or found[1] == 0:
+    parts = split_address(address)
+    if parts is None or parts[1] == 0:
         raise table.bad(
             "broker", f"HOST:PORT, for example broker.example:{1883 if insecure else 8883}"
         )
-    return found[0].strip("[]"), found[1]
+    return parts[0].strip("[]"), parts[1]
 
 
 def _read(table: TomlTable, key: str, path: Path, most: int) -> bytes:

@@ -29,34 +29,34 @@ def value_at(data: bytes, pointer: str) -> Value:
     infinities are no JSON and are refused.
     """
     try:
-        found = json.loads(data, parse_constant=_no_constant)
+        value = json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise SourceError("not a JSON text") from None
     for token in pointer.split("/")[1:]:
-        found = _step(found, token.replace("~1", "/").replace("~0", "~"))
-    return _plain(found)
+        value = _step(value, token.replace("~1", "/").replace("~0", "~"))
+    return _plain(value)
 
 
-def _step(found: Any, token: str) -> Any:
+def _step(value: Any, token: str) -> Any:
     """One token of a pointer (RFC 6901, section 4): a member's name, or an index without leading
     zeros.
     """
-    if isinstance(found, dict) and token in found:
-        return found[token]
-    if isinstance(found, list) and _INDEX.fullmatch(token) and int(token) < len(found):
-        return found[int(token)]
+    if isinstance(value, dict) and token in value:
+        return value[token]
+    if isinstance(value, list) and _INDEX.fullmatch(token) and int(token) < len(value):
+        return value[int(token)]
     raise SourceError("nothing is where the pointer points")
 
 
-def _plain(found: Any) -> Value:
-    if found is None or isinstance(found, bool | int | float | str):
-        return found
+def _plain(value: Any) -> Value:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
     if (
-        isinstance(found, list)
-        and found
-        and all(isinstance(one, int | float) and not isinstance(one, bool) for one in found)
+        isinstance(value, list)
+        and value
+        and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
     ):
-        return json.dumps(found)
+        return json.dumps(value)
     raise SourceError("neither a single value nor a list of numbers is where the pointer points")
 
 

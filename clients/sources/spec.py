@@ -64,10 +64,10 @@ class SourceSpec:
         if not _LEAST_TIMEOUT_S <= self.timeout_s <= LIMITS.source_s:
             raise _bad("timeout_s", f"{_LEAST_TIMEOUT_S:g} to {LIMITS.source_s:g} seconds")
         for key in ("file", "pointer", "query", "argv", "url"):
-            given = bool(getattr(self, key))
-            if given and key not in _TAKES[self.kind]:
+            present = bool(getattr(self, key))
+            if present and key not in _TAKES[self.kind]:
                 raise _bad(key, f"a source of kind {self.kind} has none: remove it")
-            if not given and key in _WANTS[self.kind]:
+            if not present and key in _WANTS[self.kind]:
                 raise _bad(key, f"a source of kind {self.kind} needs it")
         if self.pointer and (
             not self.pointer.startswith("/") or re.search("~(?![01])", self.pointer)
@@ -79,7 +79,7 @@ class SourceSpec:
             )
         if (
             len(self.argv) > _MOST_ARGUMENTS
-            or any("\0" in one for one in self.argv)
+            or any("\0" in argument for argument in self.argv)
             or (self.argv and not self.argv[0])
         ):
             raise _bad("argv", f"a program and its arguments, at most {_MOST_ARGUMENTS} texts")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RoundsFactory = Callable[[AgentConfig, DeviceClock, Entropy], "RoundsAgent"]
 
 
-def way_to_shuffler(config: AgentConfig, entropy: Entropy = SYSTEM) -> TransportFactory:
+def transport_factory(config: AgentConfig, entropy: Entropy = SYSTEM) -> TransportFactory:
     """For reports: through the broker if ``uplink`` says so, else gRPC. Only the library of one of
     the two is loaded.
     """

@@ -151,7 +151,7 @@ class MqttTransport:
         loop = asyncio.get_running_loop()
         room, until = asyncio.Semaphore(_IN_FLIGHT), loop.time() + deadline_s
 
-        async def one(frame: bytes, ack_key: bytes) -> Receipt | ShoalError:
+        async def submit_one(frame: bytes, ack_key: bytes) -> Receipt | ShoalError:
             async with room:
                 try:
                     status = await self._status(frame, ack_key, until - loop.time())
@@ -160,7 +160,7 @@ class MqttTransport:
             return Receipt(status, receipt_mac(ack_key, status, frame))
 
         results = await asyncio.gather(
-            *(one(frame, key) for frame, key in zip(frames, ack_keys, strict=True))
+            *(submit_one(frame, key) for frame, key in zip(frames, ack_keys, strict=True))
         )
         failures = [result for result in results if isinstance(result, ShoalError)]
         if failures and len(failures) == len(results):

@@ -209,15 +209,18 @@ class Timekeeper:
         if not verdict.sure:  # what a look will adopt, within a second, is not decided by yet
             verdict = replace(verdict, trouble=verdict.trouble or self._told)
         if verdict.trouble is not None:
-            found = Report.of(self._standing, reading, verdict, self._words)
-            first = verdict.trouble is Trouble.FIRST
+            report = Report.of(self._standing, reading, verdict, self._words)
+            first_start = verdict.trouble is Trouble.FIRST
             mend = (
                 f"see whether it is right, then run `{self._command}`"
-                if first
+                if first_start
                 else f"set the clock right, or run `{self._command}`"
             )
             yield Condition(
-                "clock", "", f"{found.say}: nothing is closed or deleted; {mend}", stops=not first
+                "clock",
+                "",
+                f"{report.say}: nothing is closed or deleted; {mend}",
+                stops=not first_start,
             )
 
     # --- an operator's word -----------------------------------------------------------------------
@@ -230,10 +233,14 @@ class Timekeeper:
         if not path.exists():
             return False
         try:
-            given = _load(path)
+            confirmation = _load(path)
         except ShoalError:
-            given = None
-        fits = trouble is not None and given is not None and _fits(given, self._standing, reading)
+            confirmation = None
+        fits = (
+            trouble is not None
+            and confirmation is not None
+            and _fits(confirmation, self._standing, reading)
+        )
         if fits:
             self._adopt(confirmed(reading, self._words))
             log.warning("the clock was confirmed by an operator", reason=trouble)
@@ -320,8 +327,8 @@ def confirm(folder: Path, readings: Readings | None = None) -> Report:
     Raises CONFLICT if nothing is disputed, NOT_FOUND, CONFIG.
     """
     standing, _, _, reading = _seen(folder, readings)
-    found = inspect(folder, readings)
-    if found.trouble is None:
+    report = inspect(folder, readings)
+    if report.trouble is None:
         raise ShoalError(Kind.CONFLICT, "the clock is not disputed: there is nothing to confirm")
     try:
         _save(
@@ -333,21 +340,21 @@ def confirm(folder: Path, readings: Readings | None = None) -> Report:
         raise ShoalError(
             Kind.CONFIG, f"data_dir {folder}: {why}: run this as the service's user"
         ) from None
-    return found
+    return report
 
 
 def _seen(
     folder: Path, readings: Readings | None
 ) -> tuple[ClockStanding | None, Trouble | None, dict[str, Word], Reading]:
-    found = _load(folder / FILE_NAME)
-    return (*_from_json(found), (readings or SystemReadings()).read())
+    record = _load(folder / FILE_NAME)
+    return (*_from_json(record), (readings or SystemReadings()).read())
 
 
-def _fits(given: dict[str, Any], standing: ClockStanding | None, reading: Reading) -> bool:
+def _fits(confirmation: dict[str, Any], standing: ClockStanding | None, reading: Reading) -> bool:
     """Whether a confirmation is about this record and this position of the wall clock."""
     try:
-        meant = _to_reading(given["reading"])
-        if given["seen"] != _seen_name(standing) or meant.boot_id != reading.boot_id:
+        meant = _to_reading(confirmation["reading"])
+        if confirmation["seen"] != _seen_name(standing) or meant.boot_id != reading.boot_id:
             return False
     except (KeyError, TypeError, ValueError):
         return False
@@ -379,8 +386,8 @@ def load(folder: Path) -> ClockStanding | None:
         raise
 
 
-def _reading(one: Reading) -> list[float | str]:
-    return [one.wall, one.steady, one.boot_id]
+def _reading(reading: Reading) -> list[float | str]:
+    return [reading.wall, reading.steady, reading.boot_id]
 
 
 def _to_reading(value: Any) -> Reading:
@@ -412,10 +419,10 @@ def _to_json(
 
 
 def _from_json(
-    found: dict[str, Any],
+    record: dict[str, Any],
 ) -> tuple[ClockStanding | None, Trouble | None, dict[str, Word]]:
     try:
-        kept, name = found["standing"], found["trouble"]
+        kept, name = record["standing"], record["trouble"]
         standing = None
         if kept is not None:
             excused = {str(peer): float(difference) for peer, difference in kept["excused"].items()}
@@ -424,8 +431,8 @@ def _from_json(
                 anchor, last, Origin(kept["origin"]), float(kept["off_s"]), excused
             )
         words = {
-            str(peer): Word(float(one[0]), float(one[1]), float(one[2]), bool(one[3]))
-            for peer, one in found["peers"].items()
+            str(peer): Word(float(fields[0]), float(fields[1]), float(fields[2]), bool(fields[3]))
+            for peer, fields in record["peers"].items()
         }
         return standing, None if name is None else Trouble[name], words
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
@@ -476,10 +483,10 @@ def _load(path: Path) -> dict[str, Any]:
         raise ShoalError(
             Kind.CONFIG, f"{path.name}: it is damaged: remove it, then confirm the clock"
         )
-    found = json.loads(line)
-    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+    record = json.loads(line)
+    if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise ShoalError(
             Kind.CONFIG,
             f"{path.name}: of another version of this program: remove it, then confirm the clock",
         )
-    return found
+    return record

@@ -74,15 +74,15 @@ def logarithmic_ticks(low: float, high: float, choices: Sequence[Steps]) -> list
     ... if need be. Where those are fewer than two: evenly spaced ones. 0 < low < high.
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found: list[float] = []
+    ticks: list[float] = []
     for steps in choices:
         values = (factor * 10.0**power for power in powers for factor in steps.factors)
-        found = [value for value in values if low / _SLACK <= value <= high * _SLACK]
-        if len(found) <= steps.most:
+        ticks = [value for value in values if low / _SLACK <= value <= high * _SLACK]
+        if len(ticks) <= steps.most:
             break
     else:
-        found = found[:: math.ceil(len(found) / choices[-1].most)]
-    return found if len(found) > 1 else linear_ticks(low, high, _ABOUT)
+        ticks = ticks[:: math.ceil(len(ticks) / choices[-1].most)]
+    return ticks if len(ticks) > 1 else linear_ticks(low, high, _ABOUT)
 
 
 def number(value: float) -> str:

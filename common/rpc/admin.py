@@ -162,7 +162,9 @@ class Admin:
         )
 
     async def _metrics(self, request: Request) -> Response:
-        pages = b"".join(generate_latest(one) for one in (self._registry, self._own, self._process))
+        pages = b"".join(
+            generate_latest(registry) for registry in (self._registry, self._own, self._process)
+        )
         return Response(pages, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _status(self, request: Request) -> Response:

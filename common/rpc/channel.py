@@ -91,8 +91,8 @@ async def call(
     kind.
     """
     try:
-        one: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
-        return await one(request, timeout=deadline_s)
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+        return await call(request, timeout=deadline_s)
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error, peer) from None
 

@@ -247,7 +247,7 @@ def _guarded(
 def _unary(method: Method, handler: Handler) -> Serve:
     max_bytes, backlog = method.max_bytes, method.backlog
 
-    async def one(
+    async def serve(
         _: AsyncIterator[bytes], context: Context, slot: Slot, limit: asyncio.Timeout
     ) -> bytes:
         slot.reserve(max_bytes, limit)
@@ -267,7 +267,7 @@ def _unary(method: Method, handler: Handler) -> Serve:
         with backlog.admit(slot.who, len(request)):
             return await handler(request, Call(allowed))
 
-    return one
+    return serve
 
 
 def _stream(method: Method) -> Serve:

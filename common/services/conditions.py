@@ -93,24 +93,24 @@ class Conditions:
     def current(self) -> tuple[Condition, ...]:
         """Everything that is wrong, what stops the service first, then by code and subject."""
         with self._lock:
-            found = set(self._set.values())
+            conditions = set(self._set.values())
         for source in self._sources:
-            found.update(source())
-        return tuple(sorted(found, key=lambda one: (not one.stops, one)))
+            conditions.update(source())
+        return tuple(sorted(conditions, key=lambda condition: (not condition.stops, condition)))
 
     def ready(self) -> str | None:
         """None while nothing stops the service, otherwise the first line that says why not."""
-        return next((one.message for one in self.current() if one.stops), None)
+        return next((condition.message for condition in self.current() if condition.stops), None)
 
     def json(self) -> list[dict[str, Any]]:
         """For /status: [{"code", "subject", "message", "stops"}]."""
-        return [asdict(one) for one in self.current()]
+        return [asdict(condition) for condition in self.current()]
 
     def counts(self) -> Iterator[tuple[str, bool, int]]:
         """For metrics: (code, whether it stops the service, how many), every code with both, also
         those that are not there.
         """
-        found = Counter((one.code, one.stops) for one in self.current())
+        conditions = Counter((condition.code, condition.stops) for condition in self.current())
         for code in CODES:
             for stops in (True, False):
-                yield code, stops, found[code, stops]
+                yield code, stops, conditions[code, stops]

@@ -138,10 +138,10 @@ def make_folder(path: Path) -> None:
     """Make a folder, mode 0700, and those above it, so that a power cut takes none of them. Raises
     OSError.
     """
-    missing = [one for one in (path, *path.parents) if not one.exists()]
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for one in missing or [path]:
-        fsync_folder(one.parent)
+    for folder in missing or [path]:
+        fsync_folder(folder.parent)
 
 
 def fsync_folder(path: Path) -> None:

@@ -134,7 +134,7 @@ class RoleSettings(ServiceSettings):
     @property
     def authority_keys(self) -> frozenset[bytes]:
         """Ed25519 public keys, 32 bytes each."""
-        return frozenset(bytes.fromhex(one) for one in self.authorities)
+        return frozenset(bytes.fromhex(key) for key in self.authorities)
 
 
 S = TypeVar("S", bound=ServiceSettings)

@@ -29,7 +29,7 @@ def watch_disk(
 
     def look() -> Iterator[Condition]:
         try:
-            found = statvfs(folder)
+            filesystem = statvfs(folder)
         except OSError as error:
             yield Condition(
                 "disk_read_only",
@@ -37,13 +37,15 @@ def watch_disk(
                 f"data_dir can't be looked at ({error.strerror}): mount its disk again",
             )
             return
-        if found.f_flag & os.ST_RDONLY:
+        if filesystem.f_flag & os.ST_RDONLY:
             yield Condition(
                 "disk_read_only",
                 "data_dir",
                 "the disk of data_dir is read-only: nothing can be kept; mend it, or remount it",
             )
-        elif found.f_bavail * found.f_frsize < least or (found.f_files and not found.f_favail):
+        elif filesystem.f_bavail * filesystem.f_frsize < least or (
+            filesystem.f_files and not filesystem.f_favail
+        ):
             yield Condition(
                 "disk_full",
                 "data_dir",
@@ -64,11 +66,11 @@ def watch_certificates(
     more.
     """
     ends = {
-        name: min(one.not_valid_after_utc for one in read_certificates(pem, name))
+        name: min(certificate.not_valid_after_utc for certificate in read_certificates(pem, name))
         for name, pem in own.items()
     }
     ends |= {
-        name: max(one.not_valid_after_utc for one in read_certificates(pem, name))
+        name: max(certificate.not_valid_after_utc for certificate in read_certificates(pem, name))
         for name, pem in authorities.items()
     }
 

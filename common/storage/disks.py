@@ -49,7 +49,7 @@ def trouble_of(error: OSError | sqlite.Error, folder: Path) -> DiskTrouble:
     return _asked(folder) if name.startswith(_UNCLEAR) else DiskTrouble.FAILING
 
 
-def told_apart(error: OSError) -> bool:
+def names_its_cause(error: OSError) -> bool:
     """Whether a failed call says by itself that the disk is full or read-only."""
     return error.errno in _FULL or error.errno == errno.EROFS
 

@@ -159,15 +159,15 @@ def scripts(folder: Path, name: str) -> list[Path]:
     Raises OSError where there are none (the program is being replaced: against an empty list every
     file would seem to be of a newer version), INTERNAL for a gap in the numbers.
     """
-    found = sorted(path for path in folder.glob(f"{name}_*.sql"))
-    if not found:
+    paths = sorted(path for path in folder.glob(f"{name}_*.sql"))
+    if not paths:
         raise FileNotFoundError(errno.ENOENT, f"no migrations of {name}", str(folder))
-    if [path.name for path in found] != [f"{name}_{at:03}.sql" for at in range(1, len(found) + 1)]:
+    if [path.name for path in paths] != [f"{name}_{at:03}.sql" for at in range(1, len(paths) + 1)]:
         raise ShoalError(
             Kind.INTERNAL,
             f"the migrations of {name} are not numbered 001, 002, ...: install the program again",
         )
-    return found
+    return paths
 
 
 def version_of(connection: Connection) -> int:

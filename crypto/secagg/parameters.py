@@ -208,17 +208,17 @@ def correct_to(n: int, lost: int, k: int, eta: int) -> int:
     return k + 1 - _least_x(n, lost, k, eta)
 
 
-def _ways(n: int, marked: int, k: int, least: int) -> Iterator[int]:
+def _subset_counts(n: int, marked: int, k: int, least: int) -> Iterator[int]:
     """C(marked, x) C(n - marked, k - x) for x = min(marked, k) down to ``least``, while above 0:
     C(n, k) P[X = x], X hypergeometric.
 
     Each is made from the one before by a division that leaves no remainder.
     """
     x = min(marked, k)
-    ways = math.comb(marked, x) * math.comb(n - marked, k - x)
-    while x >= least and ways:
-        yield ways
-        ways = ways * x * (n - marked - k + x) // ((marked - x + 1) * (k - x + 1))
+    count = math.comb(marked, x) * math.comb(n - marked, k - x)
+    while x >= least and count:
+        yield count
+        count = count * x * (n - marked - k + x) // ((marked - x + 1) * (k - x + 1))
         x -= 1
 
 
@@ -227,8 +227,8 @@ def _least_x(n: int, marked: int, k: int, bits: int) -> int:
     min(marked, k) + 1.
     """
     x, total, whole = min(marked, k) + 1, 0, math.comb(n, k)
-    for ways in _ways(n, marked, k, 0):
-        total += ways
+    for count in _subset_counts(n, marked, k, 0):
+        total += count
         if n * total << bits > whole:
             return x
         x -= 1

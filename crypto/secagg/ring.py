@@ -92,9 +92,9 @@ def encode_seats(seats: Sequence[Seat]) -> bytes:
     """The list of all seats, 96 bytes each, in ascending order of ``seat``. Raises INVALID as
     ``decode_seats``.
     """
-    ordered = sorted(seats, key=lambda one: one.seat)
+    ordered = sorted(seats, key=lambda seat: seat.seat)
     _check_list(ordered)
-    return b"".join(one.leaf for one in ordered)
+    return b"".join(seat.leaf for seat in ordered)
 
 
 def decode_seats(data: bytes) -> tuple[Seat, ...]:
@@ -125,7 +125,7 @@ def _check_keys(seats: Sequence[Seat]) -> None:
     (RFC 7748 section 5), so that one point has several encodings, and a device could otherwise
     reflect another's key.
     """
-    keys = {_point(key) for one in seats for key in (one.pad_key, one.share_key)}
+    keys = {_point(key) for seat in seats for key in (seat.pad_key, seat.share_key)}
     _require(
         len(keys) == 2 * len(seats),
         "two keys of a round are equal: every device makes two fresh ones",
@@ -198,10 +198,10 @@ class Ring:
         """``seats`` in any order. Raises INVALID for a device or a key that occurs twice, or too
         few or too many devices.
         """
-        _check_list(sorted(seats, key=lambda one: one.seat))
-        self.order = tuple(sorted(seats, key=lambda one: tag(seed, one.seat)))
-        self._places = {one.seat: position for position, one in enumerate(self.order)}
-        self._tree = merkle.Tree([one.leaf for one in self.order])
+        _check_list(sorted(seats, key=lambda seat: seat.seat))
+        self.order = tuple(sorted(seats, key=lambda seat: tag(seed, seat.seat)))
+        self._places = {seat.seat: position for position, seat in enumerate(self.order)}
+        self._tree = merkle.Tree([seat.leaf for seat in self.order])
         self.root = self._tree.root
 
     def __len__(self) -> int:
@@ -256,14 +256,16 @@ def verify_arc(
     start, count = _arc(n, k, position)
     _require(len(leaves) == count, "the arc of neighbours has too few or too many devices")
     by_position = [leaves[(p - start) % n] for p in sorted((start + i) % n for i in range(count))]
-    tags = [tag(seed, one.seat) for one in by_position]
+    tags = [tag(seed, seat.seat) for seat in by_position]
     _require(
         all(a < b for a, b in pairwise(tags)),
         "the neighbours do not stand in the ring's order, or one of them twice: leave this round",
     )
     _check_keys(leaves)
-    found = merkle.root_of_range(n, start, [merkle.leaf_hash(one.leaf) for one in leaves], proof)
-    if not hmac.compare_digest(found, root):
+    computed_root = merkle.root_of_range(
+        n, start, [merkle.leaf_hash(seat.leaf) for seat in leaves], proof
+    )
+    if not hmac.compare_digest(computed_root, root):
         raise ShoalError(
             Kind.BAD_SIGNATURE,
             "the neighbours are not those of the signed ring: leave this round and tell its "

@@ -77,8 +77,10 @@ def verify_checks(sum_words: WordArray, devices: int, constants: WordArray) -> b
     ):
         return False
     bits = 8 * constants.dtype.itemsize
-    found = sum_words[len(sum_words) - len(constants) :].tolist()
-    return bool(found == [devices * constant % (1 << bits) for constant in constants.tolist()])
+    check_words = sum_words[len(sum_words) - len(constants) :].tolist()
+    return bool(
+        check_words == [devices * constant % (1 << bits) for constant in constants.tolist()]
+    )
 
 
 def decode_signed(words: WordArray) -> NDArray[np.int64]:

@@ -50,16 +50,16 @@ def broken(folder: Path, image: Image, answered: frozenset[bytes]) -> str:
         windows, noted = {int(label) for label in answered}, device.store.noted()
         if not windows <= {record.window for record in device.outbox.records()}:
             return "an answer is lost"
-        if any(device.book.charged(TASK, window) != 1 for window in windows):
+        if any(device.commitments.charged(TASK, window) != 1 for window in windows):
             return "an answer is not paid once"
         if (
             device.store.forgetful()
             or noted is None
             or noted.spent is None
-            or noted.spent < device.book.spent()
+            or noted.spent < device.commitments.spent()
         ):
             return "an honest cut looks like a memory that was set back"
-        device.book.verify()
+        device.commitments.verify()
         return "" if device.claim(999) else "it goes on no more"
     except (ShoalError, sqlite3.Error) as error:
         return f"{type(error).__name__} {error}"

@@ -290,7 +290,7 @@ async def test_kill_9_and_a_restart_draw_no_second_report(place: Place, point: s
     assert place.counted() == 1
     assert len(await place.device.entries(LedgerEvent.REPORTED)) == 1
     async with Agent(place.device.config, background=False) as agent:
-        assert [charge.window for charge in agent.memory.book.charges()] == [0]
+        assert [charge.window for charge in agent.memory.commitments.charges()] == [0]
 
 
 async def test_a_source_that_fails_costs_no_report(place: Place) -> None:

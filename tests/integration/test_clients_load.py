@@ -22,7 +22,7 @@ from shoal.clients.fleet.misbehaviour import (
     REPORTING,
     Conduct,
     Shares,
-    Way,
+    TransportKind,
     expected,
     mix,
 )
@@ -148,7 +148,11 @@ async def test_every_breach_gets_its_answer_and_what_is_acknowledged_is_counted(
     (duplicates stored twice) -> fails.
     """
     site, root, fill = LoadSite.at(tmp_path / "site"), SigningKey.generate(), 7
-    cases = [(way, enrolled) for way in (Way.GRPC, Way.RELAY) for enrolled in (False, True)]
+    cases = [
+        (way, enrolled)
+        for way in (TransportKind.GRPC, TransportKind.RELAY)
+        for enrolled in (False, True)
+    ]
     tasks = [
         site.add(
             f"{way.value}-{enrolled}".lower(),
@@ -167,7 +171,7 @@ async def test_every_breach_gets_its_answer_and_what_is_acknowledged_is_counted(
                 (task.simulated(DEVICES),),
                 way=way,
                 shares=SHARES,
-                prepare=way is Way.RELAY,
+                prepare=way is TransportKind.RELAY,
                 **common,
             )
             result = await run_here(plan)

@@ -29,7 +29,7 @@ from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, assign, seal
-from shoal.clients.fleet.misbehaviour import Way
+from shoal.clients.fleet.misbehaviour import TransportKind
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import simulate
@@ -217,7 +217,10 @@ async def test_every_registered_mechanism_from_agent_to_release(tmp_path: Path) 
         await answer(site, asked, tmp_path)
         tasks = tuple(SimulatedTask(one.signed_task, one.signed_schedule, VALUES) for one in asked)
         plan = SimulationPlan(
-            tasks, authorities=frozenset({site.authority.public}), processes=1, way=Way.RELAY
+            tasks,
+            authorities=frozenset({site.authority.public}),
+            processes=1,
+            way=TransportKind.RELAY,
         )
         result = await simulate(plan)
         assert (result.acked, result.refused, result.unknown) == (SIMULATED * len(asked), {}, 0)

@@ -107,7 +107,7 @@ async def test_a_fleet_of_agents_makes_a_sum(one: Running, tmp_path: Path) -> No
     for agent in agents:
         await agent.__aexit__(None, None, None)
     async with agent_of(one, configs[0]) as restarted:
-        (charge,) = restarted.memory.book.charges()
+        (charge,) = restarted.memory.commitments.charges()
         entered = [stored.entry.event for stored in await restarted.ledger()]
         assert (charge.window, charge.nano > 0) == (0, True)
         assert entered == [LedgerEvent.SEEN, LedgerEvent.ACCEPTED, LedgerEvent.REPORTED]
@@ -208,7 +208,7 @@ async def test_what_the_owner_or_the_device_refuses_sends_nothing(
             await agent.report(NAME, value, send=send)  # type: ignore[arg-type]
         assert refused.value.kind is kind
         assert await agent.outcomes() == []
-        assert agent.memory.book.charges() == []
+        assert agent.memory.commitments.charges() == []
     assert one.phase() == ""
     assert not one.rounds.ended
 

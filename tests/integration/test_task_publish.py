@@ -18,7 +18,7 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.clients.feeds.mqtt_feed import MqttFeed
-from shoal.clients.feeds.task_store import Shelf, ShelvedTask
+from shoal.clients.feeds.task_store import LearntTask, LearntTasks
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.signing import SigningKey
 from shoal.errors import ShoalError
@@ -65,10 +65,10 @@ def arguments(broker: Broker, folder: Path, name: str) -> list[str]:
     ]
 
 
-def learn(broker: Broker, folder: Path) -> tuple[list[ShelvedTask], list[str]]:
+def learn(broker: Broker, folder: Path) -> tuple[list[LearntTask], list[str]]:
     """What a device takes from the broker, and what it refuses, by a new feed and shelf."""
-    shelf = Shelf(folder, {AUTHORITY.public}, FakeClock(time.time()))
-    taken: list[ShelvedTask] = []
+    shelf = LearntTasks(folder, {AUTHORITY.public}, FakeClock(time.time()))
+    taken: list[LearntTask] = []
     refused: list[str] = []
 
     def offer(data: bytes, _: str) -> None:

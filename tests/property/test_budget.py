@@ -134,7 +134,7 @@ class Agent:
 
     def open(self) -> None:
         self.store = AgentStore(self.path)
-        self.outbox, self.book = (
+        self.outbox, self.commitments = (
             SqliteOutbox(self.store),
             SqliteCommitments(self.store, self.entropy),
         )
@@ -191,10 +191,10 @@ class Life:
                 self.answer(agent, assignment, self.pick(WINDOWS), VALUES[self.pick(len(VALUES))])
 
     def withdraw(self, agent: Agent, assignment: Assignment) -> None:
-        with agent.book.transaction():
+        with agent.commitments.transaction():
             agent.outbox.withdraw(assignment.task_id)
-            agent.book.forget(assignment.task_id)
-            agent.book.append(LedgerEntry(LedgerEvent.WITHDRAWN, 1.0, assignment.task_id))
+            agent.commitments.forget(assignment.task_id)
+            agent.commitments.append(LedgerEntry(LedgerEvent.WITHDRAWN, 1.0, assignment.task_id))
         self.withdrawn += 1
         self.model.cells.pop(assignment.task_id, None)
         self.reports = {
@@ -204,7 +204,7 @@ class Life:
     def answer(
         self, agent: Agent, assignment: Assignment, window: int, value: float | str | None
     ) -> None:
-        terms, task_id, book = Terms(self.limit), assignment.task_id, agent.book
+        terms, task_id, commitments = Terms(self.limit), assignment.task_id, agent.commitments
         summed = assignment.mechanism is None
         fault = (
             "",
@@ -225,7 +225,7 @@ class Life:
         arm(fault if "=" in fault else "")
         try:
             if summed:
-                charge_sum(assignment, window, book, terms, 1.0)
+                charge_sum(assignment, window, commitments, terms, 1.0)
             else:
                 make = partial(self.make, agent, assignment, window, value, fault)
                 claim(agent.outbox, task_id, window, make)
@@ -244,8 +244,8 @@ class Life:
             assert answered == self.model.answers(assignment, window, cell, self.limit)
             if answered:
                 self.look(agent, assignment, cell)
-        assert book.spent() == self.model.spent
-        assert (book.charged(task_id, window) is not None) == (
+        assert commitments.spent() == self.model.spent
+        assert (commitments.charged(task_id, window) is not None) == (
             (task_id, window) in self.model.costs
         )
 
@@ -260,7 +260,7 @@ class Life:
         if fault == "before":
             raise ShoalError(Kind.OVERLOADED, "before")
         request = AnswerRequest(assignment, window, value, OPEN, Terms(self.limit), 1.0)
-        prepared = answer(request, agent.book, self.entropy)
+        prepared = answer(request, agent.commitments, self.entropy)
         if fault == "after":
             raise ShoalError(Kind.OVERLOADED, "after")
         return prepared
@@ -269,7 +269,9 @@ class Life:
         """The same cell has the same report; and without the budget for another one, some report
         that was paid for.
         """
-        details = agent.book.entries(len(self.model.costs) + self.withdrawn - 1)[0].entry.details
+        details = agent.commitments.entries(len(self.model.costs) + self.withdrawn - 1)[
+            0
+        ].entry.details
         if not assignment.task.memoized:
             assert "memoized" not in details
             return
@@ -289,7 +291,10 @@ class Life:
             agent.store.close()
         agent = self.agents[0]
         agent.open()
-        charges, entries = agent.book.charges(), [row.entry for row in agent.book.entries()]
+        charges, entries = (
+            agent.commitments.charges(),
+            [row.entry for row in agent.commitments.entries()],
+        )
         reported = [entry for entry in entries if entry.event is LedgerEvent.REPORTED]
         assert {
             (charge.task_id, charge.window): charge.nano for charge in charges
@@ -302,13 +307,13 @@ class Life:
         assert (
             sum(in_ledger)
             == sum(charge.nano for charge in charges)
-            == agent.book.spent()
+            == agent.commitments.spent()
             == self.model.spent
         )
         assert sum(1 for entry in entries if entry.event is LedgerEvent.WITHDRAWN) == self.withdrawn
         kept = {(record.task_id, record.window) for record in agent.outbox.records()}
         assert kept == {key for key in self.model.costs if key[0] not in self.summed}
-        head = agent.book.verify()
+        head = agent.commitments.verify()
         assert head.count == len(entries)
         assert agent.store.noted_head() == head
         agent.store.close()

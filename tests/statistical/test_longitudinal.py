@@ -84,10 +84,12 @@ def agent(assignment: Assignment, seed: str, windows: int = WINDOWS) -> Sent:
     entropy, terms = SeededEntropy(seed), Terms(None)
 
     def sent(cell: int) -> NDArray[np.uint8]:
-        book = MemoryCommitments(entropy)
+        commitments = MemoryCommitments(entropy)
         frames = [
             answer(
-                AnswerRequest(assignment, window, bool(cell), OPEN, terms, START), book, entropy
+                AnswerRequest(assignment, window, bool(cell), OPEN, terms, START),
+                commitments,
+                entropy,
             ).frame
             for window in range(windows)
         ]

@@ -74,12 +74,14 @@ def task(memoized: bool, domain: Domain, mechanism: str) -> Assignment:
 
 
 def sent(
-    assignment: Assignment, value: Value, book: Commitments, entropy: Entropy
+    assignment: Assignment, value: Value, commitments: Commitments, entropy: Entropy
 ) -> NDArray[np.uint8]:
     """uint8[windows]: what one device sends, the value being the same in every window."""
     terms = Terms(None)
     frames = [
-        answer(AnswerRequest(assignment, window, value, OPEN, terms, START), book, entropy).frame
+        answer(
+            AnswerRequest(assignment, window, value, OPEN, terms, START), commitments, entropy
+        ).frame
         for window in range(WINDOWS)
     ]
     return np.frombuffer(b"".join(frames), dtype=np.uint8)
@@ -137,12 +139,12 @@ def test_the_report_outlives_restarts() -> None:
         reports = set()
         for first in range(0, WINDOWS, 20):
             store = AgentStore(Path(folder) / "outbox.db")
-            outbox, book = SqliteOutbox(store), SqliteCommitments(store)
+            outbox, commitments = SqliteOutbox(store), SqliteCommitments(store)
             for window in range(first, min(first + 20, WINDOWS)):
                 make = partial(
                     answer,
                     AnswerRequest(assignment, window, 3.5, OPEN, Terms(None), START),
-                    book,
+                    commitments,
                     SYSTEM,
                 )
                 assert claim(outbox, assignment.task_id, window, make)[1]
@@ -150,6 +152,6 @@ def test_the_report_outlives_restarts() -> None:
                 assert entry is not None
                 reports.add(entry.frame)
                 outbox.withdraw(assignment.task_id)  # makes room
-            assert book.spent() == nano_up(assignment.epsilon0)
+            assert commitments.spent() == nano_up(assignment.epsilon0)
             store.close()
         assert len(reports) == 1

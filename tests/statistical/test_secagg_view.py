@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from shoal.crypto import hpke
 from shoal.crypto.secagg import pads
-from shoal.crypto.secagg.analyzer.unmasking import ShareBook
+from shoal.crypto.secagg.analyzer.unmasking import CollectedShares
 from shoal.crypto.secagg.exchange import vector_info
 from shoal.crypto.secagg.shuffler.effects import AskUnmask
 from shoal.entropy import SeededEntropy
@@ -57,14 +57,14 @@ class Repeating(World):
 
 
 class Watched(Play):
-    book: ShareBook
+    book: CollectedShares
 
     def ask(self, effect: Any) -> Any:
         if isinstance(effect, AskUnmask):
             begun = self.collector._begun
             assert begun is not None
-            assert begun.book is not None
-            self.book = begun.book
+            assert begun.collected is not None
+            self.collected = begun.book
         return super().ask(effect)
 
 

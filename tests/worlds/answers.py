@@ -39,17 +39,17 @@ def given(
     assignment: Assignment,
     window: int,
     value: Value,
-    book: Commitments,
+    commitments: Commitments,
     terms: Terms = FREE,
     entropy: Entropy = SYSTEM,
     now: float = START,
 ) -> SealedReport:
-    return answer(AnswerRequest(assignment, window, value, OPEN, terms, now), book, entropy)
+    return answer(AnswerRequest(assignment, window, value, OPEN, terms, now), commitments, entropy)
 
 
-def told(book: Commitments) -> dict[str, object]:
+def told(commitments: Commitments) -> dict[str, object]:
     """Details of the last entry."""
-    return dict(book.entries()[-1].entry.details)
+    return dict(commitments.entries()[-1].entry.details)
 
 
 def refusal(step: Callable[[], object], kind: Kind = Kind.REFUSED) -> str:
@@ -60,5 +60,5 @@ def refusal(step: Callable[[], object], kind: Kind = Kind.REFUSED) -> str:
     return caught.value.message
 
 
-def nothing(book: Commitments) -> bool:
-    return (book.spent(), book.charges(), book.entries()) == (0, [], [])
+def nothing(commitments: Commitments) -> bool:
+    return (commitments.spent(), commitments.charges(), commitments.entries()) == (0, [], [])

@@ -61,17 +61,17 @@ class Owner:
     def remember(self) -> None:
         """Two charged tasks, and a ledger of it."""
         store = AgentStore(self.outbox)
-        book = SqliteCommitments(store)
-        with book.transaction():
+        commitments = SqliteCommitments(store)
+        with commitments.transaction():
             for number, nano in enumerate((3_000_000_000, 500_000_001, 3_000_000_000)):
                 task_id = OTHER if number % 2 else self.world.task_id
-                book.charge(task_id, number, nano, None)
+                commitments.charge(task_id, number, nano, None)
                 details: dict[str, Detail] = {
                     "reason": f"reason {number}\x1b[2J",
                     "epsilon_charged": nano / NANO,
-                    "epsilon_spent_after": book.spent() / NANO,
+                    "epsilon_spent_after": commitments.spent() / NANO,
                 }
-                book.append(
+                commitments.append(
                     LedgerEntry(
                         LedgerEvent.REPORTED,
                         1_800_000_000 + number,

@@ -189,8 +189,8 @@ class Place:
     def entries(self, *events: LedgerEvent) -> list[LedgerEntry]:
         memory = Memory(self.config, self.clock, SYSTEM)
         try:
-            memory.book.verify()
-            return [one.entry for one in memory.book.entries() if one.entry.event in events]
+            memory.commitments.verify()
+            return [one.entry for one in memory.commitments.entries() if one.entry.event in events]
         finally:
             memory.close()
 

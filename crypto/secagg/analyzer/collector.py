@@ -17,7 +17,12 @@ from typing import Any
 from shoal.arrays import NDArray, np
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import records, words
-from shoal.crypto.secagg.analyzer.unmasking import Committed, RoundSum, ShareBook, remove_masks
+from shoal.crypto.secagg.analyzer.unmasking import (
+    CollectedShares,
+    Committed,
+    RoundSum,
+    remove_masks,
+)
 from shoal.crypto.secagg.exchange import shares_info, vector_info
 from shoal.crypto.secagg.pads import WORD
 from shoal.crypto.secagg.parameters import GraphParameters
@@ -47,7 +52,7 @@ class _Begun:
     seen: set[bytes] = field(default_factory=set)
     unusable: list[int] = field(default_factory=list)
     commit: tuple[bytes, pairwise_pb2.CommitRoundReply] | None = None
-    book: ShareBook | None = None
+    collected: CollectedShares | None = None
 
 
 class Collector:
@@ -190,8 +195,8 @@ class Collector:
         """
         return () if self._begun is None else tuple(self._begun.unusable)
 
-    def add_vectors(self, rows: Iterable[bytes], first: int = 0) -> tuple[int, ...]:
-        """Open sealed rows number ``first``, ``first`` + 1, ... and add them up at once; returns
+    def add_vectors(self, rows: Iterable[bytes], start: int = 0) -> tuple[int, ...]:
+        """Open sealed rows number ``start``, ``start`` + 1, ... and add them up at once; returns
         ``unusable``.
 
         Rows below ``self.rows`` were added before (a repeated delivery): they are compared with
@@ -202,9 +207,9 @@ class Collector:
         """
         self._not_aborted()
         begun = self._running()
-        _require(0 <= first <= len(begun.rows), "rows are delivered in order, without a gap")
+        _require(0 <= start <= len(begun.rows), "rows are delivered in order, without a gap")
         info = vector_info(begun.round_id, self.terms.analyzer_config.key_id)
-        for index, row in enumerate(rows, first):
+        for index, row in enumerate(rows, start):
             digest = hashlib.sha256(row).digest()
             if index < len(begun.rows):
                 if digest != begun.rows[index]:
@@ -267,12 +272,12 @@ class Collector:
             f"commitments are {COMMITMENT_SIZE} bytes for each device",
         )
         commitments = tuple(
-            request.commitments[first : first + COMMITMENT_SIZE]
-            for first in range(0, len(request.commitments), COMMITMENT_SIZE)
+            request.commitments[start : start + COMMITMENT_SIZE]
+            for start in range(0, len(request.commitments), COMMITMENT_SIZE)
         )
         shared = [status != Status.NEVER_SHARED for status in commit.statuses]
         _require(
-            shared == [any(one) for one in commitments],
+            shared == [any(commitment) for commitment in commitments],
             "who shared has a commitment, and nobody else",
         )
         if commit.alive < self.terms.survivors(size):
@@ -282,7 +287,7 @@ class Collector:
             analyzer_signature=self._key.sign(SigningContext.ROUND_COMMIT, request.commit)
         )
         begun.commit = (said, reply)
-        begun.book = ShareBook(
+        begun.collected = CollectedShares(
             Committed(begun.round_id, begun.graph, begun.pad_keys, commitments, commit.statuses)
         )
         return reply
@@ -300,18 +305,18 @@ class Collector:
             return self._done
         begun = self._running()
         _match(request.round_id == begun.round_id.raw, "the shares are of another round")
-        book = begun.book
-        if book is None:
+        collected = begun.collected
+        if collected is None:
             raise ShoalError(
                 Kind.TOO_EARLY, "nobody has signed yet who is in the sum: commit first"
             )
-        self._take(book, request.bundles)
+        self._take(collected, request.bundles)
         if not request.last:
-            return pairwise_pb2.UnmaskRoundReply(blamed=sorted(book.blamed))
+            return pairwise_pb2.UnmaskRoundReply(blamed=sorted(collected.blamed))
         try:
-            self.result = self._sum(begun.total, book)
+            self.result = self._sum(begun.total, collected)
         except ShoalError as error:
-            self._blamed = tuple(sorted(book.blamed))
+            self._blamed = tuple(sorted(collected.blamed))
             self.abort(Reason.behind(error))
             return self.unmask(request)
         self._done = pairwise_pb2.UnmaskRoundReply(done=True, blamed=self.result.blamed)
@@ -345,42 +350,44 @@ class Collector:
         begun.total += np.frombuffer(plaintext, begun.total.dtype)
         return True
 
-    def _take(self, book: ShareBook, bundles: Sequence[bytes]) -> None:
-        info = shares_info(book.committed.round_id, self.terms.analyzer_config.key_id)
+    def _take(self, collected: CollectedShares, bundles: Sequence[bytes]) -> None:
+        info = shares_info(collected.committed.round_id, self.terms.analyzer_config.key_id)
         _require(
-            all(len(one) > POSITION_SIZE for one in bundles),
+            all(len(sealed) > POSITION_SIZE for sealed in bundles),
             "sealed shares come after the position that they are from",
         )
-        for one in bundles:
-            position = int.from_bytes(one[:POSITION_SIZE], "big")
-            if position in book.answered:
+        for sealed in bundles:
+            position = int.from_bytes(sealed[:POSITION_SIZE], "big")
+            if position in collected.answered:
                 continue
             try:
                 bundle = decode_bundle(
-                    open_sealed(self._hpke_key, one[POSITION_SIZE:], info),
-                    book.committed.graph.neighbours,
+                    open_sealed(self._hpke_key, sealed[POSITION_SIZE:], info),
+                    collected.committed.graph.neighbours,
                 )
             except ShoalError:
-                book.refuse(position)
+                collected.refuse(position)
             else:
-                book.add(position, bundle)
+                collected.add(position, bundle)
 
-    def _sum(self, total: NDArray[np.unsignedinteger[Any]], book: ShareBook) -> RoundSum:
+    def _sum(self, total: NDArray[np.unsignedinteger[Any]], collected: CollectedShares) -> RoundSum:
         """Raises ABORTED. ``total`` is used up."""
         secrets, survivors, dimension = (
-            book.recover(),
-            book.committed.statuses.count(Status.ALIVE),
+            collected.recover(),
+            collected.committed.statuses.count(Status.ALIVE),
             self.terms.dimension,
         )
         try:
-            remove_masks(total, book.committed, secrets)
+            remove_masks(total, collected.committed, secrets)
         except ShoalError:  # a pad key of small order, which no honest shuffler seats
             raise Reason.WRONG_SHARES.error from None
-        constants = words.check_constants(book.committed.round_id.raw, self.terms.plan.word_bits)
+        constants = words.check_constants(
+            collected.committed.round_id.raw, self.terms.plan.word_bits
+        )
         if not words.verify_checks(total, survivors, constants):
             raise Reason.WRONG_SUM.error
         return RoundSum(
-            words.decode_signed(total[:dimension]), survivors, tuple(sorted(book.blamed))
+            words.decode_signed(total[:dimension]), survivors, tuple(sorted(collected.blamed))
         )
 
     def _erase(self) -> None:
@@ -392,7 +399,7 @@ class Collector:
             self._begun.total.fill(0)
             # an ended round is remembered for long: not with a vector
             self._begun.total = self._begun.total[:0].copy()
-            self._begun.book = None
+            self._begun.collected = None
 
     def _running(self) -> _Begun:
         if self._begun is None:

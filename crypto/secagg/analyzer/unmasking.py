@@ -80,7 +80,7 @@ class Committed:
 
     def positions(self, status: Status) -> list[int]:
         """Of all devices with that status, ascending."""
-        return [position for position, one in enumerate(self.statuses) if one == status]
+        return [position for position, listed in enumerate(self.statuses) if listed == status]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Secrets:
         return f"<Secrets of {len(self.seeds)} alive and {len(self.pad_keys)} dropped devices>"
 
 
-class ShareBook:
+class CollectedShares:
     """Collects bundles, one per alive device, and puts secrets together. Shares do not print."""
 
     def __init__(self, committed: Committed) -> None:
@@ -121,7 +121,8 @@ class ShareBook:
         self.answered.add(position)
         neighbours = self.committed.neighbours(position)
         allowed = [
-            {ShareKind.NONE, _KIND[Status(self.committed.statuses[one])]} for one in neighbours
+            {ShareKind.NONE, _KIND[Status(self.committed.statuses[neighbour])]}
+            for neighbour in neighbours
         ]
         if (
             self.committed.statuses[position] != Status.ALIVE

@@ -186,7 +186,7 @@ def check_roster(circle: Circle, roster: pairwise_pb2.Roster) -> tuple[bytes, ..
         f"the roster speaks of {len(ciphertexts)} neighbours, not of {len(circle.peers)}",
     )
     _match(
-        all(len(one) in {0, CIPHERTEXT_SIZE} for one in ciphertexts),
+        all(len(ciphertext) in {0, CIPHERTEXT_SIZE} for ciphertext in ciphertexts),
         f"a neighbour's ciphertext is {CIPHERTEXT_SIZE} bytes long",
     )
     shared = sum(map(bool, ciphertexts))

@@ -114,7 +114,7 @@ def root_of_range(
     count = len(leaf_hashes)
     if len(proof) != proof_size(n, start, count):
         raise ShoalError(Kind.INVALID, "a range proof has too few or too many hashes for its range")
-    if any(len(one) != HASH_SIZE for one in (*leaf_hashes, *proof)):
+    if any(len(digest) != HASH_SIZE for digest in (*leaf_hashes, *proof)):
         raise ShoalError(Kind.INVALID, f"the hashes of a range proof are {HASH_SIZE} bytes long")
     rest = iter(proof)
 

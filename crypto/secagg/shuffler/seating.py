@@ -175,12 +175,12 @@ class Seating:
         ring, graph = self._circle
         neighbours = [
             pairwise_pb2.Neighbour(
-                certificate=one.join.certificate,
-                pad_key=one.join.pad_key,
-                share_key=one.join.share_key,
-                signature=one.join.signature,
+                certificate=neighbour.join.certificate,
+                pad_key=neighbour.join.pad_key,
+                share_key=neighbour.join.share_key,
+                signature=neighbour.join.signature,
             )
-            for one in self._neighbours(member)
+            for neighbour in self._neighbours(member)
         ]
         proof = ring.proof(member.position, graph.neighbours)
         return pairwise_pb2.Started(
@@ -190,10 +190,14 @@ class Seating:
     def roster_for(self, member: Member) -> pairwise_pb2.Roster:
         """What each neighbour shared with the member; empty where it did not share."""
         ciphertexts, n, k = [], len(self.order), self.graph.neighbours
-        for one in self._neighbours(member):  # on the event loop, for every poll: no lists of lists
-            start = place_of(n, k, one.position, member.position) * CIPHERTEXT_SIZE
+        for neighbour in self._neighbours(
+            member
+        ):  # on the event loop, for every poll: no lists of lists
+            start = place_of(n, k, neighbour.position, member.position) * CIPHERTEXT_SIZE
             ciphertexts.append(
-                b"" if one.shares is None else one.shares[0][start : start + CIPHERTEXT_SIZE]
+                b""
+                if neighbour.shares is None
+                else neighbour.shares[0][start : start + CIPHERTEXT_SIZE]
             )
         return pairwise_pb2.Roster(ciphertexts=ciphertexts)
 
@@ -205,14 +209,14 @@ class Seating:
             place_of(len(self.order), self.graph.neighbours, dealer, complainer.position)
             * CIPHERTEXT_SIZE
         )
-        one = self.order[dealer]
-        if one.shares is None:
+        dealer_member = self.order[dealer]
+        if dealer_member.shares is None:
             return None
-        ciphertext = one.shares[0][place : place + CIPHERTEXT_SIZE]
+        ciphertext = dealer_member.shares[0][place : place + CIPHERTEXT_SIZE]
         return Dispute(
             round_id,
             dealer,
-            one.seat.share_key,
+            dealer_member.seat.share_key,
             complainer.position,
             complainer.seat.share_key,
             ciphertext,
@@ -230,9 +234,9 @@ class Seating:
     def endorsements_for(self, member: Member) -> list[pairwise_pb2.Endorsement]:
         """Of the member's neighbours, as many as came."""
         return [
-            pairwise_pb2.Endorsement(position=one.position, signature=one.endorsement)
-            for one in self._neighbours(member)
-            if one.endorsement is not None
+            pairwise_pb2.Endorsement(position=neighbour.position, signature=neighbour.endorsement)
+            for neighbour in self._neighbours(member)
+            if neighbour.endorsement is not None
         ]
 
     def unfinished(self, state: Stage, reason: Reason | None) -> frozenset[bytes]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class AuditOfTheEnds(StatisticsSuite):
     """Goes before ``MechanismSuite`` among a member's bases."""
 
-    def told_apart(self, case: Case) -> tuple[int, int]:
+    def names_its_cause(self, case: Case) -> tuple[int, int]:
         return 0, 4
 
     def test_an_audit_finds_no_more_than_is_claimed_and_nearly_that(self, measured: Case) -> None:

@@ -154,7 +154,7 @@ class StatisticsSuite:
             numbers = numbers * 256 + column
         return numbers
 
-    def told_apart(self, case: Case) -> tuple[int, int]:
+    def names_its_cause(self, case: Case) -> tuple[int, int]:
         """Two cells that reports tell apart by all of epsilon0, or nearly that."""
         return PAIRS[case.domain.size][0]
 
@@ -223,7 +223,7 @@ class StatisticsSuite:
 
         Planted: the first of the two sent -> not refuted, this fails.
         """
-        mechanism, cells = measured.mechanism, self.told_apart(measured)
+        mechanism, cells = measured.mechanism, self.names_its_cause(measured)
         likes = learned(
             self, mechanism, mechanism.randomize, cells, SeededEntropy(f"likes {measured.name}")
         )

@@ -30,15 +30,15 @@ class Device:
 
     def __init__(self, path: Path, head_pause_s: float = 0.0) -> None:
         self.store = AgentStore(path, head_pause_s)
-        self.outbox, self.book = SqliteOutbox(self.store), SqliteCommitments(self.store)
+        self.outbox, self.commitments = SqliteOutbox(self.store), SqliteCommitments(self.store)
         self.limit = 100
 
     def make(self, window: int, size: int = 512, task: TaskId = TASK) -> SealedReport:
         """As ``answering.answer`` does: charge, remember, enter, within the claim."""
-        with self.book.transaction():
-            self.book.charge(task, window, 1, self.limit)
-            self.book.remember(task, window, b"report %d" % window)
-            self.book.append(entry(window))
+        with self.commitments.transaction():
+            self.commitments.charge(task, window, 1, self.limit)
+            self.commitments.remember(task, window, b"report %d" % window)
+            self.commitments.append(entry(window))
         return SealedReport(task, window, b"f" * size, b"k" * 32, 1)
 
     def claim(self, window: int, size: int = 512) -> bool:
@@ -46,12 +46,12 @@ class Device:
 
     def standing(self) -> tuple[int, int, int, int]:
         """Reports, charges, permanent reports, entries: together or not at all."""
-        remembered = len([1 for window in range(20) if self.book.permanent(TASK, window)])
+        remembered = len([1 for window in range(20) if self.commitments.permanent(TASK, window)])
         return (
             len(self.outbox.records()),
-            len(self.book.charges()),
+            len(self.commitments.charges()),
             remembered,
-            self.book.verify().count,
+            self.commitments.verify().count,
         )
 
 

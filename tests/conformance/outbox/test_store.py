@@ -76,7 +76,7 @@ def test_a_disk_that_is_full_in_the_middle(device: Device, path: Path) -> None:
     message = error_of(Kind.OVERLOADED, lambda: device.claim(1, size=32_768))
     assert "disk is full" in message
     assert device.standing() == (1, 1, 1, 1)
-    assert device.store.noted_head() == device.book.verify()
+    assert device.store.noted_head() == device.commitments.verify()
     device.store.read("PRAGMA max_page_count = 1000000")
     assert device.claim(1, size=32_768)
     assert device.standing() == (2, 2, 2, 2)
@@ -87,7 +87,7 @@ def test_after_sqlite_gave_up_a_transaction_nothing_more_of_it_is_written(device
 
     Planted: no ``_broken`` -> the charge after the failure stays, without a report.
     """
-    store, book = device.store, device.book
+    store, commitments = device.store, device.commitments
 
     def inner() -> None:
         with store.write() as db:
@@ -96,13 +96,13 @@ def test_after_sqlite_gave_up_a_transaction_nothing_more_of_it_is_written(device
 
     def outer() -> None:
         with store.write():
-            book.charge(TASK, 0, 1, None)
+            commitments.charge(TASK, 0, 1, None)
             error_of(Kind.OVERLOADED, inner)
-            error_of(Kind.OVERLOADED, lambda: book.charge(TASK, 1, 1, None))
-            error_of(Kind.OVERLOADED, lambda: book.append(entry()))
+            error_of(Kind.OVERLOADED, lambda: commitments.charge(TASK, 1, 1, None))
+            error_of(Kind.OVERLOADED, lambda: commitments.append(entry()))
 
     error_of(Kind.OVERLOADED, outer)
-    assert (book.charges(), book.entries()) == ([], [])
+    assert (commitments.charges(), commitments.entries()) == ([], [])
     assert device.claim(0)
     assert device.standing() == (1, 1, 1, 1)
 
@@ -115,16 +115,16 @@ def test_other_threads_wait_for_the_end_of_a_transaction(device: Device) -> None
     done = threading.Event()
 
     def look() -> None:
-        seen.append(device.book.spent())
+        seen.append(device.commitments.spent())
         done.set()
 
     reader = threading.Thread(target=look)
     with device.store.write():
-        device.book.charge(TASK, 0, 1, None)
+        device.commitments.charge(TASK, 0, 1, None)
         reader.start()
         assert not done.wait(0.1)
-        device.book.charge(TASK, 1, 1, None)
-        assert device.book.spent() == 2  # this thread sees its own
+        device.commitments.charge(TASK, 1, 1, None)
+        assert device.commitments.spent() == 2  # this thread sees its own
     reader.join()
     assert seen == [2]
 
@@ -148,7 +148,11 @@ def test_claims_from_several_threads(device: Device) -> None:
     for thread in workers:
         thread.join()
     assert not failures
-    assert (device.book.spent(), device.book.verify().count, len(device.outbox.records())) == (
+    assert (
+        device.commitments.spent(),
+        device.commitments.verify().count,
+        len(device.outbox.records()),
+    ) == (
         40,
         40,
         40,
@@ -176,7 +180,7 @@ def test_nobody_commits_while_a_head_is_noted(
     # What is spent is noted before it is, and ahead; then the head is.
     assert refused == [
         f"{Noted(EMPTY, 8)}\n".encode(),
-        f"{Noted(device.book.verify(), 2)}\n".encode(),
+        f"{Noted(device.commitments.verify(), 2)}\n".encode(),
     ]
 
 
@@ -230,10 +234,15 @@ def test_two_processes_share_one_budget_and_one_chain(path: Path) -> None:
     refused = [int(worker.communicate()[0]) for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0]
     device = Device(path)
-    assert device.book.spent() == 300 == len(device.book.charges()) == len(device.outbox.records())
-    assert len({charge.window for charge in device.book.charges()}) == 300
+    assert (
+        device.commitments.spent()
+        == 300
+        == len(device.commitments.charges())
+        == len(device.outbox.records())
+    )
+    assert len({charge.window for charge in device.commitments.charges()}) == 300
     assert sum(refused) >= 60
-    head = device.book.verify()
+    head = device.commitments.verify()
     assert head.count == 300
     assert device.store.noted_head() == head
     device.store.close()
@@ -260,11 +269,11 @@ def test_a_device_that_dies_has_all_of_a_claim_or_nothing(
     assert reader.execute("SELECT count(*) FROM ledger").fetchone() == (kept,)
     reader.close()
     device = Device(path)
-    head = device.book.verify()
+    head = device.commitments.verify()
     assert device.standing() == (kept, kept, kept, kept)
     assert device.store.noted_head() == head
     assert device.claim(kept)
-    assert device.store.noted_head() == device.book.verify()
+    assert device.store.noted_head() == device.commitments.verify()
     device.store.close()
 
 
@@ -278,9 +287,9 @@ def test_a_head_that_can_not_be_written_lags_behind(device: Device, path: Path) 
     assert device.claim(1)
     arm("")
     assert device.store.noted_head() == first
-    assert device.book.verify().count == 2
+    assert device.commitments.verify().count == 2
     assert device.claim(2)
-    assert device.store.noted_head() == device.book.verify()
+    assert device.store.noted_head() == device.commitments.verify()
     arm("outbox.head=enospc")
     device.claim(3)
     arm("")
@@ -297,9 +306,9 @@ def test_a_head_is_noted_once_in_a_while_and_before_the_device_rests(path: Path,
     device = Device(path, 3_600.0)
     for window in range(3):
         device.claim(window)
-    first, *_, newest = device.book.entries()
+    first, *_, newest = device.commitments.entries()
     assert device.store.noted_head() == Head(1, first.digest)
-    assert device.book.verify().count == 3  # it lags behind, and lies on the chain
+    assert device.commitments.verify().count == 3  # it lags behind, and lies on the chain
     getattr(device.store, last)()
     assert device.store.noted_head() == Head(3, newest.digest)
     device.store.close()
@@ -352,7 +361,7 @@ def test_an_older_file_is_taken_over(path: Path) -> None:
         device.store.read("EXPLAIN QUERY PLAN SELECT count(*) FROM report WHERE state = 'queued'")
     )
     assert [record.state for record in device.outbox.withdraw(TASK)] == [ReportState.WITHDRAWN]
-    assert (device.book.verify(), device.store.noted_head()) == (EMPTY, EMPTY)
+    assert (device.commitments.verify(), device.store.noted_head()) == (EMPTY, EMPTY)
     device.store.close()
 
 
@@ -375,13 +384,17 @@ def test_a_file_of_the_second_version_keeps_what_it_memoized(path: Path) -> None
     db.commit()
     db.close()
     device = Device(path)
-    assert (device.book.permanent(TASK, 4), device.book.latest(TASK), device.book.choice(TASK)) == (
+    assert (
+        device.commitments.permanent(TASK, 4),
+        device.commitments.latest(TASK),
+        device.commitments.choice(TASK),
+    ) == (
         b"kept",
         b"kept",
         None,
     )
-    device.book.choose(TASK, b"chosen")
-    assert device.book.choice(TASK) == b"chosen"
+    device.commitments.choose(TASK, b"chosen")
+    assert device.commitments.choice(TASK) == b"chosen"
     device.store.close()
 
 
@@ -432,12 +445,12 @@ def test_a_migration_that_is_interrupted_begins_anew(path: Path) -> None:
 def test_forgotten_reports_are_gone_from_the_disk(device: Device, path: Path) -> None:
     """Reports, key and all. Planted: secure_delete off -> they stay in free pages."""
     report = os.urandom(64)
-    device.book.remember(TASK, 3, report)
+    device.commitments.remember(TASK, 3, report)
     secret = device.store.read("SELECT secret FROM memo_key")[0][0]
     held = b"".join(file.read_bytes() for file in path.parent.iterdir())
     assert report in held
     assert secret in held
-    device.book.forget(TASK)
+    device.commitments.forget(TASK)
     device.store.close()
     held = b"".join(file.read_bytes() for file in path.parent.iterdir())
     assert report[:16] not in held
@@ -448,7 +461,11 @@ def test_a_closed_file_says_so(path: Path) -> None:
     device = Device(path)
     device.store.close()
     device.store.close()
-    for step in (device.book.spent, lambda: device.claim(0), lambda: device.book.append(entry())):
+    for step in (
+        device.commitments.spent,
+        lambda: device.claim(0),
+        lambda: device.commitments.append(entry()),
+    ):
         assert "closed" in error_of(Kind.UNAVAILABLE, step)
 
 

@@ -49,7 +49,7 @@ def test_the_tables_only_grow(path: Path, statement: str) -> None:
     device = Device(path)
     device.claim(0)
     device.claim(1)
-    before = (device.book.entries(), device.book.charges())
+    before = (device.commitments.entries(), device.commitments.charges())
 
     def step() -> None:
         with device.store.write() as db:
@@ -57,7 +57,7 @@ def test_the_tables_only_grow(path: Path, statement: str) -> None:
 
     with pytest.raises(ShoalError):
         step()
-    assert (device.book.entries(), device.book.charges()) == before
+    assert (device.commitments.entries(), device.commitments.charges()) == before
     device.store.close()
 
 
@@ -103,14 +103,14 @@ def test_tampering_is_found_and_stays_found(path: Path, how: str) -> None:
         ],
     )
     device = Device(path)
-    assert f"entry {first} " in error_of(Kind.MISMATCH, device.book.verify)
+    assert f"entry {first} " in error_of(Kind.MISMATCH, device.commitments.verify)
     if device.store.forgetful():  # what was cut is missed by the head: nothing is charged any more
         error_of(Kind.MISMATCH, lambda: device.claim(7))
     else:
         device.claim(7)
     device.store.close()
     device = Device(path)
-    assert "does not verify" in error_of(Kind.MISMATCH, device.book.verify)
+    assert "does not verify" in error_of(Kind.MISMATCH, device.commitments.verify)
     device.store.close()
 
 
@@ -133,11 +133,11 @@ def test_a_chain_that_was_made_anew_is_found_by_the_head(path: Path) -> None:
     db.commit()
     db.close()
     device = Device(path)
-    assert "entry 4 " in error_of(Kind.MISMATCH, device.book.verify)
+    assert "entry 4 " in error_of(Kind.MISMATCH, device.commitments.verify)
     for window in range(10, 14):
         error_of(Kind.MISMATCH, lambda window=window: device.claim(window))  # type: ignore[misc]
-        device.book.append(entry(window))
-    assert "entry 5 " in error_of(Kind.MISMATCH, device.book.verify)
+        device.commitments.append(entry(window))
+    assert "entry 5 " in error_of(Kind.MISMATCH, device.commitments.verify)
     device.store.close()
 
 
@@ -154,9 +154,9 @@ def test_a_head_that_was_taken_away_is_missed(path: Path, content: bytes | None)
     if content is not None:
         head.write_bytes(content)
     device = Device(path)
-    assert "outbox.db.head" in error_of(Kind.MISMATCH, device.book.verify)
+    assert "outbox.db.head" in error_of(Kind.MISMATCH, device.commitments.verify)
     error_of(Kind.MISMATCH, lambda: device.claim(1))
-    assert "outbox.db.head" in error_of(Kind.MISMATCH, device.book.verify)
+    assert "outbox.db.head" in error_of(Kind.MISMATCH, device.commitments.verify)
     device.store.close()
 
 
@@ -168,5 +168,5 @@ def test_a_cut_ledger_gets_no_new_first_head(path: Path) -> None:
     altered(path, "DELETE FROM ledger")
     path.with_name("outbox.db.head").unlink()
     device = Device(path)
-    error_of(Kind.MISMATCH, device.book.verify)
+    error_of(Kind.MISMATCH, device.commitments.verify)
     device.store.close()

@@ -403,5 +403,5 @@ async def test_a_memory_that_is_closed_says_so(device: Device) -> None:
     memory = Memory(device.settings, device.clock, SYSTEM)
     await memory.run(memory.close)
     with pytest.raises(ShoalError) as caught:
-        await memory.run(memory.book.spent)
+        await memory.run(memory.commitments.spent)
     assert caught.value.kind is Kind.UNAVAILABLE

@@ -21,7 +21,7 @@ from shoal.clients.device_clock import (
     OwnClock,
     Unhurried,
 )
-from shoal.clients.feeds.task_store import Shelf
+from shoal.clients.feeds.task_store import LearntTasks
 from shoal.clocks.clock import FakeClock
 from shoal.clocks.timekeeping import Reading
 from shoal.errors import Kind, ShoalError
@@ -320,7 +320,7 @@ def test_a_jump_deletes_no_learnt_task(tmp_path: Path, box: Path, machine: Machi
     """Planted: ``prune`` by the wall clock -> the task is gone."""
     world = make_world()
     clock = settled(box, machine)
-    shelf = Shelf(tmp_path / "shelf", world.authorities, clock)
+    shelf = LearntTasks(tmp_path / "shelf", world.authorities, clock)
     assert shelf.offer(bundle(world)).fresh
     machine.jumps(100.0 * WEEK)
     assert shelf.prune() == []

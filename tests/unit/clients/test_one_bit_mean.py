@@ -21,12 +21,12 @@ def test_an_unchanged_value_between_two_levels_is_one_report_in_all_windows() ->
     """
     _, assignment = made(memoized=True, domain=LEVELS, mechanism="one_bit_mean", count=24)
     for device in range(3):
-        book, sent = MemoryCommitments(SeededEntropy(f"book {device}")), set()
+        commitments, sent = MemoryCommitments(SeededEntropy(f"book {device}")), set()
         for window in range(24):
-            given(assignment, window, 2.5, book)
-            sent.add(told(book)["report"])
+            given(assignment, window, 2.5, commitments)
+            sent.add(told(commitments)["report"])
         assert len(sent) == 1
-        assert sum(charge.nano > 0 for charge in book.charges()) == 1
+        assert sum(charge.nano > 0 for charge in commitments.charges()) == 1
 
 
 def test_over_a_fleet_the_mean_is_kept() -> None:
@@ -40,9 +40,9 @@ def test_over_a_fleet_the_mean_is_kept() -> None:
     mechanism = create(assignment.task.mechanism, LEVELS)
     reports = []
     for device, value in enumerate([3.7] * 300 + [None] * 60):
-        book = MemoryCommitments(SeededEntropy(f"fleet {device}"))
-        given(assignment, 0, value, book, entropy=SeededEntropy(f"device {device}"))
-        reports.append(bytes.fromhex(str(told(book)["report"])))
+        commitments = MemoryCommitments(SeededEntropy(f"fleet {device}"))
+        given(assignment, 0, value, commitments, entropy=SeededEntropy(f"device {device}"))
+        reports.append(bytes.fromhex(str(told(commitments)["report"])))
     rows = np.frombuffer(b"".join(reports), dtype=np.uint8).reshape(360, 1)
     (mean,) = mechanism.estimate(mechanism.tally(rows)).values
     coins = float(mechanism.expected_stderr(np.array([78, 222, 0, 60]))[0])

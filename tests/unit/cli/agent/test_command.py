@@ -235,9 +235,9 @@ def test_what_is_entered_while_the_ledger_is_verified_is_not_shown_as_verified(
     owner.remember()
     verify = SqliteCommitments.verify
 
-    def then_append(book: SqliteCommitments) -> Head:
-        head = verify(book)
-        book.append(LedgerEntry(LedgerEvent.PROBLEM, 1_800_000_009))
+    def then_append(commitments: SqliteCommitments) -> Head:
+        head = verify(commitments)
+        commitments.append(LedgerEntry(LedgerEvent.PROBLEM, 1_800_000_009))
         return head
 
     monkeypatch.setattr(SqliteCommitments, "verify", then_append)

@@ -111,17 +111,17 @@ def feed(address: str, taken: Taken, every_s: float = 3_600.0) -> GrpcFeed:
 
 async def test_the_shufflers_own_directory_is_read_and_only_read_again_when_it_changes() -> None:
     """Planted: the digest forgotten -> everything offered again at each look, and this fails."""
-    book, taken = Book(), Taken()
+    known_tasks, taken = Book(), Taken()
     for world in WORLDS[:2]:
-        book.add(world)
-    directory = Directory(book, FakeClock(START + 1.0))  # type: ignore[arg-type]
+        known_tasks.add(world)
+    directory = Directory(known_tasks, FakeClock(START + 1.0))  # type: ignore[arg-type]
     async with serving(directory.service()) as address:
         one = feed(address, taken)
         await one.once(30.0)
         assert sorted(taken.got) == sorted(bundles(WORLDS[:2]))
         await one.once(30.0)
         assert len(taken.got) == 2
-        book.add(WORLDS[2])
+        known_tasks.add(WORLDS[2])
         await one.once(30.0)
         assert sorted(taken.got[2:]) == sorted(bundles(WORLDS))
 
@@ -132,12 +132,12 @@ async def test_what_a_shuffler_cannot_take_is_passed_on_and_taken_back() -> None
     changes -> the old word stays, fails. Planted: a window beyond all left in, or its task then
     paused whole -> fails.
     """
-    book, told = Book(), list[tuple[str, Mapping[TaskId, frozenset[int]]]]()
+    known_tasks, told = Book(), list[tuple[str, Mapping[TaskId, frozenset[int]]]]()
     for world in WORLDS[:2]:
-        book.add(world)
+        known_tasks.add(world)
     first, second = (world.task_id for world in WORLDS[:2])
     paused: dict[TaskId, frozenset[int]] = {first: frozenset({1, 3}), second: frozenset()}
-    directory = Directory(book, FakeClock(START + 1.0), lambda: dict(paused))  # type: ignore[arg-type]
+    directory = Directory(known_tasks, FakeClock(START + 1.0), lambda: dict(paused))  # type: ignore[arg-type]
     async with serving(directory.service()) as address:
         one = GrpcFeed(address, CA, Taken(), every_s=3_600.0, pause=lambda *word: told.append(word))
         await one.once(30.0)

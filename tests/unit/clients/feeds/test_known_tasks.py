@@ -24,17 +24,17 @@ from tests.worlds.clients import World, make_world
 
 
 def book_of(folder: Path, world: World, outbox: MemoryOutbox | None = None) -> KnownTasks:
-    book = KnownTasks(folder, Policy(world.authorities, 4.0, 2), outbox or MemoryOutbox())
-    book.refresh()
-    return book
+    known_tasks = KnownTasks(folder, Policy(world.authorities, 4.0, 2), outbox or MemoryOutbox())
+    known_tasks.refresh()
+    return known_tasks
 
 
 def _problem(folder: Path, world: World) -> Kind:
-    book = book_of(folder, world)
-    assert book.all() == []
+    known_tasks = book_of(folder, world)
+    assert known_tasks.all() == []
     with pytest.raises(ShoalError) as caught:
-        book.find("visits")
-    assert caught.value is book.problems["visits"]
+        known_tasks.find("visits")
+    assert caught.value is known_tasks.problems["visits"]
     assert "visits" in caught.value.message
     assert "\n" not in caught.value.message
     return caught.value.kind
@@ -43,13 +43,13 @@ def _problem(folder: Path, world: World) -> Kind:
 def test_a_good_pair_is_found_by_name_and_id(tmp_path: Path) -> None:
     world = make_world()
     world.write(tmp_path)
-    book = book_of(tmp_path, world)
-    assert [one.task_id for one in book.all()] == [world.task_id]
+    known_tasks = book_of(tmp_path, world)
+    assert [one.task_id for one in known_tasks.all()] == [world.task_id]
     for name in ("visits", world.task_id.hex, world.task_id.short):
-        assert book.find(name).task_id == world.task_id
+        assert known_tasks.find(name).task_id == world.task_id
     for name in ("visit", world.task_id.hex[:7], ""):
         with pytest.raises(ShoalError) as caught:
-            book.find(name)
+            known_tasks.find(name)
         assert caught.value.kind is Kind.UNKNOWN_TASK
         assert "visits" in caught.value.message
 
@@ -138,20 +138,20 @@ def test_two_schedules_for_one_task_over_time_are_refused(tmp_path: Path) -> Non
     """
     world, outbox = make_world(), MemoryOutbox()
     world.write(tmp_path)
-    book = book_of(tmp_path, world, outbox)
+    known_tasks = book_of(tmp_path, world, outbox)
     first = world.signed_schedule
     world.signed_schedule = world.schedule(generate(SuiteId.X25519_AES128))
     world.write(tmp_path)
-    book.refresh()
-    assert book.all() == []
-    assert book.problems["visits"].kind is Kind.CONFLICT
+    known_tasks.refresh()
+    assert known_tasks.all() == []
+    assert known_tasks.problems["visits"].kind is Kind.CONFLICT
     assert book_of(tmp_path, world, outbox).problems["visits"].kind is Kind.CONFLICT
     world.signed_schedule = first
     world.write(tmp_path)
-    book.refresh()
-    assert book.all() == []
+    known_tasks.refresh()
+    assert known_tasks.all() == []
     with pytest.raises(ShoalError) as caught:
-        book.find("visits")
+        known_tasks.find("visits")
     assert caught.value.kind is Kind.CONFLICT
 
 
@@ -164,24 +164,24 @@ def test_the_shelf_of_what_feeds_brought_is_read_beside_the_folder(tmp_path: Pat
     world, outbox = make_world(), MemoryOutbox()
     learnt = make_world(authority=world.authority, name="steps")
     world.write(tmp_path / "tasks")
-    book = KnownTasks(
+    known_tasks = KnownTasks(
         tmp_path / "tasks", Policy(world.authorities, 4.0, 2), outbox, tmp_path / "shelf"
     )
-    book.refresh()
-    assert [one.task.name for one in book.all()] == ["visits"]
+    known_tasks.refresh()
+    assert [one.task.name for one in known_tasks.all()] == ["visits"]
     learnt.write(tmp_path / "shelf")
     world.write(tmp_path / "shelf")
-    book.refresh()
-    assert [one.task.name for one in book.all()] == ["steps", "visits"]
-    assert book.problems == {}
+    known_tasks.refresh()
+    assert [one.task.name for one in known_tasks.all()] == ["steps", "visits"]
+    assert known_tasks.problems == {}
     world.signed_schedule = world.schedule(generate(SuiteId.X25519_AES128))
     world.write(tmp_path / "shelf")
-    book.refresh()
-    assert [one.task.name for one in book.all()] == ["steps"]
+    known_tasks.refresh()
+    assert [one.task.name for one in known_tasks.all()] == ["steps"]
     with pytest.raises(ShoalError) as caught:
-        book.find("visits")
+        known_tasks.find("visits")
     assert caught.value.kind is Kind.CONFLICT
-    assert {one.trusted.task_id for one in book.unusable if one.trusted} == {world.task_id}
+    assert {one.trusted.task_id for one in known_tasks.unusable if one.trusted} == {world.task_id}
 
 
 def test_a_file_is_verified_once_and_again_when_it_changed(
@@ -201,17 +201,17 @@ def test_a_file_is_verified_once_and_again_when_it_changed(
     world.write(tmp_path)
     (tmp_path / "junk.task").write_bytes(b"junk")
     (tmp_path / "junk.keys").write_bytes(b"junk")
-    book = book_of(tmp_path, world)
+    known_tasks = book_of(tmp_path, world)
     for _ in range(3):
-        book.refresh()
+        known_tasks.refresh()
     assert len(looks) == 2
     (tmp_path / "visits.keys").write_bytes(b"damaged")
-    book.refresh()
+    known_tasks.refresh()
     assert len(looks) == 3
-    assert book.all() == []
+    assert known_tasks.all() == []
     (tmp_path / "visits.keys").write_bytes(world.signed_schedule)
-    book.refresh()
-    assert len(book.all()) == 1
+    known_tasks.refresh()
+    assert len(known_tasks.all()) == 1
 
 
 def test_one_bad_file_costs_its_own_task_alone(tmp_path: Path) -> None:
@@ -221,9 +221,9 @@ def test_one_bad_file_costs_its_own_task_alone(tmp_path: Path) -> None:
     (tmp_path / "huge.task").write_bytes(bytes(1 << 20))
     (tmp_path / "copy.task").write_bytes(world.signed_task)
     (tmp_path / "copy.keys").write_bytes(world.signed_schedule)
-    book = book_of(tmp_path, world)
-    assert [one.task.name for one in book.all()] == ["visits"]
-    assert {name: error.kind for name, error in book.problems.items()} == {
+    known_tasks = book_of(tmp_path, world)
+    assert [one.task.name for one in known_tasks.all()] == ["visits"]
+    assert {name: error.kind for name, error in known_tasks.problems.items()} == {
         "junk": Kind.INVALID,
         "huge": Kind.OVERSIZE,
         "visits": Kind.CONFLICT,  # copy.* came first: the second file of one task is the problem
@@ -236,12 +236,12 @@ def test_two_tasks_of_one_name_are_told_apart_by_id(tmp_path: Path) -> None:
     world.write(tmp_path)
     for suffix, data in ((".task", other.signed_task), (".keys", other.signed_schedule)):
         (tmp_path / f"second{suffix}").write_bytes(data)
-    book = book_of(tmp_path, world)
+    known_tasks = book_of(tmp_path, world)
     with pytest.raises(ShoalError) as caught:
-        book.find("visits")
+        known_tasks.find("visits")
     assert caught.value.kind is Kind.CONFLICT
     assert other.task_id.short in caught.value.message
-    assert book.find(other.task_id.short).task_id == other.task_id
+    assert known_tasks.find(other.task_id.short).task_id == other.task_id
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
@@ -256,23 +256,23 @@ def test_a_paused_window_gets_no_answer_while_it_lasts(tmp_path: Path) -> None:
     """
     world = make_world()
     world.write(tmp_path)
-    book = book_of(tmp_path, world)
-    (one,) = book.all()
+    known_tasks = book_of(tmp_path, world)
+    (one,) = known_tasks.all()
     address, plan = one.task.shuffler_address, one.task.windows
 
     def open_in(window: int) -> bool:
         try:
-            book.check_open(one, plan.start_of(window) + 1.0)
+            known_tasks.check_open(one, plan.start_of(window) + 1.0)
         except ShoalError as error:
             return error.kind is not Kind.UNAVAILABLE  # after that the device looks again
         return True
 
-    assert book.pause("stranger.example:7443", {one.task_id: frozenset()})
+    assert known_tasks.pause("stranger.example:7443", {one.task_id: frozenset()})
     assert open_in(0)
-    assert book.pause(address, {one.task_id: frozenset({1})})
-    assert not book.pause(address, {one.task_id: frozenset({1})})
+    assert known_tasks.pause(address, {one.task_id: frozenset({1})})
+    assert not known_tasks.pause(address, {one.task_id: frozenset({1})})
     assert [open_in(0), open_in(1)] == [True, False]
-    assert book.pause(address, {one.task_id: frozenset()})
+    assert known_tasks.pause(address, {one.task_id: frozenset()})
     assert [open_in(0), open_in(1)] == [False, False]
-    assert book.pause(address, {})
+    assert known_tasks.pause(address, {})
     assert [open_in(0), open_in(1)] == [True, True]

@@ -129,7 +129,7 @@ class Home:
 
     async def charged(self) -> int:
         async with Agent(self.config, background=False, clock=self.clock) as agent:
-            return len(agent.memory.book.charges())
+            return len(agent.memory.commitments.charges())
 
 
 async def test_a_paused_window_is_not_charged(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from shoal import codec
 from shoal.clients.core import expiry
-from shoal.clients.feeds.task_store import FINAL, Shelf, ShelvedTask
+from shoal.clients.feeds.task_store import FINAL, LearntTask, LearntTasks
 from shoal.clocks.clock import FakeClock
 from shoal.codec import TaskBundle
 from shoal.crypto.hpke import generate
@@ -47,8 +47,8 @@ class Desk:
         )
         self.most = most
 
-    def open(self, authorities: frozenset[bytes] = WORLD.authorities) -> Shelf:
-        return Shelf(self.folder, authorities, self.clock, self.most, self.conflicts.append)
+    def open(self, authorities: frozenset[bytes] = WORLD.authorities) -> LearntTasks:
+        return LearntTasks(self.folder, authorities, self.clock, self.most, self.conflicts.append)
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -60,7 +60,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def refused(shelf: Shelf, data: bytes) -> Kind:
+def refused(shelf: LearntTasks, data: bytes) -> Kind:
     with pytest.raises(ShoalError) as error:
         shelf.offer(data)
     assert "\n" not in str(error.value)
@@ -69,14 +69,14 @@ def refused(shelf: Shelf, data: bytes) -> Kind:
 
 def test_a_task_is_kept_once_private_and_as_any_folder_of_tasks_has_it(desk: Desk) -> None:
     shelf = desk.open()
-    assert shelf.offer(bundle()) == ShelvedTask(WORLD.task_id, "visits", fresh=True)
+    assert shelf.offer(bundle()) == LearntTask(WORLD.task_id, "visits", fresh=True)
     written = desk.files
     assert sorted(written) == [f"{WORLD.task_id.hex}.keys", f"{WORLD.task_id.hex}.task"]
     assert desk.folder.stat().st_mode & 0o777 == 0o700
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in desk.folder.iterdir())
-    assert shelf.offer(bundle()) == ShelvedTask(WORLD.task_id, "visits", fresh=False)
+    assert shelf.offer(bundle()) == LearntTask(WORLD.task_id, "visits", fresh=False)
     # after a restart too
-    assert desk.open().offer(bundle()) == ShelvedTask(WORLD.task_id, "visits", fresh=False)
+    assert desk.open().offer(bundle()) == LearntTask(WORLD.task_id, "visits", fresh=False)
     assert desk.files == written
     assert list(load_task_folder(desk.folder, WORLD.authorities).served) == [WORLD.task_id]
 
@@ -271,7 +271,7 @@ def test_a_crash_between_any_two_steps_leaves_a_folder_that_reads_and_is_mended(
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ShoalError, match="can't be made") as error:
-        Shelf(tmp_path / "file" / "x", WORLD.authorities, FakeClock())
+        LearntTasks(tmp_path / "file" / "x", WORLD.authorities, FakeClock())
     assert error.value.kind is Kind.CONFIG
 
 

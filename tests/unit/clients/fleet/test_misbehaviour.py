@@ -17,7 +17,7 @@ from shoal.clients.fleet.misbehaviour import (
     MALFORMED,
     Conduct,
     Shares,
-    Way,
+    TransportKind,
     conducts,
     craft,
     expected,
@@ -92,7 +92,7 @@ def test_broken_frames_do_not_open_for_the_reason_they_say(conduct: Conduct) -> 
         frame, _ = made(conduct, world, seed)
         kind = judged(frame, world)
         assert isinstance(kind, Kind)
-        assert kind in expected(conduct, Way.RELAY)
+        assert kind in expected(conduct, TransportKind.RELAY)
         if conduct is Conduct.DAMAGED:
             assert frame_header(frame).key_id == world.hop.config.key_id
         if conduct is Conduct.OVERSIZED:
@@ -217,10 +217,10 @@ def test_too_few_devices_are_refused() -> None:
 def test_silence_is_right_over_mqtt_alone_and_for_frames_that_do_not_open() -> None:
     for conduct in Conduct:
         if conduct is not Conduct.HONEST:
-            assert not mute(conduct, Way.GRPC)
-            assert Kind.DEADLINE not in expected(conduct, Way.RELAY)
-    assert all(mute(conduct, Way.MQTT) for conduct in (*MALFORMED, Conduct.OVERSIZED))
+            assert not mute(conduct, TransportKind.GRPC)
+            assert Kind.DEADLINE not in expected(conduct, TransportKind.RELAY)
+    assert all(mute(conduct, TransportKind.MQTT) for conduct in (*MALFORMED, Conduct.OVERSIZED))
     assert not any(
-        mute(conduct, Way.MQTT)
+        mute(conduct, TransportKind.MQTT)
         for conduct in (Conduct.GARBAGE, Conduct.STRANGER, Conduct.SECOND, Conduct.DUPLICATE)
     )

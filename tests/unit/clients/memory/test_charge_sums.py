@@ -24,10 +24,10 @@ def lived(path: Path) -> None:
     device = memories.Device(path)
     for task, windows in ((A, 1), (B, 1), (C, 4)):
         for window in range(windows):
-            with device.book.transaction():
-                device.book.charge(task, window, 1_000, LIMIT)
-                device.book.append(memories.entry())
-    assert device.book.spent() == SPENT
+            with device.commitments.transaction():
+                device.commitments.charge(task, window, 1_000, LIMIT)
+                device.commitments.append(memories.entry())
+    assert device.commitments.spent() == SPENT
     device.store.close()
 
 
@@ -71,15 +71,15 @@ def test_a_sum_that_is_gone_gives_nothing_back(tmp_path: Path, how: str) -> None
     assert noted is not None
     assert noted.spent is not None
     assert noted.spent >= SPENT
-    assert device.book.spent() >= SPENT
+    assert device.commitments.spent() >= SPENT
     assert "tally" in {one.table for one in device.store.marked.damages()}
-    memories.error_of(Kind.MISMATCH, lambda: device.book.tally(C))
+    memories.error_of(Kind.MISMATCH, lambda: device.commitments.tally(C))
     for task in (A, B):
         memories.error_of(
             Kind.REFUSED,
-            lambda task=task: device.book.charge(task, 10, 1_000, LIMIT),  # type: ignore[misc]
+            lambda task=task: device.commitments.charge(task, 10, 1_000, LIMIT),  # type: ignore[misc]
         )
-    device.book.append(memories.entry())
+    device.commitments.append(memories.entry())
     device.store.close()
     device = memories.Device(path)
     after = device.store.noted()
@@ -96,8 +96,8 @@ def test_what_is_noted_is_never_made_smaller(tmp_path: Path) -> None:
     path = tmp_path / "outbox.db"
     lived(path)
     device = memories.Device(path)
-    device.book.lose(1.0, 5_000)
-    device.book.append(memories.entry())
+    device.commitments.lose(1.0, 5_000)
+    device.commitments.append(memories.entry())
     device.store.close()
     changed(
         path,
@@ -106,7 +106,7 @@ def test_what_is_noted_is_never_made_smaller(tmp_path: Path) -> None:
     )
     changed(path, GONE)
     device = memories.Device(path)
-    device.book.append(memories.entry())
+    device.commitments.append(memories.entry())
     noted = device.store.noted()
     assert noted is not None
     assert noted.head.count == 8
@@ -115,10 +115,10 @@ def test_what_is_noted_is_never_made_smaller(tmp_path: Path) -> None:
 
 
 def undone(device: memories.Device, window: int) -> None:
-    before = device.book.spent()
-    with device.book.transaction():
-        device.book.charge(C, window, 100, None)
-        assert device.book.spent() == before + 100
+    before = device.commitments.spent()
+    with device.commitments.transaction():
+        device.commitments.charge(C, window, 100, None)
+        assert device.commitments.spent() == before + 100
         raise ShoalError(Kind.INVALID, "undone")
 
 
@@ -129,9 +129,9 @@ def test_charges_of_others_and_undone_ones_are_no_damage(tmp_path: Path) -> None
     path = tmp_path / "outbox.db"
     one, two = memories.Device(path), memories.Device(path)
     for window in range(3):
-        one.book.charge(A, window, 5, None)
-        two.book.charge(B, window, 7, None)
-        assert one.book.spent() == two.book.spent() == 12 * (window + 1)
+        one.commitments.charge(A, window, 5, None)
+        two.commitments.charge(B, window, 7, None)
+        assert one.commitments.spent() == two.commitments.spent() == 12 * (window + 1)
         memories.error_of(Kind.INVALID, lambda window=window: undone(one, window))  # type: ignore[misc]
         assert one.store.sums.look() == two.store.sums.look() == (12 * (window + 1), None)
     one.store.close()

@@ -112,25 +112,25 @@ def lived(path: Path) -> memories.Device:
     ``OTHER``, which goes on.
     """
     device = memories.Device(path)
-    book, outbox = device.book, device.outbox
-    with book.transaction():
+    commitments, outbox = device.commitments, device.outbox
+    with commitments.transaction():
         for task in (ONE, OTHER):
-            book.see(
+            commitments.see(
                 SeenTask(
                     task, "visits", PURPOSE if task == ONE else "other", b"a" * 32, 5, "accepted"
                 )
             )
             outbox.pin(task, Digest(b"1" * 32))
             claim(outbox, task, 0, partial(SealedReport, task, 0, b"f" * 512, b"k" * 32, 1_000))
-            book.charge(task, 0, 5, None)
-            book.remember(task, 0, bytes(64))
-            book.choose(task, b"chosen")
-            book.accept(task, 4.0)
-        book.set_consent(PURPOSE, "denied")
-        book.set_consent("other", "allowed")
-        book.lose(1_000.0, 7)
-        book.problem(Digest(b"2" * 32), memories.entry())
-        book.see(SeenTask(STRUCK, "struck", "other", b"a" * 32, 5, "refused"))
+            commitments.charge(task, 0, 5, None)
+            commitments.remember(task, 0, bytes(64))
+            commitments.choose(task, b"chosen")
+            commitments.accept(task, 4.0)
+        commitments.set_consent(PURPOSE, "denied")
+        commitments.set_consent("other", "allowed")
+        commitments.lose(1_000.0, 7)
+        commitments.problem(Digest(b"2" * 32), memories.entry())
+        commitments.see(SeenTask(STRUCK, "struck", "other", b"a" * 32, 5, "refused"))
         outbox.strike(STRUCK)
         claim(outbox, OTHER, 1, lambda: SealedReport(OTHER, 1, b"f" * 512, b"k" * 32, 1_000))
         outbox.sending(OTHER, 1)
@@ -145,21 +145,23 @@ def refuses(*steps: Callable[[], object]) -> None:
 
 
 def spends_enough(device: memories.Device) -> None:
-    assert device.book.spent() >= SPENT
+    assert device.commitments.spent() >= SPENT
 
 
 def counts_as_spent(device: memories.Device) -> None:
-    refuses(lambda: device.book.tally(ONE), lambda: device.book.charge(ONE, 3, 5, None))
+    refuses(
+        lambda: device.commitments.tally(ONE), lambda: device.commitments.charge(ONE, 3, 5, None)
+    )
     spends_enough(device)
 
 
 def counts_as_lost(device: memories.Device) -> None:
-    refuses(device.book.lost)
+    refuses(device.commitments.lost)
     spends_enough(device)
 
 
 def is_not_asked(device: memories.Device) -> None:
-    stored = device.book.consents()
+    stored = device.commitments.consents()
     assert consent_to(PURPOSE, {PURPOSE: "allowed"}, stored) in (DENIED, NOT_ASKED)
     assert (
         consent_to("never answered here", {"never answered here": "allowed"}, stored) == NOT_ASKED
@@ -167,15 +169,15 @@ def is_not_asked(device: memories.Device) -> None:
 
 
 def is_never_accepted(device: memories.Device) -> None:
-    assert device.book.accepted(ONE) is None
+    assert device.commitments.accepted(ONE) is None
 
 
 def is_never_lost_sight_of(device: memories.Device) -> None:
-    book = device.book
-    assert book.seen(ONE) is None
-    assert ONE in book.tasks_of(PURPOSE) or ONE not in {
-        *book.tasks_of("other"),
-        *book.tasks_of(PURPOSE),
+    commitments = device.commitments
+    assert commitments.seen(ONE) is None
+    assert ONE in commitments.tasks_of(PURPOSE) or ONE not in {
+        *commitments.tasks_of("other"),
+        *commitments.tasks_of(PURPOSE),
     }
 
 
@@ -186,22 +188,24 @@ SAFE: dict[str, Callable[[memories.Device], object]] = {
     "schedule": lambda d: refuses(lambda: d.outbox.pin(ONE, Digest(b"3" * 32))),
     "struck": lambda d: refuses(lambda: d.outbox.struck(STRUCK)),
     "charge": lambda d: refuses(
-        lambda: d.book.charged(ONE, 0), lambda: d.book.charge(ONE, 0, 5, None)
+        lambda: d.commitments.charged(ONE, 0), lambda: d.commitments.charge(ONE, 0, 5, None)
     ),
     "tally": counts_as_spent,
     "memo_key": lambda d: refuses(
-        lambda: d.book.rounding(ONE),
-        lambda: d.book.permanent(ONE, 0),
-        lambda: d.book.remember(ONE, 0, b""),
+        lambda: d.commitments.rounding(ONE),
+        lambda: d.commitments.permanent(ONE, 0),
+        lambda: d.commitments.remember(ONE, 0, b""),
     ),
-    "memo": lambda d: refuses(lambda: d.book.permanent(ONE, 0), lambda: d.book.latest(ONE)),
+    "memo": lambda d: refuses(
+        lambda: d.commitments.permanent(ONE, 0), lambda: d.commitments.latest(ONE)
+    ),
     "seen": is_never_lost_sight_of,
     "consent": is_not_asked,
     "acceptance": is_never_accepted,
-    "choice": lambda d: refuses(lambda: d.book.choice(ONE)),
+    "choice": lambda d: refuses(lambda: d.commitments.choice(ONE)),
     "lost": counts_as_lost,
     "problem": spends_enough,
-    "ledger": lambda d: memories.error_of(Kind.MISMATCH, d.book.verify),
+    "ledger": lambda d: memories.error_of(Kind.MISMATCH, d.commitments.verify),
 }
 
 
@@ -279,9 +283,9 @@ def test_every_column_has_a_mark_and_is_read_by_it(
             assert "\n" not in str(found[0])
         SAFE[table](device)
         if column not in ("task_id", "number") and table not in ("lost", "ledger"):
-            assert device.book.charged(OTHER, 9) is None
-            device.book.charge(OTHER, 9, 1, None)
-            assert device.book.spent() >= SPENT + 1
+            assert device.commitments.charged(OTHER, 9) is None
+            device.commitments.charge(OTHER, 9, 1, None)
+            assert device.commitments.spent() >= SPENT + 1
         device.store.close()
 
 
@@ -323,7 +327,7 @@ def test_a_charge_that_is_gone_is_missed(tmp_path: Path) -> None:
         path = tmp_path / f"{len(statement)}.db"
         device = memories.Device(path)
         for window in range(2):
-            device.book.charge(ONE, window, 5, None)
+            device.commitments.charge(ONE, window, 5, None)
         device.store.close()
         database = sqlite3.connect(path)
         for (trigger,) in database.execute(
@@ -334,8 +338,8 @@ def test_a_charge_that_is_gone_is_missed(tmp_path: Path) -> None:
         database.commit()
         database.close()
         device = memories.Device(path)
-        refuses(partial(device.book.charge, ONE, 0, 5, None))
-        assert device.book.spent() == 10
+        refuses(partial(device.commitments.charge, ONE, 0, 5, None))
+        assert device.commitments.spent() == 10
         device.store.close()
 
 
@@ -344,7 +348,7 @@ def test_what_is_noted_beside_is_marked(tmp_path: Path) -> None:
     spent than was.
     """
     device = memories.Device(tmp_path / "outbox.db")
-    device.book.charge(ONE, 0, 5, None)
+    device.commitments.charge(ONE, 0, 5, None)
     device.store.close()
     head = tmp_path / "outbox.db.head"
     words = head.read_text()
@@ -352,7 +356,7 @@ def test_what_is_noted_beside_is_marked(tmp_path: Path) -> None:
     head.write_text(words.replace("spent 40 ", "spent 10 "))
     device = memories.Device(tmp_path / "outbox.db")
     assert device.store.noted() is None
-    memories.error_of(Kind.MISMATCH, lambda: device.book.charge(ONE, 1, 5, None))
+    memories.error_of(Kind.MISMATCH, lambda: device.commitments.charge(ONE, 1, 5, None))
     device.store.close()
 
 
@@ -402,4 +406,4 @@ def test_a_file_that_is_no_database_says_what_to_do(owner: Owner) -> None:
     assert "leave outbox.db.head where it is" in err
     owner.outbox.unlink()
     with pytest.raises(ShoalError):
-        memories.Device(owner.outbox).book.charge(memories.TASK, 0, 1, None)
+        memories.Device(owner.outbox).commitments.charge(memories.TASK, 0, 1, None)

@@ -53,21 +53,21 @@ async def lived(folder: Path) -> tuple[Device, dict[str, bytes], int]:
     device.transport.down = False
     memory = opened(device)
     with memory.transaction():
-        memory.book.choose(device.world.task_id, b"chosen")
-        memory.book.see(SeenTask(OTHER, "other", "other", b"a" * 32, 5, "accepted"))
+        memory.commitments.choose(device.world.task_id, b"chosen")
+        memory.commitments.see(SeenTask(OTHER, "other", "other", b"a" * 32, 5, "accepted"))
         memory.enter(LedgerEvent.STRUCK, OTHER, "other")
         memory.outbox.strike(OTHER)
-        memory.book.problem(Digest(b"p" * 32), memory.book.entries()[0].entry)
-        memory.book.lose(1_000.0, 7)
+        memory.commitments.problem(Digest(b"p" * 32), memory.commitments.entries()[0].entry)
+        memory.commitments.lose(1_000.0, 7)
         memory.enter(
             LedgerEvent.SET_BACK,
             details={
                 "epsilon_lost": 7e-9,
                 "answered_before_s": 1_000.0,
-                "epsilon_spent_after": memory.book.spent() / 1e9,
+                "epsilon_spent_after": memory.commitments.spent() / 1e9,
             },
         )
-    spent = memory.book.spent()
+    spent = memory.commitments.spent()
     assert verified(memory.store).count > 8
     memory.close()
     device.config = replace(device.config, policy=replace(device.config.policy, purposes=purposes))
@@ -107,26 +107,27 @@ async def test_whatever_is_damaged_is_mended(tmp_path: Path) -> None:
         found = mend(memory, None, device.clock.now())
         where = f"{table}.{column}"
         assert found is not None, where
-        assert found.told is not None, where
+        assert found.account is not None, where
         assert {damage.table for damage in found.damages} == {table}, where
         assert memory.store.marked.damages() == [], where
         verified(memory.store)
-        assert memory.book.spent() >= spent, where
-        assert all(memory.book.charged(task_id, window) is not None for window in range(WEEKS)), (
-            where
-        )
+        assert memory.commitments.spent() >= spent, where
+        assert all(
+            memory.commitments.charged(task_id, window) is not None for window in range(WEEKS)
+        ), where
         assert all(
             memory.outbox.find(task_id, window) is not None for window in range(WEEKS + 1)
         ), where
-        assert memory.book.consents().get("advertising") == "denied", where
+        assert memory.commitments.consents().get("advertising") == "denied", where
         assert (
-            memory.book.consents().get(device.world.task.purpose) == "allowed" or table == "consent"
+            memory.commitments.consents().get(device.world.task.purpose) == "allowed"
+            or table == "consent"
         ), where
         assert memory.outbox.struck(OTHER), where
         assert memory.outbox.struck(task_id) == (table == "schedule"), where
-        assert [row.entry.event for row in memory.book.entries()].count(LedgerEvent.MENDED) == 1, (
-            where
-        )
+        assert [row.entry.event for row in memory.commitments.entries()].count(
+            LedgerEvent.MENDED
+        ) == 1, where
         assert mend(memory, None, device.clock.now()) is None, where
         memory.close()
 
@@ -149,7 +150,7 @@ async def test_a_mended_device_goes_on(tmp_path: Path) -> None:
     await device.weeks(1)
     assert len(device.far.frames) == 3
     memory = opened(device)
-    assert [charge.window for charge in memory.book.charges()] in ([1, 0, 2], [0, 1, 2])
+    assert [charge.window for charge in memory.commitments.charges()] in ([1, 0, 2], [0, 1, 2])
     verified(memory.store)
     memory.close()
 
@@ -161,7 +162,7 @@ async def test_without_a_ledger_the_worst_is_taken(tmp_path: Path) -> None:
     device = Device(tmp_path)
     await device.weeks(3)
     memory = opened(device)
-    spent, noted = memory.book.spent(), memory.noted()
+    spent, noted = memory.commitments.spent(), memory.noted()
     memory.close()
     assert noted is not None
     assert noted.spent is not None
@@ -170,10 +171,10 @@ async def test_without_a_ledger_the_worst_is_taken(tmp_path: Path) -> None:
     memory = opened(device)
     found = examine(memory, None)
     assert found is not None
-    assert found.told is None
+    assert found.account is None
     assert "does not verify" in "\n".join(found.words())
     mend(memory, None, device.clock.now())
-    assert memory.book.spent() == max(noted.spent, spent)
+    assert memory.commitments.spent() == max(noted.spent, spent)
     assert memory.store.marked.damages() == []
     memory.close()
     async with device.agent() as agent:
@@ -199,7 +200,7 @@ async def test_nothing_is_forgotten_while_nobody_knows_what_was_agreed(tmp_path:
             await agent.report("visits", 2)
         assert refused.value.kind is Kind.REFUSED
         assert "damaged" in refused.value.message
-        assert agent.memory.book.latest(device.world.task_id) is not None
+        assert agent.memory.commitments.latest(device.world.task_id) is not None
         assert len(agent.memory.outbox.records(queued=True)) == 1
         await agent.consent(device.world.task.purpose, "allowed")  # given again, it counts
         assert (await agent.report("visits", 2)).window == 4

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.memory.mending import Found, examine, mend
+from shoal.clients.memory.mending import Examination, examine, mend
 from shoal.clients.memory.rounds_ledger import SqliteLedger
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
@@ -45,7 +45,7 @@ def stored(folder: Path) -> dict[str, bytes]:
     }
 
 
-def told_or_mended(step: Callable[[], Found | None]) -> Found | None:
+def told_or_mended(step: Callable[[], Examination | None]) -> Examination | None:
     """What was mended; None: nothing is damaged that counts, or one line says that it can't be
     mended.
     """
@@ -80,8 +80,8 @@ async def test_text_that_is_none_any_more_is_mended(tmp_path: Path) -> None:
         assert mended is not None, (table, word)
         assert {damage.table for damage in mended.damages} == {table}
         assert examine(memory, None) is None
-        assert memory.book.consents().get("advertising") == "denied"
-        assert memory.book.spent() >= spent
+        assert memory.commitments.consents().get("advertising") == "denied"
+        assert memory.commitments.spent() >= spent
         memory.close()
 
 
@@ -101,8 +101,8 @@ async def test_a_row_that_names_no_task_any_more_is_mended(tmp_path: Path) -> No
     memory = opened(device)
     assert mend(memory, None, device.clock.now()) is not None
     assert examine(memory, None) is None
-    assert memory.book.latest(device.world.task_id) is None
-    assert memory.book.spent() >= spent
+    assert memory.commitments.latest(device.world.task_id) is None
+    assert memory.commitments.spent() >= spent
     memory.close()
 
 
@@ -133,9 +133,9 @@ async def test_a_bit_anywhere_in_a_table_is_mended_or_said_not_to_be(tmp_path: P
         if found is not None:
             mended += 1
             assert examine(memory, None) is None, at
-            assert memory.book.spent() >= spent, at
+            assert memory.commitments.spent() >= spent, at
             assert all(
-                memory.book.charged(device.world.task_id, window) is not None
+                memory.commitments.charged(device.world.task_id, window) is not None
                 for window in range(WEEKS)
             ), at
         memory.close()
@@ -178,12 +178,12 @@ async def test_a_running_agent_sees_that_its_memory_was_mended(tmp_path: Path) -
     flipped(device.store, "charge", "window")
     running = opened(device)
     with pytest.raises(ShoalError) as refused:
-        running.book.charged(device.world.task_id, 5)
+        running.commitments.charged(device.world.task_id, 5)
     assert refused.value.kind is Kind.MISMATCH
     command = opened(device)
     assert mend(command, None, device.clock.now()) is not None
     command.close()
-    assert running.book.charged(device.world.task_id, 5) is None
+    assert running.commitments.charged(device.world.task_id, 5) is None
     running.close()
 
 

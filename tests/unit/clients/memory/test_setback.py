@@ -92,11 +92,11 @@ class Device:
     def known(self) -> list[Any]:
         memory = Memory(self.config, self.clock, SYSTEM)
         try:
-            book = KnownTasks(
-                self.config.tasks, self.config.policy, memory.outbox, self.config.shelf
+            commitments = KnownTasks(
+                self.config.tasks, self.config.policy, memory.outbox, self.config.learnt_folder
             )
-            book.refresh()
-            return list(book.all())
+            commitments.refresh()
+            return list(commitments.all())
         finally:
             memory.close()
 
@@ -146,9 +146,9 @@ async def test_nothing_is_answered_or_sent_until_the_owner_confirms(
     frames = len(device.far.frames)
     async with device.agent() as agent:
         before = (
-            agent.memory.book.spent(),
-            agent.memory.book.charges(),
-            len(agent.memory.book.entries()),
+            agent.memory.commitments.spent(),
+            agent.memory.commitments.charges(),
+            len(agent.memory.commitments.entries()),
         )
         for send in (True, False):
             with pytest.raises(ShoalError) as caught:
@@ -160,11 +160,11 @@ async def test_nothing_is_answered_or_sent_until_the_owner_confirms(
         )
         assert "--confirm-set-back" in agent.status()[0].refusal
         with pytest.raises(ShoalError):
-            agent.memory.book.charge(agent.tasks.find("visits").task_id, 9, 1, None)
+            agent.memory.commitments.charge(agent.tasks.find("visits").task_id, 9, 1, None)
         assert before == (
-            agent.memory.book.spent(),
-            agent.memory.book.charges(),
-            len(agent.memory.book.entries()),
+            agent.memory.commitments.spent(),
+            agent.memory.commitments.charges(),
+            len(agent.memory.commitments.entries()),
         )
     assert len(device.far.frames) == frames
     device.confirm()
@@ -191,12 +191,12 @@ async def test_a_task_of_sums_is_not_charged_either(device: Device) -> None:
         one = agent.tasks.find("visits")
         terms = Terms(None)
         with pytest.raises(ShoalError, match="set-back"):
-            charge_sum(one, 5, agent.memory.book, terms, device.clock.now())
+            charge_sum(one, 5, agent.memory.commitments, terms, device.clock.now())
     device.confirm()
     async with device.agent() as agent:
         with pytest.raises(ShoalError, match="set back"):
-            charge_sum(one, 2, agent.memory.book, terms, device.clock.now())
-        assert charge_sum(one, 9, agent.memory.book, terms, device.clock.now()) > 0
+            charge_sum(one, 2, agent.memory.commitments, terms, device.clock.now())
+        assert charge_sum(one, 9, agent.memory.commitments, terms, device.clock.now()) > 0
 
 
 @pytest.mark.parametrize("way", ["restored", "removed", "headless"])
@@ -213,16 +213,16 @@ async def test_what_was_spent_in_what_is_lost_is_never_counted_too_little(
     kept = device.store.read_bytes()
     await device.weeks(3)
     async with device.agent() as agent:
-        spent = agent.memory.book.spent()
-        one = agent.memory.book.charges()[0].nano
+        spent = agent.memory.commitments.spent()
+        one = agent.memory.commitments.charges()[0].nano
     WAYS[way](device, kept)
     device.confirm()
     async with device.agent() as agent:
-        assert spent <= agent.memory.book.spent() <= spent + 2 * one
+        assert spent <= agent.memory.commitments.spent() <= spent + 2 * one
         (entry,) = [
             row.entry for row in await agent.ledger() if row.entry.event is LedgerEvent.SET_BACK
         ]
-        assert entry.details["epsilon_spent_after"] == agent.memory.book.spent() / NANO
+        assert entry.details["epsilon_spent_after"] == agent.memory.commitments.spent() / NANO
 
 
 async def test_a_memory_that_went_on_elsewhere_counts_for_both(device: Device) -> None:
@@ -238,11 +238,11 @@ async def test_a_memory_that_went_on_elsewhere_counts_for_both(device: Device) -
     await device.weeks(4)  # on another machine, say
     device.head.write_bytes(mine)
     async with device.agent() as agent:
-        theirs = agent.memory.book.spent()
-        one = agent.memory.book.charges()[0].nano
+        theirs = agent.memory.commitments.spent()
+        one = agent.memory.commitments.charges()[0].nano
     device.confirm()
     async with device.agent() as agent:
-        assert agent.memory.book.spent() >= theirs + 2 * one
+        assert agent.memory.commitments.spent() >= theirs + 2 * one
 
 
 async def test_a_memoized_answer_that_was_lost_is_paid_for_again(
@@ -262,11 +262,11 @@ async def test_a_memoized_answer_that_was_lost_is_paid_for_again(
     device.confirm()
     device.clock.advance(WEEK)
     async with device.agent() as agent:
-        before = agent.memory.book.spent()
+        before = agent.memory.commitments.spent()
         await agent.report("visits", 0)
-        (first, second) = agent.memory.book.charges()
+        (first, second) = agent.memory.commitments.charges()
         assert second.nano == first.nano > 0
-        assert agent.memory.book.spent() == before + second.nano
+        assert agent.memory.commitments.spent() == before + second.nano
         assert before >= 2 * first.nano
     limited = replace(
         device.config.policy, lifetime_epsilon=before / NANO + 2 * second.nano / NANO - 0.001
@@ -288,11 +288,11 @@ async def test_what_is_spent_is_noted_before_it_is(device: Device) -> None:
     memory = Memory(device.config, device.clock, SYSTEM)
     memory.store._head_pause_s = 3_600.0
     for window in range(40):
-        memory.book.charge(device.world.task_id, window, 1 + window % 7, None)
+        memory.commitments.charge(device.world.task_id, window, 1 + window % 7, None)
         noted = memory.noted()
         assert noted is not None
         assert noted.spent is not None
-        assert memory.book.spent() <= noted.spent <= memory.book.spent() + 8 * 7
+        assert memory.commitments.spent() <= noted.spent <= memory.commitments.spent() + 8 * 7
     memory.close()
 
 
@@ -392,7 +392,7 @@ async def test_what_an_agent_did_fits_its_ledger(device: Device) -> None:
         await agent.accept("visits", 3.5)
         await agent.report("visits", 3)
         await agent.consent(device.world.task.purpose, "denied")
-        assert isinstance(agent.memory.book.charges()[0], WindowCharge)
+        assert isinstance(agent.memory.commitments.charges()[0], WindowCharge)
     memory = Memory(device.config, device.clock, SYSTEM)
     assert verified(memory.store).count > 10
     memory.close()

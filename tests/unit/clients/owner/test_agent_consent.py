@@ -89,10 +89,10 @@ class Device:
     def entries(self, *events: LedgerEvent) -> list[LedgerEntry]:
         memory = Memory(self.settings, self.clock, SYSTEM)
         try:
-            memory.book.verify()
+            memory.commitments.verify()
             return [
                 one.entry
-                for one in memory.book.entries()
+                for one in memory.commitments.entries()
                 if not events or one.entry.event in events
             ]
         finally:
@@ -177,10 +177,10 @@ async def test_the_outcome_and_its_entry_are_one_step(
 
     real = SqliteCommitments.append
 
-    def failing(book: SqliteCommitments, entry: LedgerEntry) -> int:
+    def failing(commitments: SqliteCommitments, entry: LedgerEntry) -> int:
         if entry.event is LedgerEvent.OUTCOME:
             raise ShoalError(Kind.OVERLOADED, "disk full")
-        return real(book, entry)
+        return real(commitments, entry)
 
     monkeypatch.setattr(SqliteCommitments, "append", failing)
     async with device.agent() as agent:

@@ -98,7 +98,7 @@ async def test_what_the_owner_accepted_is_kept_under_the_promise(
             await agent.report("visits", 3)
         assert refused.value.kind is Kind.REFUSED
         await agent.accept("visits")
-        accepted = await asyncio.to_thread(agent.memory.book.accepted, PROMISE)
+        accepted = await asyncio.to_thread(agent.memory.commitments.accepted, PROMISE)
         assert accepted == agent.tasks.find("visits").epsilon0
         assert "would answer" in (await agent.explain("visits"))[-1]
         assert (await agent.report("visits", 3)).state is ReportState.ACKED

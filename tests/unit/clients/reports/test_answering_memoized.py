@@ -29,7 +29,7 @@ from tests.worlds.clients import START, VISITS
 
 
 @pytest.fixture
-def book() -> MemoryCommitments:
+def commitments() -> MemoryCommitments:
     return MemoryCommitments()
 
 
@@ -43,40 +43,40 @@ def store(tmp_path: Path) -> Iterator[AgentStore]:
 # --- memoized tasks -------------------------------------------------------------------------------
 
 
-def test_an_unchanged_value_costs_epsilon0_once(book: MemoryCommitments) -> None:
+def test_an_unchanged_value_costs_epsilon0_once(commitments: MemoryCommitments) -> None:
     """The same report in every window, in another frame each time. Planted: a fresh draw; the same
     nonce; a charge per window.
     """
     world, assignment = made(memoized=True, count=30, stated=2.0)
-    frames = [given(assignment, window, 3, book).frame for window in range(30)]
+    frames = [given(assignment, window, 3, commitments).frame for window in range(30)]
     reports = {world.reports(frame)[0] for frame in frames}
     assert len(reports) == 1
     assert len(set(frames)) == 30
     # nonces differ
     assert len({plaintext for frame in frames for plaintext in world.opened(frame)}) == 30
-    assert book.spent() == 2 * NANO
-    details = [entry.entry.details for entry in book.entries()]
+    assert commitments.spent() == 2 * NANO
+    details = [entry.entry.details for entry in commitments.entries()]
     assert [one["memoized"] for one in details] == ["new"] + ["again"] * 29
     assert [one["epsilon_charged"] for one in details] == [2.0] + [0.0] * 29
     assert {one["lifetime"] for one in details} == {2.0}
-    assert [charge.permanent for charge in book.charges()] == [True] * 30
+    assert [charge.permanent for charge in commitments.charges()] == [True] * 30
 
 
 @pytest.mark.parametrize("kept", [b"", b"\0\1"])
 def test_a_remembered_report_of_another_length_is_not_sent(
-    book: MemoryCommitments, kept: bytes
+    commitments: MemoryCommitments, kept: bytes
 ) -> None:
     """Nothing is charged or entered then. Planted: no check -> a report without messages, or with
     two.
     """
     _, assignment = made(memoized=True)
     cell = assignment.task.domain.encode(3)
-    book.remember(assignment.task_id, cell, kept)
-    assert "remembers" in refusal(lambda: given(assignment, 0, 3, book), Kind.MISMATCH)
-    assert nothing(book)
+    commitments.remember(assignment.task_id, cell, kept)
+    assert "remembers" in refusal(lambda: given(assignment, 0, 3, commitments), Kind.MISMATCH)
+    assert nothing(commitments)
 
 
-def test_each_further_distinct_value_costs_epsilon0_again(book: MemoryCommitments) -> None:
+def test_each_further_distinct_value_costs_epsilon0_again(commitments: MemoryCommitments) -> None:
     world, assignment = made(memoized=True, count=9, stated=2.0)
     values: list[Value] = [
         0,
@@ -90,10 +90,10 @@ def test_each_further_distinct_value_costs_epsilon0_again(book: MemoryCommitment
         0,
     ]  # None and "unreadable" are one cell, 3 and 4 are one
     reports = [
-        world.reports(given(assignment, window, value, book).frame)[0]
+        world.reports(given(assignment, window, value, commitments).frame)[0]
         for window, value in enumerate(values)
     ]
-    details = [entry.entry.details for entry in book.entries()]
+    details = [entry.entry.details for entry in commitments.entries()]
     assert [one["memoized"] for one in details] == [
         "new",
         "new",
@@ -112,11 +112,11 @@ def test_each_further_distinct_value_costs_epsilon0_again(book: MemoryCommitment
         reports[7],
     )
     assert reports[8] == reports[0]
-    assert book.spent() == 8 * NANO
-    assert told(book)["lifetime"] == 8.0
+    assert commitments.spent() == 8 * NANO
+    assert told(commitments)["lifetime"] == 8.0
 
 
-def test_a_device_without_budget_takes_part_all_the_same(book: MemoryCommitments) -> None:
+def test_a_device_without_budget_takes_part_all_the_same(commitments: MemoryCommitments) -> None:
     """With the report that it sent last, so that nobody sees it stay away. Planted: raise ->
     windows without a report tell of a change.
 
@@ -127,10 +127,10 @@ def test_a_device_without_budget_takes_part_all_the_same(book: MemoryCommitments
     terms = Terms(5 * NANO)
     values = [0, 1, 0, 2, 5, 1, 10]
     reports = [
-        world.reports(given(assignment, window, value, book, terms).frame)[0]
+        world.reports(given(assignment, window, value, commitments, terms).frame)[0]
         for window, value in enumerate(values)
     ]
-    assert [entry.entry.details["memoized"] for entry in book.entries()] == [
+    assert [entry.entry.details["memoized"] for entry in commitments.entries()] == [
         "new",
         "new",
         "again",
@@ -148,44 +148,46 @@ def test_a_device_without_budget_takes_part_all_the_same(book: MemoryCommitments
         reports[1],
         reports[1],
     ]
-    assert (book.spent(), book.tally(assignment.task_id).windows) == (4 * NANO, 7)
-    assert told(book)["epsilon_charged"] == 0.0
+    assert (commitments.spent(), commitments.tally(assignment.task_id).windows) == (4 * NANO, 7)
+    assert told(commitments)["epsilon_charged"] == 0.0
 
 
-def test_a_device_that_never_had_the_budget_sends_nothing(book: MemoryCommitments) -> None:
+def test_a_device_that_never_had_the_budget_sends_nothing(commitments: MemoryCommitments) -> None:
     """Whatever its value: refused before its first report."""
     _, assignment = made(memoized=True, stated=2.0)
     for value in (0, 1, None):
-        assert "budget" in refusal(partial(given, assignment, 0, value, book, Terms(NANO)))
-    assert nothing(book)
+        assert "budget" in refusal(partial(given, assignment, 0, value, commitments, Terms(NANO)))
+    assert nothing(commitments)
 
 
 def test_another_failure_than_the_budget_is_no_reason_to_send_an_old_report(
-    book: MemoryCommitments, monkeypatch: pytest.MonkeyPatch
+    commitments: MemoryCommitments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: any error is taken for a lack of budget -> the last report goes out, unentered
     troubles and all.
     """
     _, assignment = made(memoized=True)
-    given(assignment, 0, 0, book)
+    given(assignment, 0, 0, commitments)
 
     def full(task_id: TaskId, window: int, nano: int, *_: object, **__: object) -> None:
         if nano:
             raise ShoalError(Kind.OVERLOADED, "disk full")
 
-    monkeypatch.setattr(book, "charge", full)
-    refusal(lambda: given(assignment, 1, 5, book), Kind.OVERLOADED)
-    assert len(book.entries()) == 1
+    monkeypatch.setattr(commitments, "charge", full)
+    refusal(lambda: given(assignment, 1, 5, commitments), Kind.OVERLOADED)
+    assert len(commitments.entries()) == 1
 
 
-def test_a_value_between_two_cells_stays_in_one(book: MemoryCommitments) -> None:
+def test_a_value_between_two_cells_stays_in_one(commitments: MemoryCommitments) -> None:
     """60 windows of 3.5, which a fresh task rounds up and down. Planted: rounding by ``entropy`` ->
     two cells, 2 epsilon0.
     """
     world, assignment = made(memoized=True, domain=LEVELS, mechanism="krr", count=60, stated=2.0)
-    reports = {world.reports(given(assignment, window, 3.5, book).frame)[0] for window in range(60)}
+    reports = {
+        world.reports(given(assignment, window, 3.5, commitments).frame)[0] for window in range(60)
+    }
     assert len(reports) == 1
-    assert book.spent() == 2 * NANO
+    assert commitments.spent() == 2 * NANO
 
 
 def test_over_a_fleet_rounding_keeps_the_mean() -> None:
@@ -198,8 +200,8 @@ def test_over_a_fleet_rounding_keeps_the_mean() -> None:
     domain, entropy = assignment.task.domain, SeededEntropy("rounding")
     cells = []
     for _ in range(4_000):
-        book = MemoryCommitments(entropy)
-        point = SamePoint(book.rounding(assignment.task_id))
+        commitments = MemoryCommitments(entropy)
+        point = SamePoint(commitments.rounding(assignment.task_id))
         cells.append(domain.encode(3.3, point))
         assert cells[-1] in (3, 4)
         assert (domain.encode(3.0, point), domain.encode(3.3, point)) == (3, cells[-1])
@@ -217,10 +219,10 @@ def test_every_device_rounds_at_a_point_of_its_own() -> None:
     world, assignment = made(memoized=True, domain=LEVELS, mechanism="krr", epsilon0=30.0)
     above = 0
     for device in range(120):
-        book = MemoryCommitments(SeededEntropy(f"point of {device}"))
+        commitments = MemoryCommitments(SeededEntropy(f"point of {device}"))
         entropy = SeededEntropy(f"draws of {device}")
         (report,) = {
-            world.reports(given(assignment, w, 3.3, book, entropy=entropy).frame)[0]
+            world.reports(given(assignment, w, 3.3, commitments, entropy=entropy).frame)[0]
             for w in range(2)
         }
         above += report == draw(assignment, 4)[0]
@@ -235,18 +237,18 @@ def test_every_value_is_memoized(domain: YesNo | Categories | Numeric, value: Va
     """Whatever a source gives: the same cell each time, and the value's canonical form in the
     ledger if the owner wants it.
     """
-    book = MemoryCommitments()
+    commitments = MemoryCommitments()
     mechanism = "binary_rr" if isinstance(domain, YesNo) else "krr"
     world, assignment = made(memoized=True, domain=domain, mechanism=mechanism)
     reports = {
-        world.reports(given(assignment, window, value, book, Terms(None, keep_values=True)).frame)[
-            0
-        ]
+        world.reports(
+            given(assignment, window, value, commitments, Terms(None, keep_values=True)).frame
+        )[0]
         for window in range(4)
     }
     assert len(reports) == 1
-    assert len([charge for charge in book.charges() if charge.nano]) == 1
-    assert book.verify().count == 4
+    assert len([charge for charge in commitments.charges() if charge.nano]) == 1
+    assert commitments.verify().count == 4
 
 
 # --- sums -----------------------------------------------------------------------------------------
@@ -266,7 +268,7 @@ def summed(together: float, apart: float) -> Assignment:
     ],
 )
 def test_sums_are_charged_what_the_owner_relies_on(
-    book: MemoryCommitments,
+    commitments: MemoryCommitments,
     together: float,
     apart: float,
     if_apart: bool,
@@ -278,10 +280,10 @@ def test_sums_are_charged_what_the_owner_relies_on(
     """
     assignment = summed(together, apart)
     terms = Terms(10 * NANO, source="call", sums_if_apart=if_apart)
-    assert charge_sum(assignment, 0, book, terms, START) == charged * NANO
-    assert charge_sum(assignment, 0, book, Terms(0), START) == charged * NANO  # again: no-op
-    assert (book.spent(), len(book.entries())) == (charged * NANO, 1)
-    stored = book.entries()[0].entry
+    assert charge_sum(assignment, 0, commitments, terms, START) == charged * NANO
+    assert charge_sum(assignment, 0, commitments, Terms(0), START) == charged * NANO  # again: no-op
+    assert (commitments.spent(), len(commitments.entries())) == (charged * NANO, 1)
+    stored = commitments.entries()[0].entry
     assert (stored.event, stored.window, stored.details["basis"], stored.details["source"]) == (
         LedgerEvent.REPORTED,
         0,
@@ -289,25 +291,27 @@ def test_sums_are_charged_what_the_owner_relies_on(
         "call",
     )
     assert not {"report", "value", "frame_sha256"} & set(stored.details)
-    charge_sum(assignment, 1, book, terms, START)
-    assert told(book)["first_report"] is False
+    charge_sum(assignment, 1, commitments, terms, START)
+    assert told(commitments)["first_report"] is False
 
 
-def test_sums_beyond_budget_or_guarantee_are_refused(book: MemoryCommitments) -> None:
-    assert "budget" in refusal(lambda: charge_sum(summed(2.0, 0.5), 0, book, Terms(NANO), START))
-    refusal(lambda: charge_sum(summed(math.inf, 0.5), 0, book, FREE, START))
+def test_sums_beyond_budget_or_guarantee_are_refused(commitments: MemoryCommitments) -> None:
+    assert "budget" in refusal(
+        lambda: charge_sum(summed(2.0, 0.5), 0, commitments, Terms(NANO), START)
+    )
+    refusal(lambda: charge_sum(summed(math.inf, 0.5), 0, commitments, FREE, START))
     endless = summed(math.inf, math.inf)
-    book.accept(endless.task_id, math.inf)
+    commitments.accept(endless.task_id, math.inf)
     refusal(
         lambda: charge_sum(
-            endless, 0, book, Terms(None, central=lambda: 0.1, sums_if_apart=True), START
+            endless, 0, commitments, Terms(None, central=lambda: 0.1, sums_if_apart=True), START
         )
     )
-    assert nothing(book)
+    assert nothing(commitments)
 
 
 def test_sums_are_answered_under_whatever_the_policy_lets_the_owner_accept(
-    book: MemoryCommitments,
+    commitments: MemoryCommitments,
 ) -> None:
     """Planted: the acceptance held against what holds together -> a sum that the policy allows is
     refused when it is charged.
@@ -320,24 +324,27 @@ def test_sums_are_answered_under_whatever_the_policy_lets_the_owner_accept(
         assignment.trusted, authority=bytes(32), task=replace(assignment.task, purpose="p")
     )
     for accepted in (None, 5.9, 6.0, math.inf):
-        book.accept(assignment.task_id, accepted)
+        commitments.accept(assignment.task_id, accepted)
         terms = Terms(None, max_epsilon0=4.0, sums_if_apart=True)
         if accepted is None or accepted < 6.0:
             refusal(
                 partial(check, policy, OneTask(trusted), trusted, math.inf, 6.0, accepted=accepted)
             )
-            refusal(partial(charge_sum, assignment, 0, book, terms, START))
-            assert nothing(book)
+            refusal(partial(charge_sum, assignment, 0, commitments, terms, START))
+            assert nothing(commitments)
         else:
             check(policy, OneTask(trusted), trusted, math.inf, 6.0, accepted=accepted)
-            assert charge_sum(assignment, int(accepted == math.inf), book, terms, START) == 6 * NANO
-            assert (told(book)["basis"], told(book)["delta_charged"]) == (
+            assert (
+                charge_sum(assignment, int(accepted == math.inf), commitments, terms, START)
+                == 6 * NANO
+            )
+            assert (told(commitments)["basis"], told(commitments)["delta_charged"]) == (
                 "apart",
                 assignment.task.delta,
             )
 
 
-def test_one_budget_couples_tasks_as_the_documentation_says(book: MemoryCommitments) -> None:
+def test_one_budget_couples_tasks_as_the_documentation_says(commitments: MemoryCommitments) -> None:
     """What is NOT promised: whether a fresh task is still answered tells here that the memoized
     task's value changed.
     """
@@ -346,12 +353,14 @@ def test_one_budget_couples_tasks_as_the_documentation_says(book: MemoryCommitme
     terms = Terms(nano_down(4.5 * fresh.epsilon0))
 
     def answered(values: tuple[int, ...]) -> list[bool]:
-        book, paid = MemoryCommitments(), []
+        commitments, paid = MemoryCommitments(), []
         for window, value in enumerate(values):
-            given(memoized, window, value, book, terms)  # takes part whatever the budget says
+            given(
+                memoized, window, value, commitments, terms
+            )  # takes part whatever the budget says
             with suppress(ShoalError):
-                given(fresh, window, "1", book, terms)
-            paid.append(book.charged(fresh.task_id, window) is not None)
+                given(fresh, window, "1", commitments, terms)
+            paid.append(commitments.charged(fresh.task_id, window) is not None)
         return paid
 
     # which value it is does not show

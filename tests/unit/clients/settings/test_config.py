@@ -131,7 +131,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "3.1.1",
         True,
     )
-    assert config.shelf == tmp_path / "outbox.db.tasks"
+    assert config.learnt_folder == tmp_path / "outbox.db.tasks"
     assert (config.fleet, config.fleet_policy, config.notes) == (None, None, [])
     assert config.effective_policy == policy
 

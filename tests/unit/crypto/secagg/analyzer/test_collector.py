@@ -210,7 +210,7 @@ def test_rows_that_are_no_good_are_told_and_left_out() -> None:
         fresh = held_at(Deliver)
         assert fresh.collector.add_vectors([bad, *rows_of(fresh)[:4]]) == (0,)
     assert one.add_vectors([rows[0], foreign, rows[0], short]) == (1, 2, 3)
-    assert one.add_vectors(rows[1:2], first=4) == (1, 2, 3)
+    assert one.add_vectors(rows[1:2], start=4) == (1, 2, 3)
     total = one._begun.total  # type: ignore[union-attr]
     info = vector_info(one.round_id, key.key_id)
     opened = [
@@ -230,7 +230,7 @@ def test_deliveries_may_be_repeated_and_resumed() -> None:
     assert one.add_vectors(rows[:2]) == ()
     assert one.rows == 2
     assert one.add_vectors(iter(rows)) == ()
-    assert one.add_vectors(rows[3:], first=3) == ()
+    assert one.add_vectors(rows[3:], start=3) == ()
     assert one.rows == 5
     assert kind_of(one.add_vectors, [rows[1]]) is Kind.CONFLICT
     assert kind_of(one.add_vectors, [rows[1]], 6) is Kind.INVALID  # a gap

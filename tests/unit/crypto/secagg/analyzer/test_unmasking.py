@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from shoal.crypto.secagg import pads, words
-from shoal.crypto.secagg.analyzer.unmasking import Committed, Secrets, ShareBook, remove_masks
+from shoal.crypto.secagg.analyzer.unmasking import CollectedShares, Committed, Secrets, remove_masks
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.primitives.decoding import at_zero, decode, interpolate, outliers
 from shoal.crypto.secagg.primitives.shamir import PRIME, combine, split
@@ -103,9 +103,9 @@ class Masked:
             ),
         )
 
-    def book(self, without: int = 0) -> ShareBook:
+    def book(self, without: int = 0) -> CollectedShares:
         """All bundles but those of the last ``without`` alive devices."""
-        book = ShareBook(self.committed)
+        book = CollectedShares(self.committed)
         for position in self.alive[: len(self.alive) - without]:
             book.add(position, self.bundle(position))
         return book
@@ -228,19 +228,19 @@ def test_kinds_that_a_status_does_not_allow_are_blamed() -> None:
     """
     one = Masked(RING, graph(12, 6, 3))
     for position in one.alive:
-        book, right = ShareBook(one.committed), one.bundle(position)
+        book, right = CollectedShares(one.committed), one.bundle(position)
         for index, neighbour in enumerate(one.committed.neighbours(position)):
             status = Status(one.statuses[neighbour])
             for wrong in {ShareKind.SELF_SEED, ShareKind.PAD_KEY} - {right.items[index][0]}:
                 items = list(right.items)
                 items[index] = (wrong, bytes(33))
-                book = ShareBook(one.committed)
+                book = CollectedShares(one.committed)
                 book.add(position, replace(right, items=tuple(items)))
                 assert book.blamed == {position}, (position, neighbour, status)
                 assert not any(book._held.values())
             items = list(right.items)
             items[index] = (ShareKind.NONE, b"")  # a share that it does not hold
-            book = ShareBook(one.committed)
+            book = CollectedShares(one.committed)
             book.add(position, replace(right, items=tuple(items)))
             assert not book.blamed
 
@@ -261,7 +261,7 @@ def test_one_bundle_per_alive_position() -> None:
     assert not book.blamed
     book.add(2, ShareBundle(2, one.bundle(0).items))  # dropped
     assert book.blamed == {2}
-    fresh = ShareBook(one.committed)
+    fresh = CollectedShares(one.committed)
     fresh.add(0, one.bundle(1))
     fresh.add(3, ShareBundle(3, one.bundle(3).items[:-1]))
     fresh.refuse(5)
