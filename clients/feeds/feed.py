@@ -14,8 +14,8 @@ BundleListener = Callable[[bytes, str], None]
 """(a serialized TaskBundle, nothing of it verified; where it came from: "mqtt" or "shuffler").
 Called on the event loop.
 
-It raises a ShoalError if the bundle was not taken: kinds of ``task_store.FINAL`` end it, after others
-the feed offers it again later.
+It raises a ShoalError if the bundle was not taken: kinds of ``task_store.FINAL`` end it, after
+others the feed offers it again later.
 """
 
 Pause = Callable[[str, Mapping[TaskId, frozenset[int]]], None]

@@ -57,14 +57,14 @@ class Repeating(World):
 
 
 class Watched(Play):
-    book: CollectedShares
+    collected: CollectedShares
 
     def ask(self, effect: Any) -> Any:
         if isinstance(effect, AskUnmask):
             begun = self.collector._begun
             assert begun is not None
             assert begun.collected is not None
-            self.collected = begun.book
+            self.collected = begun.collected
         return super().ask(effect)
 
 
@@ -137,9 +137,9 @@ def _view(one: Watched) -> tuple[Any, Any, Any, Any]:
     ).copy()
     y = words.copy()
     position = one.coordinator._seating.members[device].position
-    seed = one.book.recover().seeds[position]
+    seed = one.collected.recover().seeds[position]
     pads.apply(
-        words, pads.self_stream_key(seed, round_id, one.book.committed.pad_keys[position]), -1
+        words, pads.self_stream_key(seed, round_id, one.collected.committed.pad_keys[position]), -1
     )
     return (
         y.view("<i4")[:D].astype(np.int64),

@@ -10,8 +10,6 @@ import socket
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from shoal.clients.sources.spec import SourceSpec
 from shoal.domain import Value
 from shoal.limits import LIMITS
 from tests.cases import for_each
+from tests.worlds.sources import dead, gone, ok, reading_threads, saying
 
 
 async def of_json(folder: Path, text: str | bytes, pointer: str = "") -> SourceReading:
@@ -189,12 +188,6 @@ async def test_a_query_without_end_is_stopped(database: Path) -> None:
     await gone("source")
 
 
-async def gone(name: str) -> None:
-    """Until no such thread is left (the test's own time limit is the bound)."""
-    while any(thread.name == name for thread in threading.enumerate()):
-        await asyncio.to_thread(lambda: None)
-
-
 # --- commands -------------------------------------------------------------------------------------
 
 
@@ -266,56 +259,7 @@ async def test_a_reading_that_is_cancelled_kills_the_command(tmp_path: Path) -> 
     await dead(int(pid.read_text()))
 
 
-async def dead(pid: int) -> None:
-    """Until a process is gone, or waits to be collected by whoever adopted it (the test's own time
-    limit is the bound).
-    """
-    while await asyncio.to_thread(lives, pid):
-        pass
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 # --- HTTP on this machine -------------------------------------------------------------------------
-
-
-@contextmanager
-def saying(
-    reply: bytes, *, close: Callable[[], object] | None = None
-) -> Iterator[tuple[str, list[bytes]]]:
-    """A service that answers every connection with these bytes; the requests it saw. ``close``:
-    waited for before it closes.
-    """
-    requests: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                with connection:
-                    requests.append(connection.recv(65_536))
-                    try:
-                        connection.sendall(reply)
-                    except OSError:
-                        continue
-                    if close is not None:
-                        close()
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}", requests
-        server.shutdown(socket.SHUT_RDWR)
-
-
-def ok(body: bytes) -> bytes:
-    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
 async def test_what_a_local_service_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +342,7 @@ async def test_a_source_that_hangs_costs_one_thread_and_never_the_rest(
         assert await read_source(spec) == SourceReading(
             None, "the reading before has not come back"
         )
-    assert sum(thread.name == "source" for thread in threading.enumerate()) == 1
+    assert reading_threads() == 1
     free.set()
     await gone("source")
     monkeypatch.undo()
@@ -415,7 +359,3 @@ async def test_a_bug_in_a_reader_is_no_answer_and_its_words_are_not_repeated(
     assert await read_source(SourceSpec("json", file=tmp_path / "a")) == SourceReading(
         None, "failed (KeyError)"
     )
-
-
-def test_a_reading_does_not_print_its_value() -> None:
-    assert "3141" not in repr(SourceReading(3141))

@@ -382,7 +382,7 @@ def test_one_sum() -> None:
     one.abort(Reason.RESTARTED)  # an ended round stays as it is
     assert (one.ended, one.reason) == (True, None)
     assert not one._begun.total.any()  # type: ignore[union-attr]
-    assert one._begun.book is None  # type: ignore[union-attr]
+    assert one._begun.collected is None  # type: ignore[union-attr]
     assert one._nonce == b""
     one.forget()
     assert one.result is None
