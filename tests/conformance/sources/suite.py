@@ -82,7 +82,7 @@ class SourceSuite:
         await self.check_nothing_left(before)
 
     async def test_a_reading_that_is_cancelled_leaves_nothing(self, tmp_path: Path) -> None:
-        """Planted: no kill where the caller is cancelled -> a process is left."""
+        """Planted: nothing killed or closed where the caller is cancelled -> a process is left."""
         before = children()
         with self.endless(tmp_path, PATIENT_S) as (spec, begun):
             reading = asyncio.create_task(read_source(spec))
