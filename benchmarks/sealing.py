@@ -13,7 +13,7 @@ from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, Pairs,
 from benchmarks.raw import Layer, Processes, Work, seal_layers
 from benchmarks.site import WINDOW
 from shoal.clients.core import Assignment, assign, messages_of, prepare, randomize, seal
-from shoal.clients.fleet.misbehaviour import TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.share import Share, SimulatedTask
 from shoal.clients.fleet.simulated import FleetSimulation
 from shoal.clients.transports.transport import Receipt
@@ -173,7 +173,7 @@ def whole_devices(simulated: SimulatedTask, authorities: frozenset[bytes], count
         first=0,
         step=1,
         in_flight=64,
-        way=TransportKind.GRPC,
+        way=Carrier.GRPC,
         arrivals=None,
         patience_s=1.0,
         deadline_s=1.0,

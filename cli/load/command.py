@@ -40,7 +40,7 @@ from shoal.cli.output import emit_json, stderr
 from shoal.clients.fleet import plan as fleet
 from shoal.clients.fleet.arrivals import Pattern
 from shoal.clients.fleet.measure import Meter
-from shoal.clients.fleet.misbehaviour import TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
 from shoal.clients.fleet.simulator import simulate
 from shoal.clocks.clock import Clock, SystemClock
@@ -66,7 +66,7 @@ def load(
     rate: given.RateOption = None,
     over: given.OverOption = None,
     arrival: given.ArrivalOption = Pattern.STEADY,
-    way: given.WayOption = TransportKind.GRPC,
+    way: given.WayOption = Carrier.GRPC,
     relay: given.RelayOption = False,
     prepare: given.PrepareOption = False,
     in_flight: given.InFlightOption = None,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.clients.fleet.arrivals import Pattern
-from shoal.clients.fleet.misbehaviour import TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.errors import Kind, ShoalError
 
 MOST_DEVICES = 50_000_000
@@ -129,7 +129,7 @@ ArrivalOption = Annotated[
     ),
 ]
 WayOption = Annotated[
-    TransportKind,
+    Carrier,
     typer.Option(
         "--way",
         help="One call per report, batches of up to 500 frames as a relay sends them, or a broker.",
@@ -288,7 +288,7 @@ class LoadOptions:
     rate: float | None = None
     over: float | None = None
     arrival: Pattern = Pattern.STEADY
-    way: TransportKind = TransportKind.GRPC
+    way: Carrier = Carrier.GRPC
     relay: bool = False
     prepare: bool = False
     in_flight: int | None = None
@@ -317,13 +317,13 @@ class LoadOptions:
             if condition:
                 raise ShoalError(Kind.CONFIG, message)
 
-        refuse(self.relay and self.way is TransportKind.MQTT, "--relay is --way relay: choose one way")
+        refuse(self.relay and self.way is Carrier.MQTT, "--relay is --way relay: choose one way")
         refuse(
-            self.taken is TransportKind.MQTT and self.broker is None, "--way mqtt wants --broker HOST:PORT"
+            self.taken is Carrier.MQTT and self.broker is None, "--way mqtt wants --broker HOST:PORT"
         )
-        refuse(self.taken is not TransportKind.MQTT and self.broker is not None, "--broker is for --way mqtt")
+        refuse(self.taken is not Carrier.MQTT and self.broker is not None, "--broker is for --way mqtt")
         refuse(
-            self.taken is TransportKind.MQTT and self.address is not None,
+            self.taken is Carrier.MQTT and self.address is not None,
             "--address is for gRPC: over MQTT frames go to --broker",
         )
         refuse(self.rate is not None and self.over is not None, "give --rate or --over, not both")
@@ -333,6 +333,6 @@ class LoadOptions:
         )
 
     @property
-    def taken(self) -> TransportKind:
+    def taken(self) -> Carrier:
         """How frames travel, ``--relay`` included."""
-        return TransportKind.RELAY if self.relay else self.way
+        return Carrier.RELAY if self.relay else self.way

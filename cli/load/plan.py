@@ -14,7 +14,7 @@ from shoal.cli.figures import duration, figure, volume
 from shoal.cli.load.tasks import Target, stored_by
 from shoal.cli.output import say, say_table
 from shoal.clients.fleet.measure import LoadCost, cost_of
-from shoal.clients.fleet.misbehaviour import MALFORMED, Conduct, TransportKind, expected, mute
+from shoal.clients.fleet.misbehaviour import MALFORMED, Carrier, Conduct, expected, mute
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.simulated import BATCH
 from shoal.clients.fleet.simulator import target_of
@@ -92,7 +92,7 @@ def forecast(plan: SimulationPlan, found: list[Target]) -> Forecast:
         plan=plan,
         found=found,
         frames=frames,
-        calls=frames if plan.way is not TransportKind.RELAY else -(-frames // BATCH),
+        calls=frames if plan.way is not Carrier.RELAY else -(-frames // BATCH),
         sent_bytes=_bytes(plan, costs),
         stored=len(costs) * stored,
         stored_bytes=sum(stored * one.sealed_bytes for one in costs),
@@ -189,7 +189,7 @@ def show(one: Forecast) -> None:
     )
 
 
-def _fate(conduct: Conduct, way: TransportKind) -> str:
+def _fate(conduct: Conduct, way: Carrier) -> str:
     match conduct:
         case Conduct.HONEST:
             return "acknowledged, counted once"
@@ -199,7 +199,7 @@ def _fate(conduct: Conduct, way: TransportKind) -> str:
             return "acknowledged, rejected by the analyzer"
         case Conduct.SECOND:
             return "the first counted once, the second refused: CONFLICT"
-    if way is TransportKind.MQTT and (conduct in MALFORMED or conduct is Conduct.OVERSIZED):
+    if way is Carrier.MQTT and (conduct in MALFORMED or conduct is Conduct.OVERSIZED):
         return "no answer that says anything"
     silence = ", or no answer" if mute(conduct, way) else ""
     return (

@@ -15,7 +15,7 @@ from shoal.cli.load.service_counts import Counted, Counter
 from shoal.cli.output import public_key, read_bytes
 from shoal.clients.core import window_at
 from shoal.clients.fleet.arrivals import Pattern
-from shoal.clients.fleet.misbehaviour import Conduct, Shares, TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier, Conduct, Shares
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import target_of
@@ -118,7 +118,7 @@ def plan_of(options: LoadOptions, found: list[Target], now: float) -> Simulation
         authorities=frozenset(one.authority for one in found),
         processes=options.processes,
         channels=options.channels,
-        in_flight=options.in_flight or (4 if options.taken is TransportKind.RELAY else 64),
+        in_flight=options.in_flight or (4 if options.taken is Carrier.RELAY else 64),
         way=options.taken,
         rate=options.rate,
         arrival=options.arrival,

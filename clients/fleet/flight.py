@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, unique
 
 from shoal.clients.core import ACTION_OF, NOT_STORED, Action, ReportState
-from shoal.clients.fleet.misbehaviour import Conduct, TransportKind, expected
+from shoal.clients.fleet.misbehaviour import Carrier, Conduct, expected
 from shoal.clients.fleet.share import (
     ACKED,
     GARBAGE_ACKED,
@@ -68,7 +68,7 @@ class Tracker:
     is acknowledged.
     """
 
-    def __init__(self, result: ShareResult, way: TransportKind, now: Callable[[], float]) -> None:
+    def __init__(self, result: ShareResult, way: Carrier, now: Callable[[], float]) -> None:
         self._result, self._way, self._now = result, way, now
         # (task, device) of honest reports under way: marked unknown, not counted as such
         self._open: set[tuple[int, int]] = set()

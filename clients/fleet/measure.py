@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.arrays import np
-from shoal.clients.fleet.misbehaviour import TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.share import Share, SimulatedTask
 from shoal.crypto.envelope import (
     NONCE_SIZE,
@@ -111,7 +111,7 @@ def cost_of(
         0,
         1,
         1,
-        TransportKind.GRPC,
+        Carrier.GRPC,
         None,
         0.0,
         1.0,

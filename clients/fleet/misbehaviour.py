@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @unique
-class TransportKind(Enum):
+class Carrier(Enum):
     """How frames reach the shuffler: one call each, batches as a relay sends them, or an MQTT
     broker.
     """
@@ -104,7 +104,7 @@ _REFUSALS: dict[Conduct, frozenset[Kind]] = {
 _MUTE = frozenset({*MALFORMED, Conduct.OVERSIZED, Conduct.LATE})
 
 
-def expected(conduct: Conduct, way: TransportKind) -> frozenset[Kind]:
+def expected(conduct: Conduct, way: Carrier) -> frozenset[Kind]:
     """The refusals that a right service may answer with. DEADLINE among them: over MQTT it says
     nothing at all.
     """
@@ -112,11 +112,11 @@ def expected(conduct: Conduct, way: TransportKind) -> frozenset[Kind]:
     return kinds | {Kind.DEADLINE} if mute(conduct, way) else kinds
 
 
-def mute(conduct: Conduct, way: TransportKind) -> bool:
+def mute(conduct: Conduct, way: Carrier) -> bool:
     """Whether silence is a right answer: the frame does not open, and a broker must not learn that
     it was refused.
     """
-    return way is TransportKind.MQTT and conduct in _MUTE
+    return way is Carrier.MQTT and conduct in _MUTE
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 from shoal.clients.fleet.arrivals import Arrivals, Pattern
 from shoal.clients.fleet.misbehaviour import (
     REPORTING,
+    Carrier,
     Conduct,
     Shares,
-    TransportKind,
     conducts,
     mix,
 )
@@ -60,7 +60,7 @@ class SimulationPlan:
     processes: int = 0
     channels: int = 2
     in_flight: int = 64
-    way: TransportKind = TransportKind.GRPC
+    way: Carrier = Carrier.GRPC
     rate: float | None = None
     arrival: Pattern = Pattern.STEADY
     over_s: float | None = None
@@ -105,7 +105,7 @@ class SimulationPlan:
             "patience and deadline are seconds, not below 0",
         )
         require(
-            (self.way is TransportKind.MQTT) == (self.broker is not None),
+            (self.way is Carrier.MQTT) == (self.broker is not None),
             "a broker is given for the way mqtt, and only for it",
         )
 
@@ -167,7 +167,7 @@ class SimulationPlan:
 
     def over(self, broker: BrokerSettings) -> SimulationPlan:
         """The same through a broker."""
-        return replace(self, way=TransportKind.MQTT, broker=broker, address=None)
+        return replace(self, way=Carrier.MQTT, broker=broker, address=None)
 
     def mix(self) -> Counter[Conduct]:
         """How many devices of each conduct. Raises INVALID."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shoal.clients.fleet.arrivals import Arrivals
-from shoal.clients.fleet.misbehaviour import Conduct, TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier, Conduct
 from shoal.domain import Value
 
 # Codes of the outcome history: 0, the number of the refusing kind, or one of these.
@@ -52,7 +52,7 @@ class Share:
     first: int
     step: int
     in_flight: int
-    way: TransportKind
+    way: Carrier
     arrivals: Arrivals | None
     patience_s: float
     deadline_s: float

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from shoal.clients.core import ReportState, pause
 from shoal.clients.fleet.flight import Flight, FlightRole, Tracker
-from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, TransportKind, mute
+from shoal.clients.fleet.misbehaviour import REPORTING, Carrier, Conduct, mute
 from shoal.clients.fleet.reporter import Reporter
 from shoal.clients.fleet.share import Share, ShareResult, blank
 from shoal.clients.memory.outbox import MemoryOutbox
@@ -70,7 +70,7 @@ class FleetSimulation:
         """Send everything and count what becomes of it, until all is answered or its time is
         over.
         """
-        work = self._relay if self.share.way is TransportKind.RELAY else self._direct
+        work = self._relay if self.share.way is Carrier.RELAY else self._direct
         async with asyncio.TaskGroup() as group:
             for number in range(self.share.in_flight):
                 group.create_task(work(self._transports[number % len(self._transports)]))

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from shoal.clients.fleet.measure import peak_memory_bytes
-from shoal.clients.fleet.misbehaviour import TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.plan import Progress, SimulationPlan, SimulationResult, merge
 from shoal.clients.fleet.reporter import Reporter
 from shoal.clients.fleet.share import SealingEffort, Share, ShareResult, SimulatedTask, blank
@@ -369,7 +369,7 @@ def _transports(
     share: Share, channels: int, address: str | None, insecure: bool, broker: tuple[Any, ...] | None
 ) -> list[Transport]:
     task = _first_trusted(share.tasks, share.authorities)
-    if share.way is TransportKind.MQTT and broker is not None:
+    if share.way is Carrier.MQTT and broker is not None:
         from shoal.clients.transports.mqtt_transport import MqttTransport
         from shoal.mqtt.settings import BrokerSettings
 

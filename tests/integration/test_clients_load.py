@@ -20,9 +20,9 @@ from shoal.clients.fleet.misbehaviour import (
     HOSTILE_TO_ENROLLED,
     MALFORMED,
     REPORTING,
+    Carrier,
     Conduct,
     Shares,
-    TransportKind,
     expected,
     mix,
 )
@@ -148,11 +148,7 @@ async def test_every_breach_gets_its_answer_and_what_is_acknowledged_is_counted(
     (duplicates stored twice) -> fails.
     """
     site, root, fill = LoadSite.at(tmp_path / "site"), SigningKey.generate(), 7
-    cases = [
-        (way, enrolled)
-        for way in (TransportKind.GRPC, TransportKind.RELAY)
-        for enrolled in (False, True)
-    ]
+    cases = [(way, enrolled) for way in (Carrier.GRPC, Carrier.RELAY) for enrolled in (False, True)]
     tasks = [
         site.add(
             f"{way.value}-{enrolled}".lower(),
@@ -171,7 +167,7 @@ async def test_every_breach_gets_its_answer_and_what_is_acknowledged_is_counted(
                 (task.simulated(DEVICES),),
                 way=way,
                 shares=SHARES,
-                prepare=way is TransportKind.RELAY,
+                prepare=way is Carrier.RELAY,
                 **common,
             )
             result = await run_here(plan)

@@ -16,7 +16,7 @@ import pytest
 
 from shoal.clients.fleet import reporter
 from shoal.clients.fleet.arrivals import Arrivals, Pattern
-from shoal.clients.fleet.misbehaviour import TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.plan import Progress, SimulationPlan
 from shoal.clients.fleet.share import ACKED, NOT_SENT, UNKNOWN, Share, SimulatedTask
 from shoal.clients.fleet.simulated import FleetSimulation
@@ -87,8 +87,7 @@ async def test_every_device_reports_every_task_once(relay: bool) -> None:
     async with FarEnd([]).serving() as far:
         worlds = worlds_at(far)
         result = await simulate(
-            plan_of(worlds, devices, way=TransportKind.RELAY if relay else TransportKind.GRPC),
-            seen.append,
+            plan_of(worlds, devices, way=Carrier.RELAY if relay else Carrier.GRPC), seen.append
         )
     assert (result.sent, result.acked, result.refused, result.unknown) == (
         3 * devices,
@@ -128,12 +127,7 @@ async def test_outcomes_are_told_apart(relay: bool) -> None:
     async with FarEnd([], script).serving() as far:
         worlds = worlds_at(far)
         result = await simulate(
-            plan_of(
-                worlds[:1],
-                40,
-                way=TransportKind.RELAY if relay else TransportKind.GRPC,
-                processes=1,
-            )
+            plan_of(worlds[:1], 40, way=Carrier.RELAY if relay else Carrier.GRPC, processes=1)
         )
     counts = Counter(answers.values())
     assert result.acked == counts["ok"] == 10
@@ -162,12 +156,7 @@ async def test_retries_send_identical_bytes_and_forged_receipts_are_not_believed
     ).serving() as far:
         worlds = worlds_at(far)
         result = await simulate(
-            plan_of(
-                worlds[:1],
-                20,
-                way=TransportKind.RELAY if relay else TransportKind.GRPC,
-                processes=1,
-            )
+            plan_of(worlds[:1], 20, way=Carrier.RELAY if relay else Carrier.GRPC, processes=1)
         )
     assert result.acked == 20
     assert set(Counter(far.frames).values()) == {2}
@@ -249,7 +238,7 @@ async def test_each_device_verifies_both_signatures_itself(monkeypatch: pytest.M
     world = make_world(start=int(time.time()) - 10)
     far = FarEnd([world.hop])
     task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(25)))
-    share = Share((task,), world.authorities, 0, 1, 4, TransportKind.GRPC, None, 5.0, 5.0)
+    share = Share((task,), world.authorities, 0, 1, 4, Carrier.GRPC, None, 5.0, 5.0)
     result = await FleetSimulation(share, [DirectTransport(far)]).run()
     assert result.acked == 25
     assert Counter(counted) == {"SigningContext.TASK": 25, "SigningContext.KEY_SCHEDULE": 25}
@@ -286,15 +275,7 @@ async def test_a_rate_is_kept_and_latency_counts_from_when_a_report_was_due() ->
 
     task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(60)))
     share = Share(
-        (task,),
-        world.authorities,
-        0,
-        1,
-        1,
-        TransportKind.GRPC,
-        Arrivals.steady(60, 100.0),
-        5.0,
-        5.0,
+        (task,), world.authorities, 0, 1, 1, Carrier.GRPC, Arrivals.steady(60, 100.0), 5.0, 5.0
     )
     result = await FleetSimulation(
         share, [Stalling(far)], clock.now(), now=clock.now, sleep=clock.sleep
@@ -323,7 +304,7 @@ async def test_processes_share_one_schedule() -> None:
             first,
             2,
             1,
-            TransportKind.GRPC,
+            Carrier.GRPC,
             Arrivals.steady(12, 10.0),
             5.0,
             5.0,
@@ -441,7 +422,7 @@ async def test_stopping_while_encapsulations_are_made_sends_nothing() -> None:
 async def test_prepared_reports_arrive_like_others() -> None:
     async with FarEnd([]).serving() as far:
         worlds = worlds_at(far)
-        result = await simulate(plan_of(worlds, 60, prepare=True, way=TransportKind.RELAY))
+        result = await simulate(plan_of(worlds, 60, prepare=True, way=Carrier.RELAY))
     assert (result.acked, result.refused, result.unknown) == (180, {}, 0)
     assert Counter(content.task_id for content in far.contents.values()) == {
         world.task_id: 60 for world in worlds
@@ -500,7 +481,7 @@ async def test_relayed_batches_keep_the_limits() -> None:
             return await super().submit_batch(frames, ack_keys, deadline_s)  # type: ignore[arg-type] # lists of bytes
 
     task = SimulatedTask(world.signed_task, world.signed_schedule, (1,) * 1_200)
-    share = Share((task,), world.authorities, 0, 1, 1, TransportKind.RELAY, None, 5.0, 5.0)
+    share = Share((task,), world.authorities, 0, 1, 1, Carrier.RELAY, None, 5.0, 5.0)
     result = await FleetSimulation(share, [Counting(far)]).run()
     assert result.acked == 1_200
     assert sizes == [500, 500, 200]
@@ -520,7 +501,7 @@ async def test_relayed_batches_keep_the_limits() -> None:
         {"rate": 1.0, "over_s": 1.0},
         {"over_s": 0.0},
         {"arrival": Pattern.SPIKE},
-        {"way": TransportKind.MQTT},
+        {"way": Carrier.MQTT},
         {"broker": BrokerSettings("127.0.0.1", 1883, insecure=True)},
     ],
 )

@@ -8,7 +8,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from shoal.clients.fleet.misbehaviour import Shares, TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier, Shares
 from shoal.clients.fleet.plan import Progress, SimulationPlan
 from shoal.clients.fleet.simulator import simulate
 from tests.sizes import size
@@ -27,10 +27,10 @@ async def test_nothing_is_lost_or_doubled_while_broker_and_shuffler_die_twice(
     """
     site = LoadSite.at(tmp_path / "site")
     task = site.add("restarts", 2 * DEVICES)
-    done = {TransportKind.GRPC: 0, TransportKind.MQTT: 0}
+    done = {Carrier.GRPC: 0, Carrier.MQTT: 0}
     moved = asyncio.Event()
 
-    def look(way: TransportKind, now: Progress) -> None:
+    def look(way: Carrier, now: Progress) -> None:
         done[way] = now.done
         moved.set()
 
@@ -53,7 +53,7 @@ async def test_nothing_is_lost_or_doubled_while_broker_and_shuffler_die_twice(
                 deadline_s=2.0,
                 shares=Shares(duplicates=0.1),
             )
-            plans = {TransportKind.GRPC: common, TransportKind.MQTT: common.over(broker.settings)}
+            plans = {Carrier.GRPC: common, Carrier.MQTT: common.over(broker.settings)}
             fleets = [
                 asyncio.create_task(simulate(plan, partial(look, way)))
                 for way, plan in plans.items()

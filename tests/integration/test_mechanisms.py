@@ -29,7 +29,7 @@ from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, assign, seal
-from shoal.clients.fleet.misbehaviour import TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import simulate
@@ -220,7 +220,7 @@ async def test_every_registered_mechanism_from_agent_to_release(tmp_path: Path) 
             tasks,
             authorities=frozenset({site.authority.public}),
             processes=1,
-            way=TransportKind.RELAY,
+            way=Carrier.RELAY,
         )
         result = await simulate(plan)
         assert (result.acked, result.refused, result.unknown) == (SIMULATED * len(asked), {}, 0)

@@ -12,7 +12,7 @@ import pytest
 
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, prepare, prover_for
-from shoal.clients.fleet.misbehaviour import TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.share import ACKED, Share, SimulatedTask
 from shoal.clients.fleet.simulated import FleetSimulation
 from shoal.clients.owner.policy import Policy
@@ -203,7 +203,7 @@ def share_of(
         0,
         1,
         2,
-        TransportKind.RELAY if relay else TransportKind.GRPC,
+        Carrier.RELAY if relay else Carrier.GRPC,
         None,
         0.0,
         5.0,

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from shoal.cli.agent.parser import build_parser
-from shoal.clients.fleet.misbehaviour import Conduct, TransportKind, expected
+from shoal.clients.fleet.misbehaviour import Carrier, Conduct, expected
 from shoal.clients.memory.ledger import LedgerEvent, chained
 from shoal.clients.sources.spec import KINDS
 from shoal.errors import Kind
@@ -86,7 +86,7 @@ def test_the_right_answers_of_a_load(conduct: Conduct) -> None:
     rows = {row[0].strip("`").replace(" ", "_").upper(): row[2] for row in table("LOAD", "client")}
     assert rows.keys() == {one.name for one in Conduct} - {"HONEST"}
     told = {Kind[word] for word in re.findall(r"\b[A-Z_]{5,}\b", rows[conduct.name])}
-    assert told == expected(conduct, TransportKind.GRPC) - (
+    assert told == expected(conduct, Carrier.GRPC) - (
         {Kind.WINDOW_FULL, Kind.WINDOW_CLOSED} if conduct is not Conduct.LATE else set()
     )
 

@@ -19,7 +19,7 @@ from shoal.cli.load.service_counts import Counted, Counter
 from shoal.cli.load.show import LoadOutcome, TaskRow, show
 from shoal.cli.load.tasks import check_closing, plan_of, stored_by, targets, values_of
 from shoal.clients.fleet.arrivals import Pattern
-from shoal.clients.fleet.misbehaviour import Conduct, Shares, TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier, Conduct, Shares
 from shoal.clients.fleet.plan import Breaches, SimulationPlan, SimulationResult
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import target_of
@@ -171,12 +171,12 @@ def test_what_is_stored_is_reports_and_garbage() -> None:
         ({"task": ["visits"], "analyzer_status": "127.0.0.1:7446"}, "an address like http://"),
         ({"task": ["far"]}, "far.example:7443 is not on this machine: name it, --address"),
         ({"task": ["visits", "far"]}, "different shufflers"),
-        ({"task": ["visits"], "way": TransportKind.MQTT}, "--way mqtt wants --broker"),
+        ({"task": ["visits"], "way": Carrier.MQTT}, "--way mqtt wants --broker"),
         ({"task": ["visits"], "broker": "localhost:8883"}, "--broker is for --way mqtt"),
         (
             {
                 "task": ["visits"],
-                "way": TransportKind.MQTT,
+                "way": Carrier.MQTT,
                 "relay": True,
                 "broker": "localhost:8883",
             },
@@ -185,17 +185,17 @@ def test_what_is_stored_is_reports_and_garbage() -> None:
         (
             {
                 "task": ["visits"],
-                "way": TransportKind.MQTT,
+                "way": Carrier.MQTT,
                 "broker": "localhost:8883",
                 "address": "localhost:1",
             },
             "--address is for gRPC",
         ),
-        ({"task": ["visits"], "way": TransportKind.MQTT, "broker": "localhost"}, "--broker"),
+        ({"task": ["visits"], "way": Carrier.MQTT, "broker": "localhost"}, "--broker"),
         (
             {
                 "task": ["visits"],
-                "way": TransportKind.MQTT,
+                "way": Carrier.MQTT,
                 "broker": "far.example:1883",
                 "broker_insecure": True,
             },

@@ -12,7 +12,7 @@ from shoal.cli.load import command as load
 from shoal.cli.load import options as load_options
 from shoal.cli.load.options import LoadOptions
 from shoal.cli.main import main
-from shoal.clients.fleet.misbehaviour import TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.errors import ShoalError
 
 
@@ -30,7 +30,7 @@ def test_help_shows_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(examples) >= 5
     for example in examples:
         assert main(example[1:]) == 0
-    assert [one.way for one in seen].count(TransportKind.MQTT) == 1
+    assert [one.way for one in seen].count(Carrier.MQTT) == 1
     assert {one.plan for one in seen} == {False, True}
     assert {name.name for name in fields(LoadOptions)} == set(signature(load.load).parameters)
 

@@ -19,7 +19,7 @@ from shoal.cli.load.service_counts import Counted, Counter, ServiceUsage, Watch
 from shoal.cli.load.show import LoadOutcome, TaskRow, show
 from shoal.clients.fleet.arrivals import Pattern
 from shoal.clients.fleet.measure import LoadCost
-from shoal.clients.fleet.misbehaviour import Shares, TransportKind
+from shoal.clients.fleet.misbehaviour import Carrier, Shares
 from shoal.clients.fleet.plan import Progress, SimulationPlan, SimulationResult
 from shoal.clients.fleet.share import SealingEffort, SimulatedTask
 from shoal.clocks.clock import FakeClock
@@ -168,13 +168,13 @@ def test_what_preparing_takes_is_shared_out_over_the_processes(
     assert load_plan.preparing_s(replace(plan, prepare=False)) == 0
 
 
-@pytest.mark.parametrize("way", [TransportKind.GRPC, TransportKind.RELAY])
+@pytest.mark.parametrize("way", [Carrier.GRPC, Carrier.RELAY])
 @pytest.mark.parametrize("prepare", [False, True])
 def test_a_plan_says_what_it_costs_and_sends_nothing(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    way: TransportKind,
+    way: Carrier,
     prepare: bool,
 ) -> None:
     """Planted: leave out copies -> fewer frames."""
@@ -201,7 +201,7 @@ def test_a_plan_says_what_it_costs_and_sends_nothing(
     shown = json.loads(capsys.readouterr().out)
     assert shown["reports"] == 1_000
     assert shown["frames"] == 1_000 + 2 * 100
-    assert shown["calls"] == (1_200 if way is TransportKind.GRPC else 3)
+    assert shown["calls"] == (1_200 if way is Carrier.GRPC else 3)
     assert shown["conduct"]["duplicate"] == 100
     assert shown["bytes"] == 512 * (1_200 - 10) + 10 * (65_536 + 1)
     assert shown["stored_reports"] == 1_000 - 50 - 30

@@ -15,9 +15,9 @@ from shoal.clients.fleet.misbehaviour import (
     HOSTILE,
     HOSTILE_TO_ENROLLED,
     MALFORMED,
+    Carrier,
     Conduct,
     Shares,
-    TransportKind,
     conducts,
     craft,
     expected,
@@ -92,7 +92,7 @@ def test_broken_frames_do_not_open_for_the_reason_they_say(conduct: Conduct) -> 
         frame, _ = made(conduct, world, seed)
         kind = judged(frame, world)
         assert isinstance(kind, Kind)
-        assert kind in expected(conduct, TransportKind.RELAY)
+        assert kind in expected(conduct, Carrier.RELAY)
         if conduct is Conduct.DAMAGED:
             assert frame_header(frame).key_id == world.hop.config.key_id
         if conduct is Conduct.OVERSIZED:
@@ -217,10 +217,10 @@ def test_too_few_devices_are_refused() -> None:
 def test_silence_is_right_over_mqtt_alone_and_for_frames_that_do_not_open() -> None:
     for conduct in Conduct:
         if conduct is not Conduct.HONEST:
-            assert not mute(conduct, TransportKind.GRPC)
-            assert Kind.DEADLINE not in expected(conduct, TransportKind.RELAY)
-    assert all(mute(conduct, TransportKind.MQTT) for conduct in (*MALFORMED, Conduct.OVERSIZED))
+            assert not mute(conduct, Carrier.GRPC)
+            assert Kind.DEADLINE not in expected(conduct, Carrier.RELAY)
+    assert all(mute(conduct, Carrier.MQTT) for conduct in (*MALFORMED, Conduct.OVERSIZED))
     assert not any(
-        mute(conduct, TransportKind.MQTT)
+        mute(conduct, Carrier.MQTT)
         for conduct in (Conduct.GARBAGE, Conduct.STRANGER, Conduct.SECOND, Conduct.DUPLICATE)
     )

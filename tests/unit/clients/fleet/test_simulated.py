@@ -18,8 +18,8 @@ from shoal.clients.fleet.misbehaviour import (
     HOSTILE_TO_ENROLLED,
     MALFORMED,
     REPORTING,
+    Carrier,
     Conduct,
-    TransportKind,
     mute,
 )
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult, merge
@@ -46,7 +46,7 @@ from tests.worlds.clients import World, make_world
 ROOT = SigningKey.generate()
 EVERYBODY = (*Conduct,) * 2
 OPEN = tuple(one for one in EVERYBODY if one not in {Conduct.SECOND, Conduct.UNENROLLED})
-WAYS = list(TransportKind)
+WAYS = list(Carrier)
 WEEK = 7 * 86_400
 
 
@@ -77,14 +77,14 @@ class Clock:
 async def run(
     world: World,
     conduct: tuple[Conduct, ...],
-    way: TransportKind,
+    way: Carrier,
     defect: Defect = none,
     *,
     most: int = 1 << 30,
     prepare: bool = False,
     in_flight: int = 3,
 ) -> tuple[SimulationResult, Judge]:
-    judge = Judge(world, defect, way is TransportKind.MQTT, most=most)
+    judge = Judge(world, defect, way is Carrier.MQTT, most=most)
     share = share_of(world, conduct, way, prepare, in_flight)
     clock = Clock()
     reporter = Reporter(share)
@@ -100,7 +100,7 @@ async def run(
 def share_of(
     world: World,
     conduct: tuple[Conduct, ...],
-    way: TransportKind,
+    way: Carrier,
     prepare: bool = False,
     in_flight: int = 3,
 ) -> Share:
@@ -126,7 +126,7 @@ def share_of(
 @pytest.mark.parametrize("enrolled", [False, True])
 @pytest.mark.parametrize("prepare", [False, True])
 async def test_everybody_gets_the_answer_that_is_due(
-    way: TransportKind, enrolled: bool, prepare: bool
+    way: Carrier, enrolled: bool, prepare: bool
 ) -> None:
     """Planted: count garbage as acknowledged reports, send a copy but twice, or make SECOND before
     its first -> fails.
@@ -175,9 +175,7 @@ def acknowledging(conduct_is_broken: bool) -> Defect:
 @pytest.mark.parametrize(
     "conduct", [*MALFORMED, Conduct.OVERSIZED, Conduct.STRANGER, Conduct.MISSHAPEN, Conduct.LATE]
 )
-async def test_a_breach_that_is_acknowledged_is_a_surprise(
-    way: TransportKind, conduct: Conduct
-) -> None:
+async def test_a_breach_that_is_acknowledged_is_a_surprise(way: Carrier, conduct: Conduct) -> None:
     """Planted: believe verified receipts alone -> the broken frame is tried again for ever, and
     nobody is surprised.
     """
@@ -189,7 +187,7 @@ async def test_a_breach_that_is_acknowledged_is_a_surprise(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_second_report_that_is_taken_is_a_surprise(way: TransportKind) -> None:
+async def test_a_second_report_that_is_taken_is_a_surprise(way: Carrier) -> None:
     def forgetful(_number: int, _frame: bytes, right: Verdict) -> Verdict:
         return bytes(32) if isinstance(right, ShoalError) and right.kind is Kind.CONFLICT else right
 
@@ -198,8 +196,8 @@ async def test_a_second_report_that_is_taken_is_a_surprise(way: TransportKind) -
     assert result.acked == 1
 
 
-@pytest.mark.parametrize("way", [TransportKind.GRPC, TransportKind.RELAY])
-async def test_the_wrong_refusal_is_a_surprise(way: TransportKind) -> None:
+@pytest.mark.parametrize("way", [Carrier.GRPC, Carrier.RELAY])
+async def test_the_wrong_refusal_is_a_surprise(way: Carrier) -> None:
     def confused(_number: int, _frame: bytes, right: Verdict) -> Verdict:
         return (
             ShoalError(Kind.UNKNOWN_KEY, "?")
@@ -222,7 +220,7 @@ async def test_the_wrong_refusal_is_a_surprise(way: TransportKind) -> None:
     ids=["other bytes", "refused"],
 )
 async def test_duplicates_get_the_bytes_of_the_first_receipt(
-    way: TransportKind, answer: Verdict, text: str
+    way: Carrier, answer: Verdict, text: str
 ) -> None:
     """Planted: don't verify a copy's receipt -> no surprise."""
     seen: Counter[bytes] = Counter()
@@ -239,7 +237,7 @@ async def test_duplicates_get_the_bytes_of_the_first_receipt(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_report_that_any_copy_has_a_receipt_for_is_acknowledged(way: TransportKind) -> None:
+async def test_a_report_that_any_copy_has_a_receipt_for_is_acknowledged(way: Carrier) -> None:
     """The window is full for the own attempt; its copy was acknowledged. Planted: look at the own
     answer alone -> refused.
     """
@@ -255,7 +253,7 @@ async def test_a_report_that_any_copy_has_a_receipt_for_is_acknowledged(way: Tra
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_copy_whose_fate_is_unknown_makes_its_report_unknown(way: TransportKind) -> None:
+async def test_a_copy_whose_fate_is_unknown_makes_its_report_unknown(way: Carrier) -> None:
     """Planted: look at the own attempt alone -> refused, while the report may count."""
     seen: Counter[bytes] = Counter()
 
@@ -273,7 +271,7 @@ async def test_a_copy_whose_fate_is_unknown_makes_its_report_unknown(way: Transp
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_breaches_are_patient_with_a_busy_shuffler_and_give_up(way: TransportKind) -> None:
+async def test_breaches_are_patient_with_a_busy_shuffler_and_give_up(way: Carrier) -> None:
     """Planted: the first OVERLOADED is a surprise -> fails."""
     twice: Counter[bytes] = Counter()
 
@@ -293,7 +291,7 @@ async def test_breaches_are_patient_with_a_busy_shuffler_and_give_up(way: Transp
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_full_window_is_no_surprise(way: TransportKind) -> None:
+async def test_a_full_window_is_no_surprise(way: Carrier) -> None:
     """It holds what it holds; what comes later is refused, whoever sends it."""
     conduct = (
         Conduct.HONEST,
@@ -323,7 +321,7 @@ async def test_an_interrupted_share_claims_nothing_that_it_does_not_know() -> No
             return mac
 
     simulation = FleetSimulation(
-        share_of(world, (Conduct.HONEST,) * 10, TransportKind.GRPC, in_flight=2), [Stuck(world)]
+        share_of(world, (Conduct.HONEST,) * 10, Carrier.GRPC, in_flight=2), [Stuck(world)]
     )
     task = asyncio.create_task(simulation.run())
     await stuck.wait()
@@ -353,7 +351,7 @@ async def test_batches_with_copies_and_oversized_frames_keep_the_limits() -> Non
         (1, (Conduct.OVERSIZED,) * 40),
         (40, (Conduct.OVERSIZED,)),  # more than a call takes, of one device
     ):
-        share = share_of(world, conduct, TransportKind.RELAY, in_flight=1)
+        share = share_of(world, conduct, Carrier.RELAY, in_flight=1)
         await FleetSimulation(replace(share, tasks=share.tasks * tasks), [Counting(world)]).run()
     assert max(frames for frames, _ in calls) <= 500
     assert max(size for _, size in calls) <= 1 << 20
@@ -368,7 +366,7 @@ async def test_a_device_may_have_more_tasks_than_a_call_takes() -> None:
     for tasks, conduct in ((600, (Conduct.HONEST, Conduct.DUPLICATE)), (40, (Conduct.HONEST,) * 3)):
         world = world_of()
         judge = Judge(world, none, False, most=1 << 30)
-        share = share_of(world, conduct, TransportKind.RELAY, in_flight=1)
+        share = share_of(world, conduct, Carrier.RELAY, in_flight=1)
         await FleetSimulation(replace(share, tasks=share.tasks * tasks), [judge]).run()
         assert len(judge.stored) == tasks * len(conduct)
 
@@ -388,7 +386,7 @@ async def test_a_relay_does_not_wait_for_frames_that_its_call_has_no_room_for() 
             return await super().submit_batch(frames, ack_keys, deadline_s)
 
     world = world_of()
-    share = share_of(world, (Conduct.OVERSIZED,) * 60, TransportKind.RELAY, in_flight=1)
+    share = share_of(world, (Conduct.OVERSIZED,) * 60, Carrier.RELAY, in_flight=1)
     share = replace(share, arrivals=Arrivals.steady(60, 100.0))
     await FleetSimulation(share, [Timed(world)], 1_000.0, now=clock.now, sleep=clock.sleep).run()
     assert sent == [0.14, 0.29, 0.44, 0.59]
@@ -398,7 +396,7 @@ async def test_prepared_reports_are_all_different_and_each_devices_own() -> None
     """Planted: hand out a block twice -> fewer stored reports than devices."""
     world = world_of()
     conduct = (Conduct.HONEST, Conduct.NOISE) * 1_100
-    result, judge = await run(world, conduct, TransportKind.GRPC, prepare=True, in_flight=7)
+    result, judge = await run(world, conduct, Carrier.GRPC, prepare=True, in_flight=7)
     assert result.acked == len(judge.stored) == 1_100
     assert len({content.ack_key for content in judge.stored.values()}) == 1_100
     assert (
@@ -416,7 +414,7 @@ async def test_prepared_reports_are_all_different_and_each_devices_own() -> None
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_garbage_that_may_be_stored_is_not_called_refused(way: TransportKind) -> None:
+async def test_garbage_that_may_be_stored_is_not_called_refused(way: Carrier) -> None:
     """Its reply was lost, then the window was full. Planted: refused -> a rejected row too many
     looks like a lost report.
     """
