@@ -319,9 +319,12 @@ class LoadOptions:
 
         refuse(self.relay and self.way is Carrier.MQTT, "--relay is --way relay: choose one way")
         refuse(
-            self.taken is Carrier.MQTT and self.broker is None, "--way mqtt wants --broker HOST:PORT"
+            self.taken is Carrier.MQTT and self.broker is None,
+            "--way mqtt wants --broker HOST:PORT",
         )
-        refuse(self.taken is not Carrier.MQTT and self.broker is not None, "--broker is for --way mqtt")
+        refuse(
+            self.taken is not Carrier.MQTT and self.broker is not None, "--broker is for --way mqtt"
+        )
         refuse(
             self.taken is Carrier.MQTT and self.address is not None,
             "--address is for gRPC: over MQTT frames go to --broker",
