@@ -22,9 +22,9 @@ allows q = 2/(E+1) for *every* epsilon0-LDP randomizer ("stronger clones", Feldm
 bounded from epsilon0: the only properties used are the three displayed ones. Q0 + Q1 = R(x) +
 R(x'), hence q = min_{z, y} 2 R(y | z) / (R(y | x) + R(y | x')).
 
-**What is bounded.** delta(epsilon) from above, for every dataset of the others. The proof loses in
-one place: of the others' reports that are no clones the adversary is told everything. It needs all
-honest devices to run the victim's randomizer.
+**What is bounded.** delta(epsilon) from above, for every dataset of the others. It bounds from
+above because the numbers of symbols tell more than the reports: the view is made from them by
+post-processing. All honest devices have to run the victim's randomizer.
 
 **Checked** by enumeration of both views of the theorem in exact fractions, pair by pair over all
 datasets of finite tables at small n (tests/unit/accounting/bounds/test_exact.py). Planted there:

@@ -53,7 +53,7 @@ from one permanent answer are not independent, and two may show together what ne
 messages what one window hides among the others' messages the next one shows again. A sum by secure
 aggregation draws its noise for every round.
 
-*Checked* by exact enumeration of all that can be seen of two and three windows at small sizes: what
+*Checked* by exact enumeration of all that can be seen of several windows at small sizes: what
 is promised holds, and what is not promised fails there
 (tests/unit/accounting/composition/test_memoized.py, test_memoized_memory.py).
 """

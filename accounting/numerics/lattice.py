@@ -42,9 +42,9 @@ x_+ exp(-x):
 Hence UPPER >= E[S_+]/n >= LOWER whatever t, window, smoothing and the number of frequencies are;
 these only decide how tight.
 
-**Checked**: against exact fractions at small n, against high precision and the walks of ``curve``
-at large n, with coarse settings, random laws and deltas near 1e-100; each error term once with its
-absence planted (tests/unit/accounting/numerics/test_lattice.py).
+**Checked**: against exact fractions at small n, against 40 digits and the walks of ``curve`` at
+large n, with coarse settings, random laws and tiny deltas, and with error terms left out on purpose
+(tests/unit/accounting/numerics/test_lattice.py).
 """
 
 from __future__ import annotations

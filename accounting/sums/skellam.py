@@ -24,9 +24,8 @@ Every alpha is proven by itself: the search for a good one costs tightness at mo
 231, and off by at most 2 units in the last place: below 2e-13 together. 1e-12 is added, and 1e-15
 of the sum at the end.
 
-**What differs from the paper.** Theirs is about any order above 1 as stated; here alpha is whole,
-as the condition is kept. Nothing is assumed about how D1 and D2 relate: ``pairwise.Shift`` cuts
-each to what the other allows.
+**What differs from the paper.** Nothing in the statement. Nothing is assumed about how D1 and D2
+relate: ``pairwise.Shift`` cuts each to what the other allows.
 """
 
 from __future__ import annotations
