@@ -11,13 +11,17 @@ from typing import cast
 import pytest
 
 from shoal.clocks.clock import FakeClock
+from shoal.crypto.secagg.exchange import open_reply, seal_request
 from shoal.crypto.secagg.records import Reason
-from shoal.entropy import SeededEntropy
+from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
+from shoal.protos import pairwise_pb2
+from shoal.rpc.call import Call
 from shoal.secagg import Mode
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.rounds.collection import Collection
 from shoal.shuffler.rounds.driver import RoundDriver
+from shoal.shuffler.rounds.ingress import RoundsIngress
 from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.stores.claims import CLAIM_S, Claim, HeldClaims, OwnerId
@@ -231,6 +235,28 @@ async def test_who_sleeps_over_the_end_of_a_window_shows_nothing_of_it(two: Two)
     )  # it is open still, for its owner
     second.clock.time = first.clock.time
     await two.until(lambda: second.decided == [window])
+
+
+async def test_a_device_that_asks_the_other_shuffler_is_told_to_come_again(two: Two) -> None:
+    """Also after the window's end: the one that has it may still be at work. Planted: no look at
+    ``is_elsewhere`` -> too early, then over, for which a device drops its answer, fails.
+    """
+    world, second = two.world.published, two.second
+    step = pairwise_pb2.Step(
+        task_id=world.task_id.raw, window=0, session=bytes(16), ask=pairwise_pb2.Ask()
+    )
+    singles = Singles(two.storage.vectors)
+    ingress = RoundsIngress(second.book, second.driver, singles, second.clock)
+    await two.first.driver.tick()
+    await second.driver.tick()
+    for _ in range(2):
+        request = seal_request(world.hop.config, step.SerializeToString(), SYSTEM)
+        frame = pairwise_pb2.ExchangeRequest(frame=request.frame).SerializeToString()
+        reply = await ingress.exchange(frame, cast(Call, None))
+        sealed = pairwise_pb2.ExchangeReply.FromString(reply).sealed
+        answer = pairwise_pb2.Answer.FromString(open_reply(request.reply_key, sealed))
+        assert Kind(answer.kind) is Kind.UNAVAILABLE
+        second.clock.advance(two.end_of_window() + 1)
 
 
 async def test_the_same_shuffler_takes_its_windows_up_after_a_start(two: Two) -> None:
