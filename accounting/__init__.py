@@ -9,11 +9,17 @@ Pure (numpy, math, fractions): no sockets, no disk, no clock. Usable alone::
     certify(KaryLaw(k=16, same=55, other=1), n=100_000, delta=1e-8).epsilon_upper
 
 Read ``accountant`` first (which bound is taken), then ``routes`` (what there is), then
-docs/ACCOUNTING.md (why it holds). One module per bound: ``binary``, ``cells``, ``blanket``,
-``clones``, ``approximate``, ``dummies``; per way of computing: ``tilted``, ``lattice``, ``curve``;
-then ``losses`` and ``composition``, ``solve``, ``meaning``, ``audit``, ``lint``. Sums by secure
-aggregation: ``pairwise``, with ``skellam`` and ``laplace_sum``. ``published`` is for comparison
-only.
+docs/ACCOUNTING.md (why it holds). The rooms, in the order in which a figure is made:
+
+- ``bounds``: one theorem per module, each an upper bound on the divergence of a shuffled batch.
+- ``numerics``: the arithmetic below them. ``cells`` and ``random_walk`` hold exact fractions;
+  ``tilted``, ``lattice``, ``multinomial`` and ``curve`` evaluate them to a stated side.
+- ``composition``: several releases about the same devices; memoized answers.
+- ``solving``: what a central epsilon needs. ``sums``: secure aggregation. ``several_messages``:
+  dummies. ``lint``: tasks. ``audit``: attacks on our own randomizers. ``reference``: published
+  bounds, for comparison only.
+
+``certificate`` and ``guarantee`` say what is promised, ``meaning`` what that means for a person.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ def audit(
     number of views made since the last call. Raises ShoalError CONFIG for bad numbers.
 
     Direction: ``epsilon_measured_lower`` errs down, by exact confidence limits. What it proves is
-    about the randomizer as it was run, not about the one in the books; a high value convicts, a low
+    about the randomizer that was run, not about a description of it. A high value convicts, a low
     one acquits nobody.
     """
     check_audit(delta, trials, false_alarm)
