@@ -50,7 +50,7 @@ from tests.worlds.clients import VISITS, make_world
 from tests.worlds.outbox import claim
 
 pytestmark = pytest.mark.campaign
-SCHEDULES = size(1_200, 10_000, 100_000)
+SCHEDULES = size(480, 10_000, 100_000)
 PARTS = 6  # tests that share them
 LIFE = 10  # schedules of one file
 STEPS, WINDOWS = 10, 4

@@ -89,15 +89,28 @@ def checked(world: World, fates: Sequence[Step]) -> Reason | None:
     return one.coordinator.reason
 
 
+def _every(n: int, mode: Mode) -> Iterator[Sequence[Step]]:
+    """The ways of losing n devices."""
+    if FULL or n < 4:
+        yield from itertools.product(ALL[mode], repeat=n)
+        return
+    entropy = SeededEntropy("an order of the devices")
+    for chosen in itertools.combinations_with_replacement(ALL[mode], n):
+        fates = list(chosen)
+        yield [fates.pop(uniform_below(len(fates), entropy)) for _ in range(n)]
+
+
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.STRICT])
 def test_every_way_of_losing_devices(mode: Mode) -> None:
-    """n <= 4 by default, n <= 6 in full: every device lost at every step, in every combination
-    (61,712 rounds in full).
+    """n <= 6: every device lost at every step, in every combination (61,712 rounds).
+
+    Reduced: n = 3 so, and by default 4, where all devices are one another's neighbours, every
+    combination in one order of the devices, drawn.
     """
     seen: Counter[Reason | None] = Counter()
     for n in range(3, size(5, 7) if mode is Mode.DEFAULT else size(4, 7)):
         world = small(n, mode)
-        for fates in itertools.product(ALL[mode], repeat=n):
+        for fates in _every(n, mode):
             reason = checked(world, fates)
             seen[reason] += 1
             assert reason is None or not must_end_well(world, fates), fates

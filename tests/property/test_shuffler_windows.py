@@ -272,6 +272,6 @@ class Machine(RuleBasedStateMachine):
 # A step costs real disk writes, so a failure is shrunk under the full size only.
 _PHASES = (Phase.generate, Phase.shrink) if FULL else (Phase.generate,)
 Machine.TestCase.settings = settings(
-    max_examples=size(120, 2_000), stateful_step_count=size(30, 60), phases=_PHASES
+    max_examples=size(60, 2_000), stateful_step_count=size(30, 60), phases=_PHASES
 )
 TestWindows = pytest.mark.timeout(1_800)(Machine.TestCase)

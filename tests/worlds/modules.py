@@ -6,7 +6,7 @@ import ast
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -24,7 +24,23 @@ class Module:
 
     @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.source, self.path)
+        return _parsed(self)
+
+    @property
+    def nodes(self) -> Sequence[ast.AST]:
+        """All of the tree's, as ``ast.walk`` has them."""
+        return _nodes(self)
+
+
+# Laws ask of one module after another. The trees of all of them would take half a gigabyte.
+@lru_cache(maxsize=1)
+def _parsed(module: Module) -> ast.Module:
+    return ast.parse(module.source, module.path)
+
+
+@lru_cache(maxsize=1)
+def _nodes(module: Module) -> Sequence[ast.AST]:
+    return tuple(ast.walk(module.tree))
 
 
 @dataclass(frozen=True, slots=True)

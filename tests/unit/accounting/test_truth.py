@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 from numpy.typing import NDArray
-from scipy import signal, stats
 
 from shoal.accounting.accountant import certify
 from shoal.privacy import FiniteLaw, KaryLaw
@@ -24,8 +24,8 @@ def binary_views(n: int, m: int, if_one: float, if_zero: float) -> tuple[Floats,
     """Law of the number of ones among n reports, m of the others having the answer 1; the victim
     answers 1 or 0.
     """
-    ones = stats.binom.pmf(np.arange(m + 1), m, if_one)
-    zeros = stats.binom.pmf(np.arange(n - m), n - 1 - m, if_zero)
+    ones = scipy.stats.binom.pmf(np.arange(m + 1), m, if_one)
+    zeros = scipy.stats.binom.pmf(np.arange(n - m), n - 1 - m, if_zero)
     base = np.convolve(ones, zeros)
     return np.convolve(base, [1 - if_one, if_one]), np.convolve(base, [1 - if_zero, if_zero])
 
@@ -86,9 +86,9 @@ def ternary_base(counts: tuple[int, int, int], law: KaryLaw) -> Floats:
         zero = same if answer == 0 else other
         one = same if answer == 1 else other
         i = np.arange(count + 1)
-        first = stats.binom.pmf(i, count, zero)
-        second = stats.binom.pmf(i[None, :], (count - i)[:, None], one / (1 - zero))
-        base = signal.convolve2d(base, first[:, None] * second)
+        first = scipy.stats.binom.pmf(i, count, zero)
+        second = scipy.stats.binom.pmf(i[None, :], (count - i)[:, None], one / (1 - zero))
+        base = scipy.signal.convolve2d(base, first[:, None] * second)
     return base
 
 
@@ -96,7 +96,7 @@ def ternary_delta(base: Floats, law: KaryLaw, epsilon: float) -> float:
     same, other = law.same / law.total, law.other / law.total
 
     def view(zero: float, one: float) -> Floats:
-        both: Floats = signal.convolve2d(base, np.array([[1 - zero - one, one], [zero, 0.0]]))
+        both: Floats = scipy.signal.convolve2d(base, np.array([[1 - zero - one, one], [zero, 0.0]]))
         return both
 
     return worst((view(same, other), view(other, same)), epsilon)

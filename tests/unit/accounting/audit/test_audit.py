@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from shoal.accounting.audit.audit import (
     AuditResult,
@@ -48,8 +48,8 @@ def test_limits_are_those_of_the_beta_law(hits: int, trials: int, error: float) 
     """To 1e-8, and on the safe side. Planted: P(> hits) in place of P(>= hits), the other end of
     the bisection -> fails.
     """
-    low = stats.beta.ppf(error, hits, trials - hits + 1) if hits else 0.0
-    high = stats.beta.isf(error, hits + 1, trials - hits) if hits < trials else 1.0
+    low = scipy.stats.beta.ppf(error, hits, trials - hits + 1) if hits else 0.0
+    high = scipy.stats.beta.isf(error, hits + 1, trials - hits) if hits < trials else 1.0
     found_low, found_high = lower_limit(hits, trials, error), upper_limit(hits, trials, error)
     # scipy's own quantiles are good to some 1e-12.
     assert low * (1 - 1e-8) <= found_low <= low * (1 + 1e-11)
@@ -68,7 +68,7 @@ def test_coverage_at_every_probability(trials: int) -> None:
         for p in np.concatenate(
             [np.linspace(0.001, 0.999, 199), lows[1:] * (1 - 1e-9), highs[:-1] * (1 + 1e-9)]
         ):
-            law = stats.binom.pmf(np.arange(trials + 1), trials, p)
+            law = scipy.stats.binom.pmf(np.arange(trials + 1), trials, p)
             assert law[lows > p].sum() <= error * (1 + 1e-9)
             assert law[highs < p].sum() <= error * (1 + 1e-9)
 
@@ -186,7 +186,9 @@ def test_a_permutation_is_uniform() -> None:
     assert np.array_equal(np.sort(moved, axis=1), rows)
     for value in range(5):
         assert (
-            stats.chisquare(np.bincount(np.argmax(moved == value, axis=1), minlength=5)).pvalue
+            scipy.stats.chisquare(
+                np.bincount(np.argmax(moved == value, axis=1), minlength=5)
+            ).pvalue
             > 1e-6
         )
 

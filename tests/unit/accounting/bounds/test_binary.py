@@ -12,7 +12,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from shoal.accounting.bounds.binary import (
     Interval,
@@ -229,7 +229,7 @@ def test_blanket_reports_are_sure_and_paid_for(pair: Pair, eta: float) -> None:
     side, sizes = _Side(*pair), np.array([1, 2, 50, 3000, 10**6])
     gamma, unknown = float(side.gamma), sizes - 1
     kept = side.kept(sizes, eta)
-    assert (stats.binom.logcdf(kept - 1, unknown, gamma) <= math.log(eta)).all()
+    assert (scipy.stats.binom.logcdf(kept - 1, unknown, gamma) <= math.log(eta)).all()
     want = -math.log(eta)
     assert (kept >= unknown * gamma - 1.5 * np.sqrt(2 * want * unknown * gamma) - want - 3).all()
     tilt, starts, which = side.tilts([0.01]), np.arange(5), np.zeros(5, np.int64)

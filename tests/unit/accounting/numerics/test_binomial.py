@@ -7,7 +7,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from shoal.accounting.numerics.binomial import half_width, log_pmf, pmf, stirling_error
 from tests.cases import for_each
@@ -81,5 +81,5 @@ def test_outside_is_zero_and_all_sums_to_one() -> None:
 def test_windows_lose_no_more_than_they_say(n: int, p: float, log_tail: float) -> None:
     """Bernstein against scipy's tails. Planted: half the width -> this fails."""
     reach = float(half_width(n, p, 1 - p, log_tail))
-    assert stats.binom.logsf(math.ceil(n * p + reach) - 1, n, p) <= log_tail
-    assert stats.binom.logcdf(math.floor(n * p - reach), n, p) <= log_tail
+    assert scipy.stats.binom.logsf(math.ceil(n * p + reach) - 1, n, p) <= log_tail
+    assert scipy.stats.binom.logcdf(math.floor(n * p - reach), n, p) <= log_tail

@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from shoal.accounting.bounds.blanket import kary_blanket
 from shoal.accounting.bounds.clones import clones
@@ -60,7 +60,7 @@ def test_bins_keep_the_mean_and_order_convex_functions() -> None:
     means for both -> this fails.
     """
     counts = np.arange(37, 91, dtype=np.int64)
-    masses = stats.binom.pmf(counts, 120, 0.5)
+    masses = scipy.stats.binom.pmf(counts, 120, 0.5)
     first = np.array([37, 40, 48, 56, 64, 72, 80, 88], dtype=np.int64)
     last = np.append(first[1:], 91) - 1
     for upper in (True, False):
@@ -82,7 +82,7 @@ def test_bins_keep_the_mean_and_order_convex_functions() -> None:
 def test_merged_laws_keep_the_mean_and_order_convex_functions(size: int, p: float) -> None:
     """The same for R. Planted: ``along`` and 1 - ``along`` exchanged -> this fails."""
     values = np.arange(size + 1)
-    masses = stats.binom.pmf(values, size, p)
+    masses = scipy.stats.binom.pmf(values, size, p)
     sd = math.sqrt(size * p * (1 - p))
     for upper in (True, False):
         nodes, weights, _ = _merged_binomial(size, p, 1 - p, -60.0, upper, 4, 1000)
@@ -102,14 +102,18 @@ def direct(walk: Walk, epsilon: float) -> float:
     alpha = float(walk.slope) + growth * float(walk.slope_e)
     for c in range(n + 1):
         rest = np.arange(n - c + 1) if walk.third else np.array([0])
-        weight = stats.binom.pmf(rest, n - c, float(walk.third)) if walk.third else np.array([1.0])
+        weight = (
+            scipy.stats.binom.pmf(rest, n - c, float(walk.third)) if walk.third else np.array([1.0])
+        )
         y = growth * (
             float(walk.constant) + float(walk.per_pair) * c + float(walk.per_third) * rest
         )
         ones = np.arange(c + 1)
-        law = stats.binom.pmf(ones, c, float(walk.rho))
+        law = scipy.stats.binom.pmf(ones, c, float(walk.rho))
         x = alpha * (ones - float(walk.rho) * c)[:, None] - y[None, :]
-        total += stats.binom.pmf(c, n, float(walk.pair)) * float(law @ np.maximum(x, 0.0) @ weight)
+        total += scipy.stats.binom.pmf(c, n, float(walk.pair)) * float(
+            law @ np.maximum(x, 0.0) @ weight
+        )
     return total / n
 
 

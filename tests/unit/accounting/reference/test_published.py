@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
+import scipy
 
 from shoal.accounting.accountant import certify
 from shoal.accounting.numerics.binomial import pmf
@@ -133,7 +133,10 @@ def test_each_form_is_above_the_integral_of_its_tail_bound(epsilon: float, m: in
         first = tail(0.0)
         scale = max(at.width**2 / (4.0 * a), 1.0)
         exact = (
-            quad(lambda x, f=tail, c=scale, d=first: f(c * x) / d * c, 0.0, math.inf)[0] * first
+            scipy.integrate.quad(
+                lambda x, f=tail, c=scale, d=first: f(c * x) / d * c, 0.0, math.inf
+            )[0]
+            * first
             if first > 0.0
             else 0.0
         )

@@ -12,7 +12,7 @@ from itertools import combinations_with_replacement, permutations
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from shoal.accounting.numerics.curve import Direction
 from shoal.accounting.several_messages.dummies import (
@@ -144,8 +144,8 @@ def plain_uniform(buckets: int, dummies: int, epsilon: float) -> float:
     e, total = math.exp(epsilon), 0.0
     for c in range(dummies + 1):
         k = np.arange(c + 2)
-        first, second = stats.binom.pmf(k - 1, c, 0.5), stats.binom.pmf(k, c, 0.5)
-        total += stats.binom.pmf(c, dummies, 2 / buckets) * float(
+        first, second = scipy.stats.binom.pmf(k - 1, c, 0.5), scipy.stats.binom.pmf(k, c, 0.5)
+        total += scipy.stats.binom.pmf(c, dummies, 2 / buckets) * float(
             np.maximum(first - e * second, 0).sum()
         )
     return total
@@ -153,7 +153,7 @@ def plain_uniform(buckets: int, dummies: int, epsilon: float) -> float:
 
 def plain_bernoulli(n: int, probability: float, epsilon: float) -> float:
     """The two-dimensional sum over (a, b), entry by entry."""
-    f = stats.binom.pmf(np.arange(-1, n + 2), n, probability)
+    f = scipy.stats.binom.pmf(np.arange(-1, n + 2), n, probability)
     own, shifted = f[1:], f[:-1]
     return float(
         np.maximum(np.outer(shifted, own) - math.exp(epsilon) * np.outer(own, shifted), 0).sum()

@@ -215,13 +215,14 @@ def test_memoized_reports_that_may_be_unique_are_warned_of(name: str) -> None:
     domain = DOMAINS[KIND[name]][1]
     task = of(name, domain, memoized=True, min_batch=100_000)
     why = recognised(task, create(task.mechanism, domain))
+    linted = lint(task)
     assert (why is None) is not any(
         "recognise the device" in text or "recognises the device" in text
-        for text in lint(task).warnings
+        for text in linted.warnings
     )
-    assert why is None or any(why in text for text in lint(task).warnings)
+    assert why is None or any(why in text for text in linted.warnings)
     assert why is not None or name not in {"local_hash", "unary", "l_unary", "dbitflip"}
-    assert not lint(task).errors
+    assert not linted.errors
 
 
 def test_words_are_normalized_in_a_task_file_and_refused_where_nothing_serves_them(
