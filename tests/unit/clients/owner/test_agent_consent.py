@@ -7,34 +7,26 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal import codec
-from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState
-from shoal.clients.memory.device_memory import Memory
 from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
-from shoal.clients.owner.gate import Gates
-from shoal.clients.owner.policy import Policy
 from shoal.clients.owner.rules import Rule
-from shoal.clients.settings.config import AgentConfig
-from shoal.clocks.clock import FakeClock
 from shoal.codec import Signed
 from shoal.crypto.hpke import generate
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.domain import YesNo
-from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create
-from shoal.task import MechanismSpec, Task
-from tests.worlds.clients import START, WEEK, DirectTransport, FarEnd, World, make_world
-
-PURPOSE = "to plan clinics"
+from shoal.task import MechanismSpec
+from tests.unit.clients.owner.device_of_an_owner import PURPOSE, Device, Hanging
+from tests.worlds.clients import START, WEEK, DirectTransport, World, make_world
 
 
 @pytest.fixture(autouse=True)
@@ -44,83 +36,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.clients.owner.guarantees.Guarantees.epsilon", lambda *_: 0.25)
 
 
-@dataclass
-class Device:
-    """A folder with tasks and memory; agents made on it, one after another or side by side, as
-    programs of one device are.
-    """
-
-    folder: Path
-    world: World
-    policy: dict[str, Any] = field(default_factory=dict)
-    clock: FakeClock = field(default_factory=lambda: FakeClock(START + 100.0))
-    config: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.world.write(self.folder / "tasks")
-        self.far = FarEnd([self.world.hop])
-
-    @property
-    def settings(self) -> AgentConfig:
-        fields = {
-            "authorities": self.world.authorities,
-            "max_epsilon0": 4.0,
-            "min_batch_floor": 2,
-            "purposes": {PURPOSE: "allowed"},
-        }
-        policy = Policy(**{**fields, **self.policy})
-        return AgentConfig(
-            self.folder / "tasks",
-            self.folder / "outbox.db",
-            policy,
-            retry_first_s=0.01,
-            retry_most_s=0.01,
-            **self.config,
-        )
-
-    def agent(self, transport: DirectTransport | None = None, *, background: bool = False) -> Agent:
-        way = transport or DirectTransport(self.far)
-
-        def make(task: Task, insecure: bool) -> DirectTransport:
-            return way
-
-        return Agent(self.settings, background=background, clock=self.clock, transports=make)
-
-    def entries(self, *events: LedgerEvent) -> list[LedgerEntry]:
-        memory = Memory(self.settings, self.clock, SYSTEM)
-        try:
-            memory.commitments.verify()
-            return [
-                one.entry
-                for one in memory.commitments.entries()
-                if not events or one.entry.event in events
-            ]
-        finally:
-            memory.close()
-
-
 @pytest.fixture
 def device(tmp_path: Path) -> Device:
     return Device(tmp_path, make_world())
-
-
-class Hanging(DirectTransport):
-    """Takes a frame, says that it has it, and answers only when told to."""
-
-    def __init__(self, far: FarEnd) -> None:
-        super().__init__(far)
-        self.arrived, self.go = asyncio.Event(), asyncio.Event()
-        self.ended: list[str] = []
-
-    async def submit(self, frame: bytes, ack_key: bytes, deadline_s: float) -> bytes:
-        self.arrived.set()
-        try:
-            await self.go.wait()
-        except asyncio.CancelledError:
-            self.ended.append("cancelled")
-            raise
-        self.ended.append("sent")
-        return await super().submit(frame, ack_key, deadline_s)
 
 
 # --- what the ledger says of an ordinary life -----------------------------------------------------
@@ -539,48 +457,3 @@ async def test_what_was_forgotten_is_not_explained_as_free(tmp_path: Path) -> No
         assert "its budget does not pay for another window" in (await agent.explain("visits"))[-1]
         with pytest.raises(ShoalError, match="budget"):
             await agent.report("visits", 1)
-
-
-# --- the gate -------------------------------------------------------------------------------------
-
-
-async def test_a_gate_is_had_alone_only_when_nobody_is_inside(tmp_path: Path) -> None:
-    """Two ``Gates`` are two programs: flock(2) counts opened files. Planted: one lock for all
-    purposes -> the second line waits.
-    """
-    one, other = Gates(tmp_path / "gates"), Gates(tmp_path / "gates")
-    async with one.attempt("a"), other.attempt("a"):
-        assert await other.clear("b", 5.0)
-        assert not await other.clear("a", 0.05)
-    assert await other.clear("a", 5.0)
-
-
-async def test_an_attempt_waits_for_who_has_the_gate_alone(tmp_path: Path) -> None:
-    import fcntl
-    import os
-
-    gates = Gates(tmp_path / "gates")
-    assert await gates.clear("a", 1.0)
-    (file,) = (tmp_path / "gates").iterdir()
-    handle = os.open(file, os.O_RDWR)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    inside = asyncio.Event()
-
-    async def attempt() -> None:
-        async with gates.attempt("a"):
-            inside.set()
-
-    waiting = asyncio.create_task(attempt())
-    for _ in range(50):
-        await asyncio.sleep(0)
-    assert not inside.is_set()
-    os.close(handle)
-    await waiting
-    assert inside.is_set()
-
-
-def test_gates_that_can_t_be_made_say_so(tmp_path: Path) -> None:
-    (tmp_path / "gates").write_text("a file")
-    with pytest.raises(ShoalError) as caught:
-        Gates(tmp_path / "gates")
-    assert caught.value.kind is Kind.CONFIG

@@ -31,7 +31,7 @@ from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.task import Task
-from tests.unit.clients.owner.test_agent_consent import Device
+from tests.unit.clients.owner.device_of_an_owner import Device
 from tests.worlds.clients import make_world
 from tests.worlds.owner import owner_at
 
