@@ -31,11 +31,11 @@ class _Batches(Collector):
         batches = GaugeMetricFamily("shoal_analyzer_batches", "Batches by state", labels=["state"])
         for state in BatchState:
             batches.add_metric([state.name.lower()], states[state])
-        counted, rejected, releases = 0, Counter[str](), Counter[str]()
+        reports, rejected, releases = 0, Counter[str](), Counter[str]()
         for stored in self._store.releases():
             release = decode_release(stored.release)
             releases["withheld" if release.withheld else "released"] += 1
-            counted += release.n
+            reports += release.n
             rejected.update({row.reason: row.count for row in release.rejected})
         ended = CounterMetricFamily(
             "shoal_analyzer_windows", "Windows that ended, by outcome", labels=["outcome"]
@@ -59,7 +59,7 @@ class _Batches(Collector):
             ended,
             refused,
             rounds,
-            CounterMetricFamily("shoal_analyzer_reports", "Reports that counted", value=counted),
+            CounterMetricFamily("shoal_analyzer_reports", "Reports that counted", value=reports),
         )
 
 

@@ -47,11 +47,13 @@ class MissingKeys:
         with self._lock:
             now, served = self._clock.now(), self._tasks.all()
             over = self._store.over()
-            found = {one.task_id: self._missing(one, over, now) for one in served}
+            missing = {
+                served_task.task_id: self._missing(served_task, over, now) for served_task in served
+            }
             over = self._store.over()  # released meanwhile: its key went with it
             windows = {
                 task_id: tuple(window for window in some if (task_id, window) not in over)
-                for task_id, some in found.items()
+                for task_id, some in missing.items()
             }
             unfinished = {
                 batch.manifest.task_id

@@ -31,7 +31,7 @@ class TimeAnswers:
         wall, vouched = self._clock.now(), False
         if isinstance(self._clock, Timekeeper):
             # The request may have been on its way for as long as its sender waits for an answer.
-            way = LIMITS.send_deadline_s / 2
-            self._clock.hear(signer.hex()[:8], word.unix_s + way, way, word.vouched)
+            transit_s = LIMITS.send_deadline_s / 2
+            self._clock.hear(signer.hex()[:8], word.unix_s + transit_s, transit_s, word.vouched)
             wall, vouched = self._clock.word()
         return sign_word(TimeWord(wall, vouched, word.nonce, reply=True), self._key)

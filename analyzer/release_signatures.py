@@ -38,8 +38,8 @@ class ReleaseSignatures:
             if not any(_verifies(key, release, signature) for key in self._keys):
                 return False
             self._verified.add(digest)
-        told = parse(release_pb2.Release, release, "release")
-        return bool(told.task_id == task_id and told.window == window)
+        parsed = parse(release_pb2.Release, release, "release")
+        return bool(parsed.task_id == task_id and parsed.window == window)
 
 
 def _verifies(key: bytes, release: bytes, signature: bytes) -> bool:

@@ -198,11 +198,11 @@ class AnalyzerStore:
 
     def batch(self, manifest_hash: Digest) -> Batch | None:
         """The batch with this manifest; None: never taken on. Raises UNAVAILABLE: damaged."""
-        return self._one("WHERE manifest_hash = ?", (manifest_hash.raw,))
+        return self._batch_where("WHERE manifest_hash = ?", (manifest_hash.raw,))
 
     def batch_of(self, task_id: TaskId, window: int) -> Batch | None:
         """The batch of this window; None: never taken on. Raises UNAVAILABLE: damaged."""
-        return self._one("WHERE task_id = ? AND window = ?", (task_id.raw, window))
+        return self._batch_where("WHERE task_id = ? AND window = ?", (task_id.raw, window))
 
     def batches(self) -> list[Batch]:
         """All of them, ordered by task and window: the order of arrival is not kept."""
@@ -215,7 +215,7 @@ class AnalyzerStore:
                 self._tell_window(row[0], row[1], "batch")
         return [_batch(row) for row in rows if fits(row)]
 
-    def _one(self, where: str, parameters: tuple[object, ...]) -> Batch | None:
+    def _batch_where(self, where: str, parameters: tuple[object, ...]) -> Batch | None:
         with self._lock:
             select = f"SELECT {_BATCH} FROM batches {where}"  # noqa: S608 - constant text
             row = self._db.execute(select, parameters).fetchone()
@@ -244,7 +244,7 @@ class AnalyzerStore:
                     int(BatchState.RECEIVING),
                 ),
             )
-            batch = self._one(
+            batch = self._batch_where(
                 "WHERE task_id = ? AND window = ?", (manifest.task_id.raw, manifest.window)
             )
         if batch is None or batch.manifest_hash != manifest_hash:
@@ -297,7 +297,7 @@ class AnalyzerStore:
         """
         key = (batch.manifest.task_id.raw, batch.manifest.window)
         with self.transaction() as db:
-            current = self._one("WHERE manifest_hash = ?", (batch.manifest_hash.raw,))
+            current = self._batch_where("WHERE manifest_hash = ?", (batch.manifest_hash.raw,))
             if current is None or current.state is not BatchState.PROCESSING:
                 return False
             outcome = make(self.spendings())
@@ -316,10 +316,10 @@ class AnalyzerStore:
                 f"{_MOVE} WHERE task_id = ? AND window = ?",
                 (BatchState.DONE, BatchState.DONE, *key),
             )
-        self.counted()
+        self.write_release_count()
         return True
 
-    def counted(self) -> None:
+    def write_release_count(self) -> None:
         """Write down beside the file how many releases there are; after a transaction that made
         one. A failure is made up for later.
         """
@@ -373,8 +373,8 @@ class AnalyzerStore:
             for key, law in self._db.execute("SELECT hash, law FROM loss_laws").fetchall()
             if hashlib.sha256(law).digest() == key
         }
-        found = [self._spending(row, laws) for row in self._release_rows()]
-        return found + [Spending(TaskId(bytes(32)), math.inf, 0.0)] * self._lost
+        spendings = [self._spending(row, laws) for row in self._release_rows()]
+        return spendings + [Spending(TaskId(bytes(32)), math.inf, 0.0)] * self._lost
 
     def _spending(self, row: tuple[Any, ...], laws: dict[bytes, bytes]) -> Spending:
         """Of a damaged row what its signed bytes say, and never less than it may have been:
@@ -388,11 +388,11 @@ class AnalyzerStore:
         self._tell_window(task_id, window, "release")
         if not self._signatures.hold(*row[:4]):
             return Spending(TaskId(bytes(32)), math.inf, 0.0)
-        told = parse(release_pb2.Release, release, "release")
-        privacy = told.privacy
+        published = parse(release_pb2.Release, release, "release")
+        privacy = published.privacy
         worst = max(privacy.epsilon_upper, privacy.epsilon_at_received_n)
         memoized = privacy.memoized.lifetime_epsilon if privacy.HasField("memoized") else None
-        return Spending(TaskId(told.task_id), worst, privacy.delta, lifetime=memoized)
+        return Spending(TaskId(published.task_id), worst, privacy.delta, lifetime=memoized)
 
     def ack(self, manifest_hash: Digest) -> StoredAck | None:
         """The signed acknowledgement of a batch; None: not yet. Raises UNAVAILABLE: damaged."""

@@ -50,8 +50,8 @@ def read_head(folder: Path) -> int | None:
         text = (folder / HEAD_NAME).read_bytes()
     except FileNotFoundError:
         return None
-    found = _HEAD.fullmatch(text.decode("ascii", "replace"))
-    return int(found[1]) if found and Digest.of(found[1].encode()).hex == found[2] else None
+    match = _HEAD.fullmatch(text.decode("ascii", "replace"))
+    return int(match[1]) if match and Digest.of(match[1].encode()).hex == match[2] else None
 
 
 def write_head(folder: Path, count: int) -> None:

@@ -53,8 +53,8 @@ async def _until_told() -> None:
     await asyncio.to_thread(sys.stdin.read)
 
 
-def main(way: str, *arguments: str) -> None:
-    """Idle with a bare connection until killed. ``way``: grpc or mqtt; ``arguments``: where to."""
+def main(transport: str, *arguments: str) -> None:
+    """Idle with a bare connection until killed. ``transport``: grpc or mqtt."""
     from shoal.cli.agent.light import import_asyncio
 
     import_asyncio()
@@ -62,7 +62,7 @@ def main(way: str, *arguments: str) -> None:
     import asyncio
 
     works: dict[str, Callable[..., Coroutine[None, None, None]]] = {"grpc": _grpc, "mqtt": _mqtt}
-    asyncio.run(works[way](*arguments))
+    asyncio.run(works[transport](*arguments))
 
 
 if __name__ == "__main__":

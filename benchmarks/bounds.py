@@ -97,10 +97,17 @@ def law_of(name: str, epsilon0: float) -> LocalPrivacy:
 def measure(name: str, epsilon0: float, n: int, delta: float) -> Case:
     """Our bounds and the best published one, for n honest devices."""
     law = law_of(name, epsilon0)
-    found, best = certify(law, n, delta), smallest_sound(published(law, n, delta))
+    certificate, best = certify(law, n, delta), smallest_sound(published(law, n, delta))
     value = math.inf if best.epsilon is None else best.epsilon
     return Case(
-        name, epsilon0, n, delta, found.epsilon_upper, found.epsilon_lower, value, best.name
+        name,
+        epsilon0,
+        n,
+        delta,
+        certificate.epsilon_upper,
+        certificate.epsilon_lower,
+        value,
+        best.name,
     )
 
 

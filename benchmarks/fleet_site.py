@@ -126,10 +126,10 @@ class FleetSite:
             if misbehaving
             else Shares()
         )
-        found = mix(shares, devices, enrolled=False)
-        if sum(found[one] for one in REPORTING) != reports:
+        counts = mix(shares, devices, enrolled=False)
+        if sum(counts[conduct] for conduct in REPORTING) != reports:
             raise RuntimeError(f"{devices} devices with {shares} are not {reports} reports")
-        self._site.add(self._task(name, reports, reports + found[Conduct.GARBAGE]))
+        self._site.add(self._task(name, reports, reports + counts[Conduct.GARBAGE]))
         return Load(self._folder / "tasks" / f"{name}.task", reports, devices, shares)
 
     def _task(self, name: str, reports: int, stored: int) -> Task:

@@ -109,10 +109,10 @@ def _timed(times: int, work: Callable[[], object]) -> float:
 def main() -> None:
     """Measure Flower's client, and its server with 0, 10 and 30 % lost; prints a line of JSON."""
     neighbours, threshold, dimension, devices = map(int, sys.argv[1:5])
-    found = client(neighbours, threshold, dimension)
+    figures = client(neighbours, threshold, dimension)
     for percent in (0, 10, 30):
-        found[f"server_{percent}_s"] = server(neighbours, threshold, dimension, devices, percent)
-    sys.stdout.write(json.dumps(found) + "\n")
+        figures[f"server_{percent}_s"] = server(neighbours, threshold, dimension, devices, percent)
+    sys.stdout.write(json.dumps(figures) + "\n")
 
 
 if __name__ == "__main__":

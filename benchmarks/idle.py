@@ -41,12 +41,12 @@ class Memory:
 
 def memory(pid: int) -> Memory:
     """What a process holds now, in MB. Raises OSError if it is gone."""
-    found: dict[str, float] = {}
+    sizes: dict[str, float] = {}
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name in {"VmRSS", "RssAnon"}:
-            found[name] = int(value.split()[0]) * 1024 / 1e6
-    return Memory(found["VmRSS"], found["RssAnon"])
+            sizes[name] = int(value.split()[0]) * 1024 / 1e6
+    return Memory(sizes["VmRSS"], sizes["RssAnon"])
 
 
 def compiled(folder: Path) -> dict[str, str]:

@@ -97,19 +97,19 @@ def tree(pid: int) -> list[int]:
     for entry in os.listdir("/proc"):
         if entry.isdecimal() and (fields := _stat(int(entry))) is not None:
             children.setdefault(int(fields[1]), []).append(int(entry))
-    found, todo = [], [pid]
+    pids, todo = [], [pid]
     while todo:
-        one = todo.pop()
-        found.append(one)
-        todo.extend(children.get(one, ()))
-    return found
+        parent = todo.pop()
+        pids.append(parent)
+        todo.extend(children.get(parent, ()))
+    return pids
 
 
 def cpu_s(pid: int) -> float:
     """Core-seconds that a process, its descendants, and those of them that have ended have used.
     Resolution 10 ms.
     """
-    return sum(_cpu_s(one, 4) for one in tree(pid))
+    return sum(_cpu_s(member, 4) for member in tree(pid))
 
 
 def own_cpu_s(pid: int) -> float:
@@ -119,8 +119,12 @@ def own_cpu_s(pid: int) -> float:
 
 def _cpu_s(pid: int, fields: int) -> float:
     """The first ``fields`` of utime, stime, cutime (children that have ended), cstime."""
-    found = _stat(pid)
-    return 0.0 if found is None else sum(int(field) for field in found[11 : 11 + fields]) / _TICK
+    stat_fields = _stat(pid)
+    return (
+        0.0
+        if stat_fields is None
+        else sum(int(field) for field in stat_fields[11 : 11 + fields]) / _TICK
+    )
 
 
 def peak_mb(pid: int) -> float:

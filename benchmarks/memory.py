@@ -31,7 +31,7 @@ _ROLES = ("shuffler", "a shuffler worker", "analyzer", "an analyzer worker")
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class BatchRun:
     """One batch through real services. ``peaks``: MB per role, of its largest process."""
 
     reports: int
@@ -43,8 +43,11 @@ class Walk:
 def run(bench: Bench) -> Outcome:
     """Peaks of memory of both services, at two sizes of a batch."""
     small, large = bench.pick((300, 300), (10_000, 100_000), (100_000, 1_000_000))
-    walks = {reports: walk(bench, bench.site(reports)) for reports in sorted({small, large})}
-    little, much = walks[small], walks[large]
+    runs = {
+        reports: deliver_and_release(bench, bench.site(reports))
+        for reports in sorted({small, large})
+    }
+    little, much = runs[small], runs[large]
     figures = [
         Figure(
             f"{role}: peak at {large:,} / at {small:,}", (much.peaks[role] / little.peaks[role],)
@@ -76,7 +79,7 @@ def run(bench: Bench) -> Outcome:
     return Outcome(tuple(figures), notes)
 
 
-def walk(bench: Bench, site: Site) -> Walk:
+def deliver_and_release(bench: Bench, site: Site) -> BatchRun:
     """Everything is real: sealed reports in frames over TLS, the window closing when it is full,
     delivery, release.
     """
@@ -107,7 +110,7 @@ def walk(bench: Bench, site: Site) -> Walk:
     finally:
         shuffler.stop()
         analyzer.stop()
-    return Walk(site.reports, watch.peaks, submitted - begin, released - submitted)
+    return BatchRun(site.reports, watch.peaks, submitted - begin, released - submitted)
 
 
 def _await_release(site: Site) -> None:
@@ -118,13 +121,13 @@ def _await_release(site: Site) -> None:
         if path.is_file():
             store = AnalyzerStore(path, read_only=True)
             try:
-                found = store.releases()
+                releases = store.releases()
             finally:
                 store.close()
-            if found:
-                counted = decode_release(found[0].release).n
-                if counted != site.reports:
-                    raise RuntimeError(f"the release counts {counted} of {site.reports} reports")
+            if releases:
+                reports = decode_release(releases[0].release).n
+                if reports != site.reports:
+                    raise RuntimeError(f"the release counts {reports} of {site.reports} reports")
                 return
         time.sleep(0.25)
     raise RuntimeError(f"no release of {site.reports} reports after {_PATIENCE_S:.0f} s")

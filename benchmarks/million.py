@@ -59,12 +59,12 @@ _ROLES = (
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One load. ``told``: what --json said. ``cpu``: core-seconds from the first report to the last
-    answer, of shuffler and analyzer with their workers. ``after``: the same from the last answer
-    until the release. ``peaks``: MB so far, of the largest process of each role.
+    """One load. ``summary``: what --json said. ``cpu``: core-seconds from the first report to the
+    last answer, of shuffler and analyzer with their workers. ``after``: the same from the last
+    answer until the release. ``peaks``: MB so far, of the largest process of each role.
     """
 
-    told: dict[str, Any]
+    summary: dict[str, Any]
     cpu: dict[str, float]
     after: dict[str, float]
     peaks: dict[str, float]
@@ -72,13 +72,13 @@ class Ran:
     @property
     def acked(self) -> int:
         """Reports that were acknowledged."""
-        count: int = self.told["acked"]
+        count: int = self.summary["acked"]
         return count
 
     @property
     def rate(self) -> float:
         """Acknowledged reports per second."""
-        return self.acked / float(self.told["seconds"])
+        return self.acked / float(self.summary["seconds"])
 
     def us(self, seconds: float) -> float:
         """Microseconds per acknowledged report."""
@@ -87,7 +87,7 @@ class Ran:
     @property
     def generator_us(self) -> float:
         """CPU microseconds of the generator per report."""
-        return self.us(self.told["generator"]["cpu_s"])
+        return self.us(self.summary["generator"]["cpu_s"])
 
 
 def run(bench: Bench) -> Outcome:
@@ -137,8 +137,8 @@ class Beside:
 
     def ratio(self, limit: int = 0) -> tuple[float, ...]:
         """Our rate over the mean rate of one limit, measured before and after."""
-        found = self.limits[limit]
-        return (self.ran.rate / (sum(sample.rate for sample in found) / len(found)),)
+        samples = self.limits[limit]
+        return (self.ran.rate / (sum(sample.rate for sample in samples) / len(samples)),)
 
 
 def _figures(little: Ran, relay: Beside, calls: Beside, mqtt: Beside) -> tuple[Figure, ...]:
@@ -174,16 +174,16 @@ def _figures(little: Ran, relay: Beside, calls: Beside, mqtt: Beside) -> tuple[F
             for name, found in zip(limits, one.limits, strict=True)
         ]
         figures += _of_one(title, one.ran)
-    told = ran.told
+    summary = ran.summary
     figures += [
         spread("opening alone: CPU", relay.limits[1], lambda sample: sample.cpu_us, MICROSECONDS),
-        Figure("batches: encapsulations beforehand", (told["prepare_seconds"],), SECONDS),
+        Figure("batches: encapsulations beforehand", (summary["prepare_seconds"],), SECONDS),
         Figure(
             "batches: CPU of the encapsulations",
-            (ran.us(told["generator"]["prepare_cpu_s"]),),
+            (ran.us(summary["generator"]["prepare_cpu_s"]),),
             MICROSECONDS,
         ),
-        Figure("batches: last answer to release", (told["decided_seconds"],), SECONDS),
+        Figure("batches: last answer to release", (summary["decided_seconds"],), SECONDS),
         Figure(
             "batches: CPU of the shuffler meanwhile", (ran.us(ran.after["shuffler"]),), MICROSECONDS
         ),
@@ -196,7 +196,7 @@ def _figures(little: Ran, relay: Beside, calls: Beside, mqtt: Beside) -> tuple[F
 
 
 def _of_one(title: str, ran: Ran) -> list[Figure]:
-    latencies = ran.told["latency_ms"]
+    latencies = ran.summary["latency_ms"]
     return [
         Figure(f"{title}: acknowledged and counted", (ran.rate,), RATE),
         Figure(
@@ -213,9 +213,9 @@ def _of_one(title: str, ran: Ran) -> list[Figure]:
 
 
 def _notes(few: int, whole: Load, ran: Ran) -> tuple[str, ...]:
-    row = ran.told["tasks"][0]
-    breaches = sum(one["sent"] for one in ran.told["misbehaving"].values())
-    copies = ran.told["duplicates"]
+    row = ran.summary["tasks"][0]
+    breaches = sum(one["sent"] for one in ran.summary["misbehaving"].values())
+    copies = ran.summary["duplicates"]
     return (
         f"{row['acked']:,} reports acknowledged and {row['counted']:,} counted, of "
         f"{whole.devices:,} devices; {copies['acked']:,} of"
@@ -224,7 +224,7 @@ def _notes(few: int, whole: Load, ran: Ran) -> tuple[str, ...]:
         f" the answer that they must get, {row['garbage']:,} of them stored and "
         f"{row['rejected']:,} rejected by the analyzer",
         f"generator and services share {machine.cores()} cores, its "
-        f"{ran.told['generator']['processes']} processes and their workers;"
+        f"{ran.summary['generator']['processes']} processes and their workers;"
         f" load average {', '.join(f'{one:.1f}' for one in os.getloadavg())} at the end",
         f"one call each and MQTT: {few:,} reports; each load stands between two runs of its "
         "limits; an echo sends all bytes back, a"
@@ -386,16 +386,19 @@ class _Watch:
             raise RuntimeError(
                 f"shoal load ended with {process.returncode}: {out[-2_000:]}\n{err[-4_000:]}"
             )
-        told: dict[str, Any] = json.loads(out)
-        load.check(told)
-        begin, end = float(told["began_at"]), float(told["began_at"]) + float(told["seconds"])
-        while self._seen[-1][0] < end + float(told["decided_seconds"]):
+        summary: dict[str, Any] = json.loads(out)
+        load.check(summary)
+        begin, end = (
+            float(summary["began_at"]),
+            float(summary["began_at"]) + float(summary["seconds"]),
+        )
+        while self._seen[-1][0] < end + float(summary["decided_seconds"]):
             time.sleep(_LOOK_S)
         sending = {
             name: self._cpu_s(name, end) - self._cpu_s(name, begin) for name in self._services
         }
         after = {name: self._seen[-1][1][name] - self._cpu_s(name, end) for name in self._services}
-        return Ran(told, sending, after, dict(self.peaks))
+        return Ran(summary, sending, after, dict(self.peaks))
 
     def _cpu_s(self, name: str, at: float) -> float:
         return cpu_at([(when, each[name]) for when, each in self._seen], at)

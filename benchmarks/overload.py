@@ -215,9 +215,9 @@ async def _offer(
         wall, taken, offered = loop.time() - begin, len(latencies), len(tasks)
         for task in tasks:
             task.cancel()
-        for one in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(one, Exception):
-                raise one
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
     finally:
         for channel in channels:
             await channel.close()
@@ -272,7 +272,7 @@ async def _silence(address: str, ca: bytes, request: bytes, calls: int) -> float
         for channel in channels:
             stack.push_async_callback(channel.close)
         streams: list[grpc.aio.StreamUnaryMultiCallable[bytes, bytes]] = [
-            one.stream_unary(SUBMIT_BATCH) for one in channels[1:]
+            silent.stream_unary(SUBMIT_BATCH) for silent in channels[1:]
         ]
         held = [streams[number % 10](never()) for number in range(calls)]
         await asyncio.gather(
@@ -282,6 +282,6 @@ async def _silence(address: str, ca: bytes, request: bytes, calls: int) -> float
         begin = time.perf_counter()
         await _relay(channels[0], request, [], {})
         took = time.perf_counter() - begin
-        for one in held:
-            one.cancel()
+        for silent in held:
+            silent.cancel()
         return took

@@ -109,17 +109,17 @@ def run(bench: Bench) -> Outcome:
     """Our randomizers beside those of other libraries, where these are installed."""
     python = Path(os.environ.get("SHOAL_PEERS_PYTHON", PYTHON))
     peers = None if bench.pick(True, False, False) or not python.exists() else Peers(python)
-    found = _Found(bench, peers)
+    comparison = _Found(bench, peers)
     try:
         for protocol in bench.pick(PROTOCOLS[:1], PROTOCOLS, PROTOCOLS):
             for cells, reports in protocol.sizes[: bench.pick(1, 3, 4)]:
-                found.measure(protocol, cells, reports)
+                comparison.measure(protocol, cells, reports)
     finally:
         if peers is not None:
             peers.close()
     if peers is None:
-        found.notes.append(INSTALL)
-    return Outcome((*found.ratios, *found.rates), (*_NOTES, *found.notes))
+        comparison.notes.append(INSTALL)
+    return Outcome((*comparison.ratios, *comparison.rates), (*_NOTES, *comparison.notes))
 
 
 @dataclass
@@ -204,16 +204,16 @@ def beside(
     repetitions: int, theirs: Callable[[], Run | str], ours: Callable[[], Run]
 ) -> Beside | str:
     """Both in turn; or what the other library said instead."""
-    found: list[Run] = []
+    theirs_measured: list[Run] = []
     subjects: list[Run] = []
     for turn in range(repetitions + 1):
         one = theirs()
         if isinstance(one, str):
             return one
-        found.append(one)
+        theirs_measured.append(one)
         if turn < repetitions:
             subjects.append(ours())
-    return Beside(tuple(found), tuple(subjects))
+    return Beside(tuple(theirs_measured), tuple(subjects))
 
 
 def zipf(cells: int, count: int) -> NDArray[np.int64]:

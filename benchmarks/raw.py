@@ -48,20 +48,23 @@ class Processes:
 
     def __init__(self, count: int) -> None:
         self._each = [WorkerPool(1) for _ in range(count)]
-        for one in self._each:
-            one.warm()
+        for process in self._each:
+            process.warm()
 
     def hold(self, name: str, data: bytes, size: int) -> None:
         """Share inputs of ``size`` bytes out evenly."""
         count, n = len(data) // size, len(self._each)
         bounds = [count * i // n * size for i in range(n + 1)]
-        for i, one in enumerate(self._each):
-            one.submit(_hold, name, data[bounds[i] : bounds[i + 1]]).result()
+        for i, process in enumerate(self._each):
+            process.submit(_hold, name, data[bounds[i] : bounds[i + 1]]).result()
 
     def run(self, work: Callable[..., Work], *arguments: object) -> Sample:
         """``work(*arguments)`` in every process at once; the wall time is that of the slowest."""
         begin = time.perf_counter()
-        done = [future.result() for future in [one.submit(work, *arguments) for one in self._each]]
+        done = [
+            future.result()
+            for future in [process.submit(work, *arguments) for process in self._each]
+        ]
         return Sample(
             sum(units for units, _ in done),
             time.perf_counter() - begin,
@@ -70,8 +73,8 @@ class Processes:
 
     def close(self) -> None:
         """End all of them."""
-        for one in self._each:
-            one.close()
+        for process in self._each:
+            process.close()
 
 
 # --- in a process ---------------------------------------------------------------------------------

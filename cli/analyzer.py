@@ -76,24 +76,24 @@ def status(
         from shoal.services.settings import load_settings
 
         admin = load_settings(AnalyzerConfig, config).admin_listen
-    found = fetch_status(str(admin))
+    service_status = fetch_status(str(admin))
     if as_json:
-        emit_json(readiness(found))
+        emit_json(readiness(service_status))
     else:
-        _show(found)
-    exit_unless_ready(found)
+        _show(service_status)
+    exit_unless_ready(service_status)
 
 
-def _show(found: dict[str, Any]) -> None:
-    say_conditions(found)
-    if not found["tasks"]:
+def _show(status: dict[str, Any]) -> None:
+    say_conditions(status)
+    if not status["tasks"]:
         say(
             "no tasks: put signed tasks (*.task, *.keys) into the tasks folder; it is looked at "
             "every reload_s seconds, and on SIGHUP"
         )
         return
     table = plain_table("task", "id", "windows", "receiving", "processing", "released", "withheld")
-    for row in found["tasks"]:
+    for row in status["tasks"]:
         table.add_row(
             row["name"],
             row["task_id"][:8],
@@ -103,7 +103,7 @@ def _show(found: dict[str, Any]) -> None:
             ),
         )
     say_table(table)
-    for row in found["tasks"]:
+    for row in status["tasks"]:
         for last in row["ended"][-1:]:
             say(
                 f"{row['name']}, window {last['window']}: {last['n']:,} reports, "
@@ -145,14 +145,14 @@ def fetch_status(address: str) -> dict[str, Any]:
         )
     try:
         with urllib.request.urlopen(f"http://{address}/status", timeout=LIMITS.status_s) as reply:
-            found = json.loads(reply.read(_STATUS_BYTES))
+            status = json.loads(reply.read(_STATUS_BYTES))
     except (OSError, urllib.error.URLError, ValueError):
         raise ShoalError(
             Kind.UNAVAILABLE,
             f"nobody answers on {address}: is the analyzer running with this configuration?",
         ) from None
-    if not isinstance(found, dict) or found.get("service") != "analyzer":
+    if not isinstance(status, dict) or status.get("service") != "analyzer":
         raise ShoalError(
             Kind.UNAVAILABLE, f"what answers on {address} is no analyzer: check admin_listen"
         )
-    return found
+    return status

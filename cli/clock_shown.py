@@ -15,49 +15,49 @@ from shoal.clocks.timekeeper import Report, confirm, inspect
 
 def clock_command(data_dir: Path, service: str, confirming: bool, as_json: bool) -> None:
     """Raises NOT_FOUND (the service never ran), CONFLICT (nothing to confirm), CONFIG (files)."""
-    found = confirm(data_dir) if confirming else inspect(data_dir)
+    report = confirm(data_dir) if confirming else inspect(data_dir)
     if as_json:
-        emit_json({**_json(found), "confirmed": confirming})
+        emit_json({**_json(report), "confirmed": confirming})
         return
-    _show(found)
+    _show(report)
     if confirming:
         say(
-            f"confirmed: the {service} takes {_utc(found.wall)} for right, within seconds if it "
+            f"confirmed: the {service} takes {_utc(report.wall)} for right, within seconds if it "
             "runs, else at its next start"
         )
-    elif found.trouble is not None:
+    elif report.trouble is not None:
         say(
             "set the clock right, and it goes on by itself; or, if the wall clock above is right, "
             "give the same command with --confirm"
         )
 
 
-def _json(found: Report) -> dict[str, object]:
-    shown = asdict(found)
-    trouble = None if found.trouble is None else found.trouble.name.lower()
-    return {**shown, "trouble": trouble, "ahead": found.ahead, "believed": found.trouble is None}
+def _json(report: Report) -> dict[str, object]:
+    shown = asdict(report)
+    trouble = None if report.trouble is None else report.trouble.name.lower()
+    return {**shown, "trouble": trouble, "ahead": report.ahead, "believed": report.trouble is None}
 
 
-def _show(found: Report) -> None:
-    say(f"wall clock   {_utc(found.wall)}")
-    if found.expected is None or found.ahead is None:
+def _show(report: Report) -> None:
+    say(f"wall clock   {_utc(report.wall)}")
+    if report.expected is None or report.ahead is None:
         say("expected     unknown: this service has believed no time yet")
     else:
         since = (
             "the time since the machine started"
-            if found.same_boot
+            if report.same_boot
             else "the last known time, before the machine started anew"
         )
-        say(f"expected     {_utc(found.expected)}, by {since}")
-        say(f"difference   {_signed(found.ahead)}")
-    if found.origin is not None:
-        say(f"last basis   {found.origin}")
-    for name, difference in sorted(found.peers.items()):
+        say(f"expected     {_utc(report.expected)}, by {since}")
+        say(f"difference   {_signed(report.ahead)}")
+    if report.origin is not None:
+        say(f"last basis   {report.origin}")
+    for name, difference in sorted(report.peers.items()):
         say(f"peer {name}  differs by {_signed(difference)}")
     say(
         "believed"
-        if found.trouble is None
-        else f"disputed: {found.say}; nothing is closed or deleted"
+        if report.trouble is None
+        else f"disputed: {report.say}; nothing is closed or deleted"
     )
 
 

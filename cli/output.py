@@ -83,9 +83,12 @@ def say_conditions(status: dict[str, Any]) -> None:
     """For people: whether a service is ready, and everything that is wrong with it, a line each."""
     wrong = status.get("conditions", [])
     say("ready" if status["ready"] is None else f"not ready: {status['ready']}")
-    for one in wrong:
-        if one["message"] != status["ready"]:
-            say(f"{'' if one['stops'] else 'ready, but '}{one['code']}: {one['message']}")
+    for condition in wrong:
+        if condition["message"] != status["ready"]:
+            say(
+                f"{'' if condition['stops'] else 'ready, but '}{condition['code']}: "
+                f"{condition['message']}"
+            )
 
 
 def exit_unless_ready(status: dict[str, Any]) -> None:
@@ -94,7 +97,7 @@ def exit_unless_ready(status: dict[str, Any]) -> None:
         raise typer.Exit(1)
 
 
-def give(path: Path, data: bytes, said: str) -> None:
+def give(path: Path, data: bytes, written: str) -> None:
     """What a person reads or pipes on: to a new file, and then say so; to stdout, and nothing else
     there, where the path is "-".
     """
@@ -102,7 +105,7 @@ def give(path: Path, data: bytes, said: str) -> None:
         sys.stdout.write(data.decode())
     else:
         write_new(path, data)
-        say(said)
+        say(written)
 
 
 def named(path: Path) -> None:
@@ -139,7 +142,7 @@ def check_new(path: Path) -> None:
     named(path)
     if path.exists() or path.is_symlink():
         raise ShoalError(Kind.CONFIG, f"{path} exists: move it away, or choose another name")
-    folder = next((one for one in path.parents if one.exists()), path.parent)
+    folder = next((parent for parent in path.parents if parent.exists()), path.parent)
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ShoalError(
             Kind.CONFIG, f"cannot write {path}: give a file in a folder that is writable"

@@ -82,21 +82,21 @@ def list_command(
 
     Example: shoal results list --data /var/lib/shoal/analyzer
     """
-    found = read_releases(data, config)
+    releases = read_releases(data, config)
     if as_json:
-        emit_json(found)
-    elif not found:
+        emit_json(releases)
+    elif not releases:
         say(EMPTY)
     else:
-        _list(found)
+        _list(releases)
     check_damage(data, config)
 
 
-def _list(found: list[dict[str, Any]]) -> None:
+def _list(releases: list[dict[str, Any]]) -> None:
     table = plain_table(
         "task", "id", "window", "reports", "rejected", "epsilon ≤", "epsilon0", "outcome"
     )
-    for release in found:
+    for release in releases:
         privacy = release["privacy"]
         table.add_row(
             release["name"],
@@ -104,7 +104,7 @@ def _list(found: list[dict[str, Any]]) -> None:
             str(release["window"]),
             f"{release['n']:,}",
             f"{sum(release['rejected'].values()):,}",
-            _up(_overall(privacy, found, release["task_id"])),
+            _up(_overall(privacy, releases, release["task_id"])),
             _up(privacy["epsilon0"]),
             "withheld" if release["withheld"] else "released",
         )
@@ -127,18 +127,18 @@ def show(
 
     Example: shoal results show outpatient-visit:0 --data /var/lib/shoal/analyzer
     """
-    found = read_releases(data, config)
+    releases = read_releases(data, config)
     try:
-        found = select(found, task)
+        releases = select(releases, task)
     except ShoalError:
         check_damage(data, config)  # it may be the one that can't be read
         raise
     if as_json:
-        emit_json(found)
+        emit_json(releases)
     else:
-        for release in found:
+        for release in releases:
             _show(release)
-    check_damage(data, config, found[0]["task_id"] + "".join(task.partition(":")[1:]))
+    check_damage(data, config, releases[0]["task_id"] + "".join(task.partition(":")[1:]))
 
 
 @results.command()
@@ -163,13 +163,13 @@ def export(
     """
     if kind is Format.html:
         need("plot")
-    found = read_releases(data, config)
-    found = found if task is None else select(found, task)
-    count = f"{len(found)} release{'' if len(found) == 1 else 's'} written to {out}"
+    releases = read_releases(data, config)
+    releases = releases if task is None else select(releases, task)
+    count = f"{len(releases)} release{'' if len(releases) == 1 else 's'} written to {out}"
     give(
         out,
-        render(found, kind).encode(),
-        count if found else f"{EMPTY}: {out} is empty of releases",
+        render(releases, kind).encode(),
+        count if releases else f"{EMPTY}: {out} is empty of releases",
     )
     check_damage(data, config)
 
@@ -185,11 +185,11 @@ def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]
 
     store = AnalyzerStore(_data_dir(data, config) / FILE_NAME, read_only=True)
     try:
-        found = [to_json(decode_release(stored.release)) for stored in store.releases()]
+        releases = [to_json(decode_release(stored.release)) for stored in store.releases()]
     finally:
         store.close()
     return sorted(
-        found, key=lambda release: (release["name"], release["task_id"], release["window"])
+        releases, key=lambda release: (release["name"], release["task_id"], release["window"])
     )
 
 
@@ -208,9 +208,10 @@ def check_damage(data: Path | None, config: Path | None, task: str | None = None
     if task is not None:
         name, colon, window = task.partition(":")
         damaged = [
-            one
-            for one in damaged
-            if one[0].startswith(name.lower()) and (not colon or one[0].endswith(f":{window}"))
+            condition
+            for condition in damaged
+            if condition[0].startswith(name.lower())
+            and (not colon or condition[0].endswith(f":{window}"))
         ]
     elif lost:
         raise ShoalError(
@@ -234,7 +235,7 @@ def _data_dir(data: Path | None, config: Path | None) -> Path:
     return load_settings(AnalyzerConfig, config or Path()).data_dir
 
 
-def select(found: list[dict[str, Any]], task: str) -> list[dict[str, Any]]:
+def select(releases: list[dict[str, Any]], task: str) -> list[dict[str, Any]]:
     """The releases of TASK or TASK:WINDOW. Raises NOT_FOUND; CONFIG for a window that is no number
     or a task that is several.
     """
@@ -245,7 +246,7 @@ def select(found: list[dict[str, Any]], task: str) -> list[dict[str, Any]]:
         )
     chosen = [
         release
-        for release in found
+        for release in releases
         if name and (release["name"] == name or release["task_id"].startswith(name.lower()))
     ]
     if len({release["task_id"] for release in chosen}) > 1:
@@ -262,25 +263,25 @@ def select(found: list[dict[str, Any]], task: str) -> list[dict[str, Any]]:
     return chosen
 
 
-def render(found: list[dict[str, Any]], kind: Format) -> str:
+def render(releases: list[dict[str, Any]], kind: Format) -> str:
     """The releases as the text of a file."""
     if kind is Format.json:
-        return json.dumps(found, indent=2) + "\n"
+        return json.dumps(releases, indent=2) + "\n"
     if kind is Format.csv:
-        return _csv(found)
+        return _csv(releases)
     from shoal.analyzer.results.report_page import render_report
 
-    return render_report(found)
+    return render_report(releases)
 
 
-def _csv(found: list[dict[str, Any]]) -> str:
+def _csv(releases: list[dict[str, Any]]) -> str:
     """One line per estimate, then one per quantile (without a standard error); a withheld release
     is one line without one.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for release in found:
+    for release in releases:
         whole: dict[str, Any] = {
             **release["privacy"].get("memoized", {}),
             **release["privacy"],
@@ -320,18 +321,20 @@ def _cell(value: Any) -> Any:
     )
 
 
-def _overall(privacy: dict[str, Any], found: list[dict[str, Any]], task_id: str) -> float:
+def _overall(privacy: dict[str, Any], releases: list[dict[str, Any]], task_id: str) -> float:
     """The epsilon to show of a release in one number: of a memoized task with several windows
     opened, what is left of all of them.
     """
     memoized = [
         release["privacy"]["memoized"]
-        for release in found
+        for release in releases
         if release["task_id"] == task_id and "memoized" in release["privacy"]
     ]
     alone: float = privacy["epsilon_upper"]
     return (
-        max([alone, *(one["lifetime_epsilon"] for one in memoized)]) if len(memoized) > 1 else alone
+        max([alone, *(privacy_of_task["lifetime_epsilon"] for privacy_of_task in memoized)])
+        if len(memoized) > 1
+        else alone
     )
 
 

@@ -163,10 +163,10 @@ def _show(answer: dict[str, Any]) -> None:
                 )
 
 
-def _counts(found: dict[str, int]) -> str:
+def _counts(counts: dict[str, int]) -> str:
     """ "3 (2 done, 1 too few devices joined)", or "none"."""
-    if not found:
+    if not counts:
         return "none"
     return (
-        f"{sum(found.values())} ({', '.join(f'{count} {name}' for name, count in found.items())})"
+        f"{sum(counts.values())} ({', '.join(f'{count} {name}' for name, count in counts.items())})"
     )

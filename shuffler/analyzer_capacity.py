@@ -56,9 +56,9 @@ class Serving:
     """
 
     def __init__(
-        self, book: ShufflerTasks, ask: Ask, monotonic: Callable[[], float] = time.monotonic
+        self, tasks: ShufflerTasks, ask: Ask, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._book, self._ask, self._monotonic = book, ask, monotonic
+        self._tasks, self._ask, self._monotonic = tasks, ask, monotonic
         self.paused: dict[TaskId, frozenset[int]] = {}
         # questions in a row that got no answer, and when the last one did
         self._failures, self._since = 0, monotonic()
@@ -75,10 +75,12 @@ class Serving:
         """Ask until ``stop``; at once when tasks were added."""
         asked = 0
         while not stop.is_set():
-            asked, due = len(self._book.served), self._monotonic()
+            asked, due = len(self._tasks.served), self._monotonic()
             await self.look()
             due += _EVERY_S if not (self.paused or self._failures or self._trouble) else _SOON_S
-            while not stop.is_set() and len(self._book.served) == asked and self._monotonic() < due:
+            while (
+                not stop.is_set() and len(self._tasks.served) == asked and self._monotonic() < due
+            ):
                 try:
                     await asyncio.wait_for(stop.wait(), _LOOK_S)
                 except TimeoutError:
@@ -86,7 +88,7 @@ class Serving:
 
     async def look(self) -> None:
         """Ask once about every task. A failure changes nothing but the conditions."""
-        served = sorted(self._book.served.items())
+        served = sorted(self._tasks.served.items())
         paused: dict[TaskId, frozenset[int]] = {}
         trouble = ""
         # whatever the analyzer answers, the shuffler goes on
@@ -94,12 +96,17 @@ class Serving:
             for at in range(0, max(1, len(served)), _TASKS):
                 part = served[at : at + _TASKS]
                 keys = [
-                    delivery_pb2.TaskKeys(task_id=task_id.raw, schedule_hash=one.keys.digest.raw)
-                    for task_id, one in part
+                    delivery_pb2.TaskKeys(
+                        task_id=task_id.raw, schedule_hash=asked_task.keys.digest.raw
+                    )
+                    for task_id, asked_task in part
                 ]
                 answer = await self._ask(delivery_pb2.ServesRequest(tasks=keys).SerializeToString())
                 reply = codec.parse(delivery_pb2.ServesReply, answer, "the analyzer's answer")
-                paused |= {TaskId(one.task_id): frozenset(one.windows) for one in reply.unserved}
+                paused |= {
+                    TaskId(asked_task.task_id): frozenset(asked_task.windows)
+                    for asked_task in reply.unserved
+                }
                 trouble = trouble or reply.trouble
         except Exception as error:  # noqa: BLE001
             self._failures += 1
@@ -129,10 +136,12 @@ class Serving:
                 stops=absent >= _ABSENT_S,
             )
         if self._trouble:
-            words = "".join(one if one.isprintable() else " " for one in self._trouble[:_TEXT])
+            words = "".join(
+                letter if letter.isprintable() else " " for letter in self._trouble[:_TEXT]
+            )
             yield Condition("analyzer", "trouble", f"the analyzer takes no batches: {words}")
         for task_id, windows in self.paused.items():
-            served = self._book.served.get(task_id)
+            served = self._tasks.served.get(task_id)
             name = served.task.name if served is not None else task_id.short
             what = (
                 "does not serve it, or with another key schedule"

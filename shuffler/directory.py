@@ -39,14 +39,14 @@ class Directory:
 
     def __init__(
         self,
-        book: ShufflerTasks,
+        tasks: ShufflerTasks,
         clock: SureClock,
         paused: Callable[[], Mapping[TaskId, frozenset[int]]] = dict,
     ) -> None:
         """``paused``: windows that the analyzer could not open, by task; an empty set: all."""
-        self._book, self._clock, self._paused = book, clock, paused
-        self._known = -1  # tasks of the book when the catalogue was made: it only ever grows
-        self._told: Mapping[TaskId, frozenset[int]] = {}  # what was paused then
+        self._tasks, self._clock, self._paused = tasks, clock, paused
+        self._known = -1  # tasks served when the catalogue was made: it only ever grows
+        self._listed_paused: Mapping[TaskId, frozenset[int]] = {}  # what was paused then
         self._until = -math.inf  # Unix seconds until which none of those in it is over
         self._data = self._digest = b""
 
@@ -80,22 +80,22 @@ class Directory:
         """The serialized Catalogue and its SHA-256."""
         now = self._clock.earliest()  # a clock that went ahead hides no task
         if (
-            self._known != len(self._book.served)
+            self._known != len(self._tasks.served)
             or now >= self._until
-            or self._paused() != self._told
+            or self._paused() != self._listed_paused
         ):
             self._make(now)
         return self._data, self._digest
 
     def _make(self, now: float) -> None:
-        served = self._book.served
+        served = self._tasks.served
         shown, left_out, size = list[ServedTask](), 0, 0
-        for _, one in sorted(served.items()):
-            if now >= _end_of(one):
+        for _, served_task in sorted(served.items()):
+            if now >= _end_of(served_task):
                 continue
-            size += _size(one)
+            size += _size(served_task)
             if size <= LIMITS.catalogue_bytes:
-                shown.append(one)
+                shown.append(served_task)
             else:
                 left_out += 1
         if left_out:
@@ -104,15 +104,19 @@ class Directory:
             )
         bundles = [
             directory_pb2.TaskBundle(
-                signed_task=one.bundle.signed_task, signed_schedule=one.bundle.signed_schedule
+                signed_task=served_task.bundle.signed_task,
+                signed_schedule=served_task.bundle.signed_schedule,
             )
-            for one in shown
+            for served_task in shown
         ]
-        self._told = self._paused()
+        self._listed_paused = self._paused()
         paused = [
-            directory_pb2.Paused(task_id=one.task_id.raw, windows=sorted(self._told[one.task_id]))
-            for one in shown
-            if one.task_id in self._told
+            directory_pb2.Paused(
+                task_id=served_task.task_id.raw,
+                windows=sorted(self._listed_paused[served_task.task_id]),
+            )
+            for served_task in shown
+            if served_task.task_id in self._listed_paused
         ]
         self._data = directory_pb2.Catalogue(bundles=bundles, paused=paused).SerializeToString()
         self._digest = hashlib.sha256(self._data).digest()

@@ -94,7 +94,7 @@ class Shuffler:
         self.conditions = Conditions()
         self.port = 0
         self.admin_port = 0
-        self.book: ShufflerTasks
+        self.tasks: ShufflerTasks
         self.lifecycle: Lifecycle
         self.rounds: RoundDriver
         self.store: Store
@@ -131,7 +131,7 @@ class Shuffler:
         storage = await open_store(config, self._entropy)
         self._stack.push_async_callback(storage.close)
         self.store = storage.reports
-        self.book = self._make_tasks(signing_key)
+        self.tasks = self._make_tasks(signing_key)
         opener = Opener(
             config.keys_dir,
             default_workers() if config.open_workers is None else config.open_workers,
@@ -141,7 +141,7 @@ class Shuffler:
         self._stack.push_async_callback(channel.close)
         egress = Egress(AnalyzerHop(channel), signing_key, self.store)
         self.lifecycle = Lifecycle(
-            self.book,
+            self.tasks,
             self.store,
             egress,
             self._clock,
@@ -151,12 +151,12 @@ class Shuffler:
             self._owner,
         )
         self._keep_time(channel, signing_key)
-        self.serving = Serving(self.book, asking(channel))
-        ingress = Ingress(self.book, self.store, opener, self._clock, self.serving.refuses)
+        self.serving = Serving(self.tasks, asking(channel))
+        ingress = Ingress(self.tasks, self.store, opener, self._clock, self.serving.refuses)
         rounds = self._make_rounds(storage, GrpcCollection(channel), signing_key)
         bridge = self._bridge(broker, ingress, tag_of(signing_key.public))
         page = StatusPage(
-            self.book,
+            self.tasks,
             self.store,
             self.lifecycle,
             ingress,
@@ -173,14 +173,14 @@ class Shuffler:
         admin = Admin(
             config.admin_listen, self.conditions, page.status, self.registry, config.admin.access()
         )
-        directory = Directory(self.book, self._clock, lambda: self.serving.paused)
+        directory = Directory(self.tasks, self._clock, lambda: self.serving.paused)
         server = RpcServer(
             config.listen, [ingress.service(), rounds.service(), directory.service()], tls
         )
         server.health.ready = self.conditions.ready
         await asyncio.to_thread(opener.warm)
         await self._begin(admin, server, bridge)
-        log.info("serving", port=self.port, tasks=len(self.book.served), workers=opener.workers)
+        log.info("serving", port=self.port, tasks=len(self.tasks.served), workers=opener.workers)
 
     def _make_tasks(self, signing_key: SigningKey) -> ShufflerTasks:
         config = self._config
@@ -211,7 +211,7 @@ class Shuffler:
         self.conditions.watch(watch_disk(folder))
         own = {"tls.certificate": tls.certificate, "analyzer.certificate": to_analyzer.certificate}
         self.conditions.watch(watch_certificates(own, {"analyzer.ca": analyzer_ca}))
-        self.conditions.watch(self.book.conditions)
+        self.conditions.watch(self.tasks.conditions)
         self.conditions.watch(self.serving.conditions)
 
     def _keep_time(self, channel: grpc.aio.Channel, signing_key: SigningKey) -> None:
@@ -219,16 +219,16 @@ class Shuffler:
         keeper = self._clock
         if not isinstance(keeper, Timekeeper):
             return
-        keeper.watch(self.book.nothing_over)
+        keeper.watch(self.tasks.nothing_over)
         keeper.look()
         self.conditions.watch(keeper.conditions)
-        book = self.book
+        tasks = self.tasks
         peer = AnalyzerClock(
             channel,
             signing_key,
             keeper,
             self._entropy,
-            lambda: {one.task.analyzer_key for one in book.served.values()},
+            lambda: {one.task.analyzer_key for one in tasks.served.values()},
         )
         end = asyncio.Event()
         self._stack.push_async_callback(_end, end, asyncio.create_task(keeper.run(end)))
@@ -242,15 +242,15 @@ class Shuffler:
 
         async def decide(claim: Claim) -> None:
             await self.store.lapse([claim])
-            self.book.decided(claim.window)
+            self.tasks.decided(claim.window)
 
         parts = RoundParts(
             collection, signing_key, storage.scratch, self._clock, self._entropy, self._tick_s
         )
         held = HeldClaims(self.store, self._owner)
-        self.rounds = RoundDriver(self.book, parts, storage.answered, singles, decide, held)
+        self.rounds = RoundDriver(self.tasks, parts, storage.answered, singles, decide, held)
         return RoundsIngress(
-            self.book, self.rounds, singles, self._clock, self._entropy, self.serving.refuses
+            self.tasks, self.rounds, singles, self._clock, self._entropy, self.serving.refuses
         )
 
     async def _open(self, server: RpcServer, bridge: MqttBridge | None) -> None:
@@ -293,8 +293,8 @@ async def serve(config: ShufflerConfig, stop: asyncio.Event) -> None:
     reloading = Reloading(config.reload_s)
     async with Shuffler(config) as shuffler:
 
-        async def reload() -> None:  # here, not in a thread: the book is the event loop's
-            shuffler.book.refresh()
+        async def reload() -> None:  # here, not in a thread: the tasks are the event loop's
+            shuffler.tasks.refresh()
 
         await reloading.run(reload, stop)
         log.info("stopping: no new reports are taken, what was taken is on disk")

@@ -34,7 +34,7 @@ class StatusPage:
 
     def __init__(
         self,
-        book: ShufflerTasks,
+        tasks: ShufflerTasks,
         store: Store,
         lifecycle: Lifecycle,
         ingress: Ingress,
@@ -43,8 +43,8 @@ class StatusPage:
         rounds: RoundsIngress,
         bridge: MqttBridge | None = None,
     ) -> None:
-        self._book, self._store, self._lifecycle, self._ingress, self._stopping = (
-            book,
+        self._tasks, self._store, self._lifecycle, self._ingress, self._stopping = (
+            tasks,
             store,
             lifecycle,
             ingress,
@@ -56,7 +56,7 @@ class StatusPage:
         """What is wrong with the windows, the rounds and the broker, for ``Conditions.watch``."""
         if self._stopping():
             yield Condition("stopping", "", "stopping")
-        if not self._book.served:
+        if not self._tasks.served:
             yield Condition("task", "", "no task is served: put signed tasks into tasks_dir")
         stuck = [
             kind
@@ -104,7 +104,7 @@ class StatusPage:
                         ]
                     ],
                 }
-                for task_id, served in sorted(self._book.served.items())
+                for task_id, served in sorted(self._tasks.served.items())
             ],
             "rounds": {
                 task: {

@@ -223,8 +223,8 @@ class ShufflerTasks(TaskFolder):
         now = self._clock.decide()
         return frozenset(
             key.key_id
-            for one in self.refused()
-            for window, key in enumerate(one.keys.hop_keys)
-            if one.task_id not in self.served
-            and (now is None or now < one.task.windows.deadline_of(window))
+            for refused_task in self.refused()
+            for window, key in enumerate(refused_task.keys.hop_keys)
+            if refused_task.task_id not in self.served
+            and (now is None or now < refused_task.task.windows.deadline_of(window))
         )

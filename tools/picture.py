@@ -68,25 +68,25 @@ class House:
 
 def rooms(house: str) -> tuple[str, ...]:
     """Its rooms by name, the top first: "" where files stand in no room."""
-    found = set()
+    names = set()
     for module in read(house):
         _, *folders, _ = module.path.split("/")
-        found.add(folders[0] if folders else "")
-    return tuple(sorted(found))
+        names.add(folders[0] if folders else "")
+    return tuple(sorted(names))
 
 
 def arrows() -> set[tuple[str, str]]:
     """(from, to) between houses."""
     houses = {house for floor in FLOORS for house, _ in floor if house}
-    found: set[tuple[str, str]] = set()
+    pairs: set[tuple[str, str]] = set()
     for house in houses:
         for module in read(house):
             for one in imports_of(module):
                 parts = one.name.split(".")
                 if parts[0] == "shoal":
                     target = parts[1] if parts[1:] and parts[1] in houses else "common"
-                    found |= {(house, target)} if target != house else set()
-    return found
+                    pairs |= {(house, target)} if target != house else set()
+    return pairs
 
 
 def laid_out(name: str, x: float, y: float, width: float) -> House:

@@ -223,11 +223,11 @@ def a_round() -> Json:
         "offer": raw(offer).hex(),
         "offer_id": shuffler.offer_id.hex,
     }
-    for one in players:
-        one.begin(terms)
-        join = one.machine.join(offer, NOW)
-        shuffler.join(one.machine.session, join, NOW)
-        one.entry["join"] = raw(join).hex()
+    for player in players:
+        player.begin(terms)
+        join = player.machine.join(offer, NOW)
+        shuffler.join(player.machine.session, join, NOW)
+        player.entry["join"] = raw(join).hex()
     starting = _only(shuffler.tick(NOW), AskStart).request
     reply = collector.start(starting)
     shuffler.started(reply, NOW)
@@ -243,29 +243,29 @@ def a_round() -> Json:
     _share_and_mask(terms, key, shuffler, players)
     commit = _deliver(terms, shuffler, collector, players)
     made["commit_request"] = raw(commit).hex()
-    for one in players:
-        if one.shares and one.uploads:
-            made["commit"] = _unmask(terms, key, shuffler, one)
+    for player in players:
+        if player.shares and player.uploads:
+            made["commit"] = _unmask(terms, key, shuffler, player)
     for request in _only(shuffler.tick(NOW), AskUnmask).requests:
         done = collector.unmask(request)
     assert done.done
     assert collector.result is not None
-    in_order = sorted(players, key=lambda one: int(one.entry["position"]))
-    made["devices"] = [one.entry for one in in_order]
+    in_order = sorted(players, key=lambda player: int(player.entry["position"]))
+    made["devices"] = [player.entry for player in in_order]
     made |= {"in_the_sum": collector.result.survivors, "sum": collector.result.vector.tolist()}
     return made
 
 
-def _unmask(terms: RoundTerms, key: HpkePrivateKey, shuffler: Coordinator, one: _Player) -> str:
+def _unmask(terms: RoundTerms, key: HpkePrivateKey, shuffler: Coordinator, player: _Player) -> str:
     """A device sends the shares of its neighbours: the commit that it answers, in hexadecimal."""
-    signed = shuffler.answer(one.machine.session, NOW).commit
-    unmask = one.machine.unmask(signed, [], _Ledger())
-    shuffler.unmask(one.machine.session, unmask, NOW)
-    info = _info(terms, one.machine, shares_info)
+    signed = shuffler.answer(player.machine.session, NOW).commit
+    unmask = player.machine.unmask(signed, [], _Ledger())
+    shuffler.unmask(player.machine.session, unmask, NOW)
+    info = _info(terms, player.machine, shares_info)
     bundle = open_sealed(key, unmask.sealed, info)
-    ephemeral = fixed(f"ephemeral of bundle {one.number}")
-    one.entry |= {"bundle": bundle.hex()}
-    one.entry |= {"sealed_bundle": seal_fixed(key.config, ephemeral, bundle, info).hex()}
+    ephemeral = fixed(f"ephemeral of bundle {player.number}")
+    player.entry |= {"bundle": bundle.hex()}
+    player.entry |= {"sealed_bundle": seal_fixed(key.config, ephemeral, bundle, info).hex()}
     return raw(signed).hex()
 
 
@@ -277,34 +277,34 @@ def _share_and_mask(
     terms: RoundTerms, key: HpkePrivateKey, shuffler: Coordinator, players: list[_Player]
 ) -> None:
     """From SHARE to the end of MASK; whoever is to stop stops."""
-    for one in players:
-        started = shuffler.answer(one.machine.session, NOW).started
-        one.entry |= {"position": started.position, "started": raw(started).hex()}
-        if one.shares:
-            shares = one.machine.share(started, NOW)
-            shuffler.shares(one.machine.session, shares, NOW)
-            one.entry["shares"] = raw(shares).hex()
+    for player in players:
+        started = shuffler.answer(player.machine.session, NOW).started
+        player.entry |= {"position": started.position, "started": raw(started).hex()}
+        if player.shares:
+            shares = player.machine.share(started, NOW)
+            shuffler.shares(player.machine.session, shares, NOW)
+            player.entry["shares"] = raw(shares).hex()
     shuffler.tick(NOW + terms.plan.share_s)
-    for one in players:
-        if one.shares:
+    for player in players:
+        if player.shares:
             shuffler.check(
-                one.machine.session,
-                one.machine.check(shuffler.answer(one.machine.session, NOW).roster),
+                player.machine.session,
+                player.machine.check(shuffler.answer(player.machine.session, NOW).roster),
                 NOW,
             )
     shuffler.tick(NOW + terms.plan.share_s)
-    for one in players:
-        if one.shares:
-            roster = shuffler.answer(one.machine.session, NOW).roster
-            sealed = one.machine.mask(roster, np.array(one.vector, np.int64), _Ledger())
-            masked = open_sealed(key, sealed, _info(terms, one.machine, vector_info))
+    for player in players:
+        if player.shares:
+            roster = shuffler.answer(player.machine.session, NOW).roster
+            sealed = player.machine.mask(roster, np.array(player.vector, np.int64), _Ledger())
+            masked = open_sealed(key, sealed, _info(terms, player.machine, vector_info))
             again = seal_fixed(
                 key.config,
-                fixed(f"ephemeral of vector {one.number}"),
+                fixed(f"ephemeral of vector {player.number}"),
                 masked,
-                _info(terms, one.machine, vector_info),
+                _info(terms, player.machine, vector_info),
             )
-            one.entry |= {
+            player.entry |= {
                 "roster": raw(roster).hex(),
                 "masked": masked.hex(),
                 "sealed_vector": again.hex(),
@@ -316,9 +316,9 @@ def _deliver(
 ) -> pairwise_pb2.CommitRoundRequest:
     """Uploads, delivery and commit, with the vectors as they are sealed in the file."""
     uploads = {
-        one.machine.session: bytes.fromhex(one.entry["sealed_vector"])
-        for one in players
-        if one.shares and one.uploads
+        player.machine.session: bytes.fromhex(player.entry["sealed_vector"])
+        for player in players
+        if player.shares and player.uploads
     }
     for session, sealed in uploads.items():
         shuffler.uploaded(session, Digest.of(sealed), NOW)

@@ -168,19 +168,19 @@ class Ingest:
                 f"{len(asked)} tasks in one question, at most {_SERVES_TASKS} are answered: ask "
                 "several times",
             )
-        served = [await asyncio.to_thread(self._served, one.task_id) for one in asked]
+        served = [await asyncio.to_thread(self._served, asked_task.task_id) for asked_task in asked]
         await asyncio.to_thread(self._missing.look)
         reply = delivery_pb2.ServesReply(trouble=self._trouble())
         listed = 0
-        for one, found in zip(asked, served, strict=True):
-            if found is None or found.keys.digest.raw != one.schedule_hash:
-                reply.unserved.add(task_id=one.task_id)
-            elif windows := self._missing.unserved(found.task_id):
+        for asked_task, served_task in zip(asked, served, strict=True):
+            if served_task is None or served_task.keys.digest.raw != asked_task.schedule_hash:
+                reply.unserved.add(task_id=asked_task.task_id)
+            elif windows := self._missing.unserved(served_task.task_id):
                 listed += len(windows)
                 # A reply has its limit; where keys are gone by the ten thousand the rest is of
                 # little use.
                 reply.unserved.add(
-                    task_id=one.task_id, windows=windows if listed <= _SERVES_WINDOWS else ()
+                    task_id=asked_task.task_id, windows=windows if listed <= _SERVES_WINDOWS else ()
                 )
         return reply.SerializeToString()
 

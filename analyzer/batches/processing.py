@@ -85,7 +85,7 @@ class Processor:
     @property
     def trouble(self) -> str | None:
         """The first of them, or None."""
-        return next((one.message for one in self.conditions()), None)
+        return next((condition.message for condition in self.conditions()), None)
 
     @property
     def waiting(self) -> int:

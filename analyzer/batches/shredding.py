@@ -102,21 +102,21 @@ class Shredder:
     def _sweep(self) -> None:
         for key_id in tuple(self._postponed):
             self._drop_key(key_id)
-        found = {
+        shreddable = {
             window: batch
             for window, batch in self._expired_windows().items()
             if window not in self._expired
         }
         schedules = {served.task_id: served.keys for served in reversed(self._tasks.known())}
-        for (task_id, number), batch in found.items():
+        for (task_id, number), batch in shreddable.items():
             if batch is not None:
                 self._spools.delete(batch.manifest_hash)
             self._drop_key(schedules[task_id].analyzer_keys[number].key_id)
             self._expired.add((task_id, number))
-        if found:
+        if shreddable:
             log.info(
                 "retention is over: keys of windows that were not released are deleted",
-                windows=len(found),
+                windows=len(shreddable),
             )
 
     def _drop_key(self, key_id: KeyId) -> None:

@@ -84,7 +84,7 @@ def candidates(request: Request) -> tuple[tuple[Candidate, ...], tuple[Unsuited,
             raise wrong(
                 f"there is no mechanism {name!r}: choose among {', '.join(sorted(REGISTRY))}"
             )
-    found: list[Candidate] = []
+    every: list[Candidate] = []
     unsuited: list[Unsuited] = []
     for name in REGISTRY:
         if request.mechanisms and name not in request.mechanisms:
@@ -99,15 +99,15 @@ def candidates(request: Request) -> tuple[tuple[Candidate, ...], tuple[Unsuited,
             )
             continue
         try:
-            found.extend(_of_family(name, request.question, all_settings=bool(request.mechanisms)))
+            every.extend(_of_family(name, request.question, all_settings=bool(request.mechanisms)))
         except ShoalError as error:
             if error.kind is not Kind.INVALID:
                 raise
             unsuited.append(Unsuited(name, str(error)))
-    if not found:
+    if not every:
         why = "; ".join(f"{each.mechanism}: {each.reason}" for each in unsuited)
         raise wrong(f"no mechanism to choose from answers this question: {why}")
-    return tuple(found), tuple(unsuited)
+    return tuple(every), tuple(unsuited)
 
 
 def _of_family(name: str, question: Question, *, all_settings: bool) -> list[Candidate]:
@@ -117,7 +117,7 @@ def _of_family(name: str, question: Question, *, all_settings: bool) -> list[Can
     Raises INVALID where the family can't serve the question's domains, or estimates something else.
     """
     family, why = REGISTRY[name], None
-    found: list[Candidate] = []
+    members: list[Candidate] = []
     # kinds of domain for which the family estimates something else, whatever the number of levels
     refused: set[type] = set()
     for domain in domains(question):
@@ -132,7 +132,7 @@ def _of_family(name: str, question: Question, *, all_settings: bool) -> list[Can
                 Candidate(name, one.name, _summary(family, one, alone), domain, alone)
                 for one in settings
             ]
-            if not any(type(each.domain) is type(domain) for each in found):
+            if not any(type(each.domain) is type(domain) for each in members):
                 refused.add(type(domain))
                 _check_answer(those[0], question)
                 refused.remove(type(domain))
@@ -141,10 +141,10 @@ def _of_family(name: str, question: Question, *, all_settings: bool) -> list[Can
                 raise
             why = error  # too many cells for this family, say: fewer levels may still do
             continue
-        found += those
-    if not found:
+        members += those
+    if not members:
         raise why or ShoalError(Kind.INVALID, "it has no settings for this question")
-    return found
+    return members
 
 
 def _summary(family: Family, setting: Setting, alone: bool) -> str:

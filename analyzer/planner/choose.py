@@ -50,10 +50,10 @@ def plan_window(request: Request, tell: TellProgress | None = None) -> Plan:
     comparison = _Comparison(request)
     compare_all(comparison, every, tell)
     places = {candidate: place for place, candidate in enumerate(every)}
-    found = sorted(comparison.options, key=lambda option: places[option.candidate])
-    compared = [option for option in found if option.errors is not None]
+    options = sorted(comparison.options, key=lambda option: places[option.candidate])
+    compared = [option for option in options if option.errors is not None]
     if not compared:
-        why = every_reason(found)
+        why = every_reason(options)
         raise wrong(f"nothing can be planned within these limits: {why}")
     choice = _chosen(request, compared)
     choice, guarantee = _certified(request, choice)
@@ -64,7 +64,7 @@ def plan_window(request: Request, tell: TellProgress | None = None) -> Plan:
     losers = tuple(
         replace(option, reason=why_it_loses(option, choice, request)) for option in others
     )
-    rest = tuple(option for option in found if option.errors is None)
+    rest = tuple(option for option in options if option.errors is None)
     return Plan(
         request,
         choice,
@@ -267,7 +267,7 @@ class _Comparison:
         beaten = self._beaten(candidate, start, target)
         if beaten is not None:
             return beaten
-        found = largest(
+        largest_epsilon0 = largest(
             candidate,
             target,
             request.delta,
@@ -276,14 +276,14 @@ class _Comparison:
             start=start,
             beaten=lambda mechanism: self._error(candidate, mechanism) > self.best * (1.0 + ALIKE),
         )
-        self.near[key] = self.near[key[0], ""] = found.epsilon0
-        option = _option(request, candidate, found.epsilon0, target)
-        if found.settled or option.errors is None:
+        self.near[key] = self.near[key[0], ""] = largest_epsilon0.epsilon0
+        option = _option(request, candidate, largest_epsilon0.epsilon0, target)
+        if largest_epsilon0.settled or option.errors is None:
             return option
         floor = min(target, most)
         ends = [
             candidate.build(epsilon0)
-            for epsilon0 in (max(found.epsilon0 / _WIDER, floor), found.above)
+            for epsilon0 in (max(largest_epsilon0.epsilon0 / _WIDER, floor), largest_epsilon0.above)
         ]
         jumps = len({_small_integers(mechanism) for mechanism in ends}) > 1
         best_case = (

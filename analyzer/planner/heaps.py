@@ -55,12 +55,12 @@ class Heaped:
         others = max(0.0, 1.0 - float(held.sum()))
         before = np.append(0.0, np.cumsum(held))
         ends = others * self.rest.below(at) + before[1:]  # of the devices at or below each heap
-        found = np.searchsorted(ends + 1e-12, shares, "left")
-        heap = np.minimum(found, at.size - 1)
-        inside = (found < at.size) & (shares > ends[heap] - held[heap])
+        index = np.searchsorted(ends + 1e-12, shares, "left")
+        heap = np.minimum(index, at.size - 1)
+        inside = (index < at.size) & (shares > ends[heap] - held[heap])
         if others <= 1e-12:
             return np.asarray(at[heap])
-        smooth = self.rest.quantiles(np.clip((shares - before[found]) / others, 0.0, 1.0))
+        smooth = self.rest.quantiles(np.clip((shares - before[index]) / others, 0.0, 1.0))
         return np.asarray(np.where(inside, at[heap], smooth))
 
 
@@ -68,22 +68,22 @@ def heaped(text: str, rest: Shape, low: float, high: float) -> Heaped:
     """From "40,38,50", which hold half of the devices, or "40=0.47,50=0.09". Raises CONFIG naming
     --heaps.
     """
-    given: dict[float, float | None] = {}
+    share_at: dict[float, float | None] = {}
     for part in text.split(","):
         number, equals, share = part.partition("=")
         try:
-            given[float(number)] = float(share) if equals else None
+            share_at[float(number)] = float(share) if equals else None
         except ValueError:
             raise wrong(
                 "--heaps: numbers, or numbers with their shares, are wanted: 40,50 or "
                 "40=0.47,50=0.09"
             ) from None
-    shares = [share for share in given.values() if share is not None]
-    if shares and len(shares) != len(given):
+    shares = [share for share in share_at.values() if share is not None]
+    if shares and len(shares) != len(share_at):
         raise wrong("--heaps: give a share for every heap, or for none")
     each = {
-        number: HALF / len(given) if share is None else share
-        for number, share in sorted(given.items())
+        number: HALF / len(share_at) if share is None else share
+        for number, share in sorted(share_at.items())
     }
     if not all(low <= number <= high for number in each):
         raise wrong(

@@ -118,7 +118,11 @@ def compare_all(
         )
     off_grid = set(cheap).difference(on_grid)
     for key, options in tried.items():
-        rest = [one for one in cheap if one in off_grid and (one.mechanism, one.setting) == key]
+        rest = [
+            other
+            for other in cheap
+            if other in off_grid and (other.mechanism, other.setting) == key
+        ]
         _compare_between(comparison, options, rest, next_is)
     groups: dict[tuple[str, str, type], list[Candidate]] = {}
     for candidate in every:
@@ -150,9 +154,15 @@ def _on_grid(request: Request, cheap: tuple[Candidate, ...]) -> tuple[Candidate,
     """
     if not isinstance(request.question, Mean) or len(request.question.levels) <= _MANY:
         return cheap
-    held = {(one.mechanism, one.setting) for one in cheap if _levels(one) in _GRID}
+    held = {
+        (candidate.mechanism, candidate.setting)
+        for candidate in cheap
+        if _levels(candidate) in _GRID
+    }
     return tuple(
-        one for one in cheap if _levels(one) in _GRID or (one.mechanism, one.setting) not in held
+        candidate
+        for candidate in cheap
+        if _levels(candidate) in _GRID or (candidate.mechanism, candidate.setting) not in held
     )
 
 
@@ -265,7 +275,7 @@ def _compare_near(
         else:
             reason = _why_not(tried, comparison)
             comparison.skip(Option(candidate, Standing.NOT_TRIED, reason))
-    _compare_between(comparison, tried, [one for one in rest if one not in on_grid], next_is)
+    _compare_between(comparison, tried, [other for other in rest if other not in on_grid], next_is)
 
 
 def _compare_foreseen(
@@ -283,7 +293,7 @@ def _compare_foreseen(
     near: list[Candidate] = []
     if _ratio(best, comparison) <= _FAR:
         middle = _levels(best.candidate)
-        near = [one for one in rest if 1.0 / _REACH <= _levels(one) / middle <= _REACH]
+        near = [other for other in rest if 1.0 / _REACH <= _levels(other) / middle <= _REACH]
     for _ in range(_TRIES):
         hopes = [
             (_expected(comparison, candidate, tried), number)

@@ -109,12 +109,12 @@ def _numeric(domain: Domain) -> Numeric:
 
 
 def _number(question: Mean, mechanism: Mechanism, domain: Numeric, n: int) -> Errors:
-    found = Numbers(question, mechanism, domain, n)
-    rounding, noise = found.ranked()
+    numbers = Numbers(question, mechanism, domain, n)
+    rounding, noise = numbers.ranked()
     total, middle, worst = (
         rounding + noise,
-        sum(found.near((domain.levels - 1) / 2)),
-        sum(found.worst()),
+        sum(numbers.near((domain.levels - 1) / 2)),
+        sum(numbers.worst()),
     )
     return Errors(
         math.sqrt(total),

@@ -69,10 +69,10 @@ def quantiles_of_each(
 ) -> NDArray[np.float64]:
     """float64[tallies, len(at)]: ``quantiles_of`` every tally."""
     if isinstance(mechanism, SquareWave):
-        found: Iterable[Distribution] = mechanism.distributions(tallies)
+        distributions: Iterable[Distribution] = mechanism.distributions(tallies)
     else:
-        found = (distribution_of(mechanism, domain, tally, question) for tally in tallies)
-    return np.array([[each.quantile(share) for share in question.at] for each in found])
+        distributions = (distribution_of(mechanism, domain, tally, question) for tally in tallies)
+    return np.array([[each.quantile(share) for share in question.at] for each in distributions])
 
 
 def drawn_cells(question: Quantiles, domain: Domain, n: int, entropy: Entropy) -> NDArray[np.int64]:

@@ -82,8 +82,8 @@ def simulate_counts(
     values = np.repeat(np.arange(counts.size, dtype=np.int64), counts)
     squares = np.empty(runs)
     for run in range(runs):
-        found = mechanism.estimate(_tally(mechanism, values, entropy)).values
-        squares[run] = np.mean((found - counts) ** 2)
+        estimates = mechanism.estimate(_tally(mechanism, values, entropy)).values
+        squares[run] = np.mean((estimates - counts) ** 2)
         if tell is not None:
             tell()
     return _result(squares, math.sqrt(float(np.mean(errors**2))))

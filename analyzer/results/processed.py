@@ -73,7 +73,7 @@ def readable_note(made: Mapping[str, Any]) -> str:
     return _FOR_READERS.get(note, note)
 
 
-def counted(estimate: Estimate | None, domain: Domain) -> str:
+def counted_cells(estimate: Estimate | None, domain: Domain) -> str:
     """What the estimates of a release are numbers of devices in: the signed word that ``processed``
     goes by.
     """
@@ -168,12 +168,12 @@ def distribution(release: release_pb2.Release) -> dict[str, Any] | None:
         return None
     if not math.isfinite(stored.edges[-1] - stored.edges[0]):
         return None
-    told = {row.share: row.value for row in release.quantiles}
+    quantiles = {row.share: row.value for row in release.quantiles}
     return {
         "method": made.method,
         "note": DISTRIBUTION_NOTE,
         "answered": made.answered,
-        "quantiles": {f"{q:g}": told.get(q, made.quantile(q)) for q in QUANTILES},
+        "quantiles": {f"{q:g}": quantiles.get(q, made.quantile(q)) for q in QUANTILES},
         "edges": made.edges.tolist(),
         "shares": made.shares.tolist(),
     }
@@ -212,13 +212,13 @@ def beside(release: Mapping[str, Any]) -> list[str]:
     stay as they are.
     """
     rows = release["estimates"]
-    said = [OUTSIDE] if len(rows) > 1 else []
+    sentences = [OUTSIDE] if len(rows) > 1 else []
     if "processed" in release:
         below = sum(row["value"] < 0.0 for row in rows)
         return (
-            [*said, f"{below} estimated below 0, which is chance alone: read processed there"]
+            [*sentences, f"{below} estimated below 0, which is chance alone: read processed there"]
             if below
-            else said
+            else sentences
         )
     silent = [
         row
@@ -226,7 +226,7 @@ def beside(release: Mapping[str, Any]) -> list[str]:
         if row["label"] == NO_ANSWER and row["value"] < 0.0 and "rounds" not in release
     ]
     return [
-        *said,
+        *sentences,
         *(
             f"{NO_ANSWER}: estimated below 0, which is chance alone: processed it is 0"
             for _ in silent

@@ -32,7 +32,7 @@ from shoal.analyzer.core import Batch
 from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.privacy import privacy_message
 from shoal.analyzer.results.processed import (
-    counted,
+    counted_cells,
     distribution,
     distribution_of,
     message,
@@ -123,7 +123,7 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
         else None
     )
     shape = None if withheld else distribution_of(mechanism, opened.tally)
-    told = () if withheld else quantiles_of(mechanism, task.domain, opened.tally)
+    quantiles = () if withheld else quantiles_of(mechanism, task.domain, opened.tally)
     return Prepared(
         served,
         batch,
@@ -136,7 +136,7 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
         losses,
         lifetime,
         shape,
-        told,
+        quantiles,
     )
 
 
@@ -210,7 +210,7 @@ def _message(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Rel
         manifest_hash=prepared.batch.manifest_hash.raw,
         withheld=prepared.withheld or "",
         distribution=message(prepared.distribution),
-        counts="" if prepared.withheld else counted(prepared.estimate, task.domain),
+        counts="" if prepared.withheld else counted_cells(prepared.estimate, task.domain),
         damaged=-(-manifest.damaged // task.messages),
         quantiles=[
             release_pb2.Quantile(

@@ -50,7 +50,7 @@ class Estimates:
     has_truth: bool
     left_out: int  # rows of a long list that the page does not show
     processed: str
-    said: str  # what the intervals mean, and estimates below 0
+    notes: str  # what the intervals mean, and estimates below 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,49 +115,53 @@ def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float])
             {**row, "count": count} for row, count in zip(rows, processed["counts"], strict=True)
         ]
     # means are in the domain's unit, while others count devices: they get an axis of their own
-    apart = not summed and processed is None
+    raw_only = not summed and processed is None
     groups = [
-        ("Mean", [row for row in rows if apart and row["label"] in MEANS]),
+        ("Mean", [row for row in rows if raw_only and row["label"] in MEANS]),
         (
             "Totals" if summed else "Devices per answer",
-            [row for row in rows if not (apart and row["label"] in MEANS)],
+            [row for row in rows if not (raw_only and row["label"] in MEANS)],
         ),
     ]
     how = "" if processed is None else f"{processed['method']}: {readable_note(processed)}"
-    said = ". ".join(beside(release))
-    estimates = tuple(_estimates(title, rows, truth, how, said) for title, rows in groups if rows)
+    notes = ". ".join(beside(release))
+    estimates = tuple(_estimates(title, rows, truth, how, notes) for title, rows in groups if rows)
     return ReportSection(
         release, f"r{index}", _title(release), estimates, _shape(release), tuple(_words(release))
     )
 
 
 def _shape(release: Mapping[str, Any]) -> PictureShape | None:
-    made, told = release.get("distribution"), release.get("quantiles")
+    distribution, exact = release.get("distribution"), release.get("quantiles")
     quantiles: tuple[tuple[str, float, tuple[float, float | None] | None], ...]
-    if told is not None:
+    if exact is not None:
         quantiles = tuple(
-            (f"{row['share']:.0%}", row["value"], (row["ci_low"], row["ci_high"])) for row in told
+            (f"{row['share']:.0%}", row["value"], (row["ci_low"], row["ci_high"])) for row in exact
         )
-    elif made is not None:
+    elif distribution is not None:
         quantiles = tuple(
-            (f"{float(q):.0%}", value, None) for q, value in made["quantiles"].items()
+            (f"{float(q):.0%}", value, None) for q, value in distribution["quantiles"].items()
         )
     else:
         return None
     summary = "; ".join(f"{share} at or below {number(value)}" for share, value, _ in quantiles)
-    if made is None:
+    if distribution is None:
         return PictureShape(None, summary, quantiles, f"Of the devices that answered. {OUTSIDE}.")
     answered = (
         ""
-        if made["answered"] is None
-        else f" Of the devices that answered, an estimated {made['answered']:.1%} of all."
+        if distribution["answered"] is None
+        else f" Of the devices that answered, an estimated {distribution['answered']:.1%} of all."
     )
     return PictureShape(
-        histogram(made["edges"], made["shares"], {share: value for share, value, _ in quantiles}),
+        histogram(
+            distribution["edges"],
+            distribution["shares"],
+            {share: value for share, value, _ in quantiles},
+        ),
         summary,
         quantiles,
-        f"{made['method']}, {readable_note(made)}.{answered}"
-        + (f" Intervals of the quantiles are unprocessed. {OUTSIDE}." if told else ""),
+        f"{distribution['method']}, {readable_note(distribution)}.{answered}"
+        + (f" Intervals of the quantiles are unprocessed. {OUTSIDE}." if exact else ""),
     )
 
 

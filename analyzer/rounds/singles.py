@@ -56,17 +56,17 @@ class SingleCollection:
         Raises INVALID, UNKNOWN_TASK, WINDOW_CLOSED, UNAVAILABLE (the key can't be read); nothing is
         kept of a delivery that breaks off.
         """
-        one: _Delivery | None = None
-        first, at, buffer, size = pairwise_pb2.SinglesChunk(), 0, bytearray(), 1
+        delivery: _Delivery | None = None
+        announced, at, buffer, size = pairwise_pb2.SinglesChunk(), 0, bytearray(), 1
         async for message in messages:
             chunk = codec.parse(pairwise_pb2.SinglesChunk, message, "chunk")
-            if one is None:
-                one, first = await self._begin(chunk), chunk
-                size = one.terms.sealed_vector_bytes
+            if delivery is None:
+                delivery, announced = await self._begin(chunk), chunk
+                size = delivery.terms.sealed_vector_bytes
             same = (chunk.task_id, chunk.window, chunk.rows) == (
-                first.task_id,
-                first.window,
-                first.rows,
+                announced.task_id,
+                announced.window,
+                announced.rows,
             )
             if (
                 not same
@@ -81,17 +81,17 @@ class SingleCollection:
                 )
             buffer += chunk.data
             at += len(chunk.data)
-            if at > one.rows * size:
+            if at > delivery.rows * size:
                 raise ShoalError(Kind.INVALID, "delivery: more rows than it announced")
             if len(buffer) >= _AT_ONCE:
-                await self._take(one, buffer, size)
-        if one is None:
+                await self._take(delivery, buffer, size)
+        if delivery is None:
             raise ShoalError(Kind.INVALID, "delivery: no chunk came")
-        await self._take(one, buffer, size)
-        if buffer or at != one.rows * size:
+        await self._take(delivery, buffer, size)
+        if buffer or at != delivery.rows * size:
             raise ShoalError(Kind.INVALID, "delivery: it ends before its last row")
-        self._delivered[one.terms.task_id, one.terms.window] = one
-        return pairwise_pb2.VectorsReply(unusable=one.total.unusable).SerializeToString()
+        self._delivered[delivery.terms.task_id, delivery.terms.window] = delivery
+        return pairwise_pb2.VectorsReply(unusable=delivery.total.unusable).SerializeToString()
 
     async def _begin(self, chunk: pairwise_pb2.SinglesChunk) -> _Delivery:
         served, window = await self._window(chunk.task_id, chunk.window)
@@ -116,12 +116,12 @@ class SingleCollection:
         )
         return _Delivery(terms, SingleSum(terms, key), chunk.rows)
 
-    async def _take(self, one: _Delivery, buffer: bytearray, size: int) -> None:
+    async def _take(self, delivery: _Delivery, buffer: bytearray, size: int) -> None:
         """Open and add the whole rows at the buffer's beginning."""
         count = len(buffer) // size
         rows = [bytes(buffer[i * size : (i + 1) * size]) for i in range(count)]
         del buffer[: count * size]
-        await asyncio.to_thread(one.total.add, rows)
+        await asyncio.to_thread(delivery.total.add, rows)
 
     async def sum(self, messages: AsyncIterator[bytes], call: Call) -> bytes:
         """A stream of PadsChunk -> UnmaskRoundReply: done once the sum is on disk, or why there is
@@ -151,22 +151,24 @@ class SingleCollection:
         label = window_label(served.task_id, window)
         if await asyncio.to_thread(self._sums.holds, label):
             return pairwise_pb2.UnmaskRoundReply(done=True).SerializeToString()
-        one = self._delivered.get((served.task_id, window))
-        if one is None:
+        delivery = self._delivered.get((served.task_id, window))
+        if delivery is None:
             raise ShoalError(
                 Kind.NOT_FOUND,
                 "nothing was delivered of this window since the analyzer started: deliver it again",
             )
-        async with one.lock:
-            reply = await asyncio.to_thread(self._finish, one, bytes(pads), devices)
+        async with delivery.lock:
+            reply = await asyncio.to_thread(self._finish, delivery, bytes(pads), devices)
         self._delivered.pop((served.task_id, window), None)
         return reply.SerializeToString()
 
-    def _finish(self, one: _Delivery, pads: bytes, devices: int) -> pairwise_pb2.UnmaskRoundReply:
+    def _finish(
+        self, delivery: _Delivery, pads: bytes, devices: int
+    ) -> pairwise_pb2.UnmaskRoundReply:
         """In a thread: the arithmetic, then the disk, and only then the answer."""
-        terms = one.terms
+        terms = delivery.terms
         try:
-            vector = one.total.finish(pads, devices)
+            vector = delivery.total.finish(pads, devices)
         except ShoalError as error:
             if error.kind is not Kind.ABORTED:
                 raise
@@ -184,6 +186,6 @@ class SingleCollection:
             task=terms.task_id,
             window=terms.window,
             n=devices,
-            rejected=len(one.total.unusable),
+            rejected=len(delivery.total.unusable),
         )
         return pairwise_pb2.UnmaskRoundReply(done=True)

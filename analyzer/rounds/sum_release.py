@@ -67,7 +67,7 @@ def sums_hash(task_id: TaskId, window: int, sums: Sequence[FinishedSum]) -> Dige
     """What stands where a shuffled release has its manifest's hash: SHA-256 over task, window (4
     bytes) and sorted round ids.
     """
-    rounds = b"".join(sorted(one.round_id.raw for one in sums))
+    rounds = b"".join(sorted(finished.round_id.raw for finished in sums))
     return Digest(
         hashlib.sha256(
             b"shoal/v1/secagg/window\x00" + task_id.raw + window.to_bytes(4, "big") + rounds
@@ -96,7 +96,7 @@ def conclude_sums(
     """
     task = served.task
     certificate = check_sum(task)
-    survivors = sum(one.survivors for one in sums)
+    survivors = sum(finished.survivors for finished in sums)
     received = _received(task, certificate, sums)
     withheld = _withheld(task, certificate, sums, survivors)
     charge = Spending(served.task_id, max(certificate.epsilon_upper, received), task.delta)
@@ -140,9 +140,12 @@ def _withheld(
     """Why nothing may be published; None: publish."""
     if not sums:
         return NO_SUMS
-    if min(one.survivors for one in sums) < certificate.n:
+    if min(finished.survivors for finished in sums) < certificate.n:
         return TOO_FEW_SURVIVORS
-    if task.pairwise is None or max(one.survivors for one in sums) > task.pairwise.cohort_max:
+    if (
+        task.pairwise is None
+        or max(finished.survivors for finished in sums) > task.pairwise.cohort_max
+    ):
         return TOO_MANY_SURVIVORS
     return core.withheld(survivors, task.min_batch, certificate.epsilon_upper, task.target_epsilon)
 
@@ -154,8 +157,8 @@ def total(sums: Sequence[FinishedSum], domain: Vector) -> NDArray[np.float64]:
     Each is the float nearest to the exact value: one division of integers.
     """
     added = np.zeros(domain.dimension, dtype=object)
-    for one in sums:
-        added = added + one.vector.astype(object)
+    for finished in sums:
+        added = added + finished.vector.astype(object)
     clip = Fraction(domain.clip)
     above, below = clip.numerator, clip.denominator * domain.grid
     return np.array([value * above / below for value in added.tolist()], dtype=np.float64)
@@ -223,7 +226,7 @@ def _received(task: Task, certificate: Guarantee, sums: Sequence[FinishedSum]) -
     domain, plan = _domain(task), task.pairwise
     if not sums or plan is None:
         return certificate.epsilon_upper
-    least = min(one.survivors for one in sums)
+    least = min(finished.survivors for finished in sums)
     share = plan.honest_share(task.honest_fraction_ppm)
     if least * share < 1:
         return certificate.epsilon0
@@ -251,7 +254,7 @@ def _rounds(
     sums: Sequence[FinishedSum],
     aborted: Mapping[str, int],
 ) -> release_pb2.RoundsReport:
-    noise, rounding = standard_errors(task, sum(one.survivors for one in sums))
+    noise, rounding = standard_errors(task, sum(finished.survivors for finished in sums))
     plan = task.pairwise
     return release_pb2.RoundsReport(
         mode=plan.mode.name.lower() if plan else "",

@@ -48,25 +48,25 @@ class SumStore:
     def __init__(self, store: AnalyzerStore) -> None:
         self._store = store
 
-    def add(self, task_id: TaskId, window: int, one: StoredSum) -> None:
+    def add(self, task_id: TaskId, window: int, finished: StoredSum) -> None:
         """Durable on return; the same round again changes nothing.
 
         Raises WINDOW_CLOSED if the window is released already, CONFLICT if another sum is stored
         under that round.
         """
-        vector = np.ascontiguousarray(one.vector, dtype=_WORD).tobytes()
+        vector = np.ascontiguousarray(finished.vector, dtype=_WORD).tobytes()
         with self._store.transaction() as db:
             known = db.execute(
                 "SELECT task_id, window, survivors, vector FROM sums WHERE round_id = ?",
-                (one.round_id.raw,),
+                (finished.round_id.raw,),
             ).fetchone()
             if known is not None:
-                if known != (task_id.raw, window, one.survivors, vector):
+                if known != (task_id.raw, window, finished.survivors, vector):
                     raise ShoalError(
                         Kind.CONFLICT, "another sum was stored for this round: it stands"
                     )
                 return
-            row = (task_id.raw, window, one.round_id.raw, int(one.survivors), vector)
+            row = (task_id.raw, window, finished.round_id.raw, int(finished.survivors), vector)
             if db.execute(
                 "SELECT 1 FROM releases WHERE task_id = ? AND window = ?", (task_id.raw, window)
             ).fetchone():
@@ -133,9 +133,9 @@ class SumStore:
                 f"SELECT {_SUM} FROM sums WHERE task_id = ? AND window = ?",  # noqa: S608
                 key,
             ).fetchall()
-        found = {row[2]: row[3] for row in counts if fits(row)}
+        aborted = {row[2]: row[3] for row in counts if fits(row)}
         damaged = sum(not fits(row) for row in [*counts, *sums])
-        return {**found, DAMAGED: damaged} if damaged else found
+        return {**aborted, DAMAGED: damaged} if damaged else aborted
 
     def lost(self, task_id: TaskId, window: int, least: int) -> int:
         """Devices of a window's sums that the disk changed. ``least``: how many a sum has at least,
@@ -180,6 +180,6 @@ class SumStore:
                     "DELETE FROM sums WHERE task_id = ? AND window = ?", (task_id.raw, window)
                 )
             hit("analyzer.sums.finish")
-        self._store.counted()
+        self._store.write_release_count()
         hit("analyzer.sums.finish.done")
         return True

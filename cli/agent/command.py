@@ -127,12 +127,17 @@ async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
         notes = [*([doubt] if doubt else []), *unmatched(agent).values(), *config.notes]
     with memory(config) as commitments:
         budget = budget_json(config, commitments)
-        paid = {one.assignment.task_id: _paid(config, commitments, one.assignment) for one in tasks}
+        paid = {
+            status.assignment.task_id: _paid(config, commitments, status.assignment)
+            for status in tasks
+        }
         notes += found_damaged(commitments)
     if arguments.json:
         print_json(
             {
-                "tasks": [task_json(one, _rules(config, one.assignment.task)) for one in tasks],
+                "tasks": [
+                    task_json(status, _rules(config, status.assignment.task)) for status in tasks
+                ],
                 "reports": [outcome_json(outcome) for outcome in outcomes],
                 "problems": {name: error.message for name, error in problems.items()},
                 "budget": {key: budget[key] for key in ("limit", "spent", "left")},
@@ -140,9 +145,11 @@ async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
             }
         )
         return 0
-    for one in tasks:
+    for status in tasks:
         print_lines(
-            task_lines(one, _rules(config, one.assignment.task), paid[one.assignment.task_id])
+            task_lines(
+                status, _rules(config, status.assignment.task), paid[status.assignment.task_id]
+            )
         )
     for outcome in outcomes:
         print_lines(outcome_line(outcome))
@@ -184,11 +191,11 @@ async def _explain(arguments: argparse.Namespace, config: AgentConfig) -> int:
     from shoal.cli.agent.output import print_json, print_lines, task_json
 
     async with _agent(config) as agent:
-        found = agent.tasks.find(arguments.task)
+        assignment = agent.tasks.find(arguments.task)
         lines = await agent.explain(arguments.task)
-        status = next(one for one in agent.status() if one.assignment.task_id == found.task_id)
+        status = next(one for one in agent.status() if one.assignment.task_id == assignment.task_id)
     if arguments.json:
-        print_json({**task_json(status, _rules(config, found.task)), "explanation": lines})
+        print_json({**task_json(status, _rules(config, assignment.task)), "explanation": lines})
     else:
         print_lines("\n".join(lines))
     return 0

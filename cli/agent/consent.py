@@ -87,28 +87,28 @@ async def _accept(arguments: argparse.Namespace, agent: Agent) -> int:
     """The explicit yes to a task's local epsilon, whatever it is, or (with "ask") that it is taken
     back.
     """
-    found, back = agent.tasks.find(arguments.name), arguments.answer == "ask"
+    assignment, back = agent.tasks.find(arguments.name), arguments.answer == "ask"
     accepted = await agent.accept(arguments.name, back=back)
     refusal = next(
-        (one.refusal for one in agent.status() if one.assignment.task_id == found.task_id), ""
+        (one.refusal for one in agent.status() if one.assignment.task_id == assignment.task_id), ""
     )
     if arguments.json:
         shown = "infinite" if accepted == math.inf else accepted
         print_json(
             {
-                "task": found.task.name,
-                "task_id": found.task_id.hex,
+                "task": assignment.task.name,
+                "task_id": assignment.task_id.hex,
                 "accepted_epsilon0": shown,
                 "refusal": refusal or None,
             }
         )
         return 0
     what = (
-        f"accepted is epsilon0 = {up(found.epsilon0)}, for this task alone"
+        f"accepted is epsilon0 = {up(assignment.epsilon0)}, for this task alone"
         if not back
         else "its epsilon0 is not accepted any more"
     )
-    print_lines(f"task {found.task.name} ({found.task_id.short}): {what}")
+    print_lines(f"task {assignment.task.name} ({assignment.task_id.short}): {what}")
     print_lines(
         f"  this device would send nothing: {refusal}" if refusal else "  it may be answered"
     )
@@ -119,7 +119,9 @@ def _purpose(agent: Agent, config: AgentConfig, name: str, exact: bool) -> str:
     """The purpose that is meant: a task's, by its name or id, or the words themselves. Raises
     CONFIG for words that nobody knows.
     """
-    known = {one.task.purpose for one in agent.tasks.all()} | set(config.policy.purposes)
+    known = {assignment.task.purpose for assignment in agent.tasks.all()} | set(
+        config.policy.purposes
+    )
     with memory(config) as commitments:
         known |= set(commitments.consents()) if commitments is not None else set()
     if exact:
@@ -182,13 +184,14 @@ def _show(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
 
 def _line(row: dict[str, Any]) -> str:
     """One purpose: where it stands, why, and who asks."""
-    said = [f"{row['written']} in the configuration"] if row["written"] else []
-    said += [f"{row['answered']} by command"] if row["answered"] else []
-    said += ["denied by the fleet's file"] if row["fleet"] else []
+    sources = [f"{row['written']} in the configuration"] if row["written"] else []
+    sources += [f"{row['answered']} by command"] if row["answered"] else []
+    sources += ["denied by the fleet's file"] if row["fleet"] else []
     tasks = f"tasks: {', '.join(row['tasks'])}" if row["tasks"] else "no task asks for it"
     state = row["consent"]
     hint = "" if state in (ALLOWED, DENIED) else ": nothing is sent"
     return (
-        f'purpose "{row["purpose"]}": {state}{hint}{" (" + ", ".join(said) + ")" if said else ""}; '
+        f'purpose "{row["purpose"]}": '
+        f"{state}{hint}{' (' + ', '.join(sources) + ')' if sources else ''}; "
         f"{tasks}"
     )

@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
             if not action.option_strings and not _commands_of(action)
         ]
         options = [action for action in self._actions if action.option_strings]
-        commands = [one for action in self._actions for one in _commands_of(action)]
+        commands = [command for action in self._actions for command in _commands_of(action)]
         _panel(
             console,
             "Arguments",
@@ -73,7 +73,9 @@ class Parser(argparse.ArgumentParser):
             ],
         )
         _panel(console, "Options", [_option(action) for action in options])
-        _panel(console, "Commands", [(one.dest, "", one.help, False) for one in commands])
+        _panel(
+            console, "Commands", [(command.dest, "", command.help, False) for command in commands]
+        )
         if self.epilog:
             console.print(f"\n{self.epilog}", markup=False, soft_wrap=True, end="")
 

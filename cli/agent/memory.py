@@ -94,12 +94,12 @@ def _store(config: AgentConfig) -> Iterator[AgentStore | None]:
 def budget(arguments: argparse.Namespace, config: AgentConfig) -> int:
     """What all answers may cost, have cost, and cost by task."""
     with memory(config) as commitments:
-        found, damaged = budget_json(config, commitments), found_damaged(commitments)
+        figures, damaged = budget_json(config, commitments), found_damaged(commitments)
     if arguments.json:
-        print_json({**found, "damaged": damaged} if damaged else found)
+        print_json({**figures, "damaged": damaged} if damaged else figures)
         return 0
-    print_lines(budget_line(found))
-    for task in found["tasks"]:
+    print_lines(budget_line(figures))
+    for task in figures["tasks"]:
         windows = "1 window" if task["windows"] == 1 else f"{task['windows']:,} windows"
         print_lines(
             f"  task {task['task']} ({task['task_id'][:8]}): epsilon {up(task['epsilon'])} for "
@@ -110,15 +110,16 @@ def budget(arguments: argparse.Namespace, config: AgentConfig) -> int:
     return 0
 
 
-def budget_line(found: Mapping[str, Any]) -> str:
+def budget_line(figures: Mapping[str, Any]) -> str:
     """The lifetime budget in one sentence: what is spent is rounded up, what is left down."""
-    if found["limit"] is None:
+    if figures["limit"] is None:
         return (
             "budget: none is set (policy.lifetime_epsilon); answers have cost epsilon "
-            f"{up(found['spent'])} so far"
+            f"{up(figures['spent'])} so far"
         )
     return (
-        f"budget: epsilon {up(found['spent'])} of {found['limit']:g} spent, {down(found['left'])} "
+        f"budget: epsilon {up(figures['spent'])} of {figures['limit']:g} spent, "
+        f"{down(figures['left'])} "
         "left"
     )
 
@@ -128,8 +129,8 @@ def found_damaged(commitments: Commitments | None) -> list[str]:
     from shoal.clients.memory.commitments_sqlite import SqliteCommitments
     from shoal.clients.memory.marks import COMMAND
 
-    found = commitments.damages() if isinstance(commitments, SqliteCommitments) else []
-    return [f"damaged: {damage}; {COMMAND}" for damage in found]
+    damages = commitments.damages() if isinstance(commitments, SqliteCommitments) else []
+    return [f"damaged: {damage}; {COMMAND}" for damage in damages]
 
 
 def budget_json(config: AgentConfig, commitments: Commitments | None) -> dict[str, Any]:
@@ -198,14 +199,14 @@ def ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:
             else []
         )
         rows = [row for row in rows if _wanted(row.entry, arguments.task)]
-        found = budget_json(config, commitments)
+        figures = budget_json(config, commitments)
     if arguments.json:
         print_json(
             {
                 "entries": [_entry_json(row) for row in rows],
                 "head": {"count": head.count, "hash": head.digest.hex()},
                 "verified": True,
-                "budget": {key: found[key] for key in ("limit", "spent", "left")},
+                "budget": {key: figures[key] for key in ("limit", "spent", "left")},
             }
         )
         return 0
@@ -213,7 +214,7 @@ def ledger(arguments: argparse.Namespace, config: AgentConfig) -> int:
         print_lines(entry_line(row))
     if not rows:
         print_lines("no entries")
-    print_lines(budget_line(found))
+    print_lines(budget_line(figures))
     print_lines(f"verified: {head.count} entries, head {head}")
     return 0
 

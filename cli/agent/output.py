@@ -120,21 +120,22 @@ def task_lines(status: TaskStatus, rules: list[str], paid: bool) -> str:
 
 
 def _epsilons(status: TaskStatus) -> str:
-    one = status.assignment
-    together = up(one.epsilon0)
-    if one.epsilon_apart is None:
-        often = " per distinct value (memoized)" if one.task.memoized else " per report"
+    assignment = status.assignment
+    together = up(assignment.epsilon0)
+    if assignment.epsilon_apart is None:
+        often = " per distinct value (memoized)" if assignment.task.memoized else " per report"
         often += (
             ""
-            if one.epsilon_first is None
-            else f", {up(one.epsilon_first)} of one report by itself"
+            if assignment.epsilon_first is None
+            else f", {up(assignment.epsilon_first)} of one report by itself"
         )
         return f"epsilon0 {together}{often}"
-    apart = up(one.epsilon_apart)
-    if one.epsilon0 <= one.epsilon_apart:
-        return f"epsilon {apart} per sum, even if shuffler and analyzer work together"
+    epsilon_apart = up(assignment.epsilon_apart)
+    if assignment.epsilon0 <= assignment.epsilon_apart:
+        return f"epsilon {epsilon_apart} per sum, even if shuffler and analyzer work together"
     return (
-        f"epsilon {apart} per sum while shuffler and analyzer do not work together ({together} if "
+        f"epsilon {epsilon_apart} per sum while shuffler and analyzer do not work together "
+        f"({together} if "
         "they do)"
     )
 

@@ -53,11 +53,11 @@ def _damage(
     from shoal.clients.memory.mending import examine, mend
     from shoal.errors import Kind, ShoalError
 
-    found = examine(held, rounds)
-    if found is None:
+    setback = examine(held, rounds)
+    if setback is None:
         return []
     if not arguments.json:
-        print_lines("\n".join(found.words()))
+        print_lines("\n".join(setback.words()))
     if (
         arguments.confirm_damage
         and (arguments.yes or _asked(arguments.json))
@@ -67,15 +67,15 @@ def _damage(
             print_lines(
                 "confirmed, and entered in the ledger: what was damaged is replaced by what is safe"
             )
-        return [str(damage) for damage in found.damages]
+        return [str(damage) for damage in setback.damages]
     if arguments.json:
-        damages = [str(damage) for damage in found.damages]
+        damages = [str(damage) for damage in setback.damages]
         print_json(
             {
                 "set_back": False,
                 "confirmed": False,
                 "damaged": damages,
-                "explanation": found.words(),
+                "explanation": setback.words(),
             }
         )
     raise ShoalError(
@@ -90,8 +90,8 @@ def _set_back(
     from shoal.clients.memory.setback import confirm, examine
     from shoal.errors import Kind, ShoalError
 
-    found = examine(held, lambda: _tasks(config, held), now)
-    if found is None:
+    setback = examine(held, lambda: _tasks(config, held), now)
+    if setback is None:
         head = verified(held.store)
         if arguments.json:
             print_json(
@@ -109,14 +109,14 @@ def _set_back(
                 "verified, and the tables fit them"
             )
         return 0
-    words = found.words(held.head_name)
+    words = setback.words(held.head_name)
     if not arguments.json:
         print_lines("\n".join(words))
     confirmed = arguments.confirm_set_back and (arguments.yes or _asked(arguments.json))
     if confirmed:
-        confirm(held, found, now)
+        confirm(held, setback, now)
     if arguments.json:
-        print_json(_json(found, words, confirmed, mended))
+        print_json(_json(setback, words, confirmed, mended))
     elif confirmed:
         print_lines(
             "confirmed, and entered in the ledger: the device answers again, from the next windows "
@@ -150,15 +150,15 @@ def _asked(as_json: bool) -> bool:
     return sys.stdin.readline().strip().lower() == "yes"
 
 
-def _json(found: SetBack, words: list[str], confirmed: bool, mended: list[str]) -> dict[str, Any]:
-    head = found.noted.head if found.noted is not None else None
+def _json(setback: SetBack, words: list[str], confirmed: bool, mended: list[str]) -> dict[str, Any]:
+    head = setback.noted.head if setback.noted is not None else None
     return {
         "set_back": True,
         "confirmed": confirmed,
         "damaged": mended,
-        "entries": found.entries,
+        "entries": setback.entries,
         "entries_noted": None if head is None else head.count,
-        "epsilon_lost": found.nano / NANO,
-        "allowed": list(found.allowed),
+        "epsilon_lost": setback.nano / NANO,
+        "allowed": list(setback.allowed),
         "explanation": words,
     }

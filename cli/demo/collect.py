@@ -33,7 +33,9 @@ async def released(
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         stored = await asyncio.to_thread(_read, data)
-        over = [made for one in campaigns if (made := releases_of(one, stored)) is not None]
+        over = [
+            made for campaign in campaigns if (made := releases_of(campaign, stored)) is not None
+        ]
         progress.update(bar, completed=len(over))
         if len(over) == len(campaigns):
             return [to_json(releases[-1]) for releases in over]

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from shoal.analyzer.results.report_page import render_report
-from shoal.cli.demo import options as given
+from shoal.cli.demo import options as demo_options
 from shoal.cli.demo import show, show_sums
 from shoal.cli.demo.collect import released, shredded
 from shoal.cli.demo.processes import Process, cpu_count, progress_bars, running, until
@@ -42,13 +42,13 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    devices: given.DemoDevicesOption = None,
-    json_path: given.JsonPathOption = None,
-    keep: given.KeepOption = None,
-    out: given.OutOption = Path("shoal-demo"),
-    workers: given.WorkersOption = None,
-    secagg: given.SecaggOption = False,
-    mechanism: given.MechanismOption = "",
+    devices: demo_options.DemoDevicesOption = None,
+    json_path: demo_options.JsonPathOption = None,
+    keep: demo_options.KeepOption = None,
+    out: demo_options.OutOption = Path("shoal-demo"),
+    workers: demo_options.WorkersOption = None,
+    secagg: demo_options.SecaggOption = False,
+    mechanism: demo_options.MechanismOption = "",
     setting: SettingOption = "",
 ) -> None:
     """Run the whole pipeline on this machine, on real survey answers: devices, shuffler, analyzer,
@@ -248,11 +248,11 @@ def _results(
     """The demo's JSON (docs: DESIGN of the release) and the report page. Raises INTERNAL if a
     report was lost or doubled.
     """
-    counted = sum(release["n"] for release in releases)
-    if not outcome.acked <= counted <= outcome.acked + outcome.unknown:
+    reports = sum(release["n"] for release in releases)
+    if not outcome.acked <= reports <= outcome.acked + outcome.unknown:
         raise ShoalError(
             Kind.INTERNAL,
-            f"{outcome.acked} reports were acknowledged, {counted} were counted: a report was lost "
+            f"{outcome.acked} reports were acknowledged, {reports} were counted: a report was lost "
             "or doubled",
         )
     tasks = []
@@ -289,7 +289,7 @@ def _results(
         "devices": len(visits),
         "reports": {
             "acknowledged": outcome.acked,
-            "counted": counted,
+            "counted": reports,
             "unknown": outcome.unknown,
             "refused": refused,
         },

@@ -159,18 +159,18 @@ class Process:
         return self._child.pid if self._child else None
 
 
-async def supervise(processes: list[Process], said: Callable[[str], None]) -> None:
+async def supervise(processes: list[Process], say: Callable[[str], None]) -> None:
     """Until cancelled: start again what dies, as an operator's systemd would."""
     while True:
         for process in processes:
             if process.revive():  # one that dies while it starts is met in the next round
-                said(f"the {process.role} died and was started again")
+                say(f"the {process.role} died and was started again")
         await asyncio.sleep(_LOOK_S)
 
 
 @asynccontextmanager
 async def running(
-    services: list[Process], said: Callable[[str], None]
+    services: list[Process], say: Callable[[str], None]
 ) -> AsyncIterator[asyncio.Task[None]]:
     """The services, ready and watched; stopped in the end, last first. Gives the watching task: it
     fails if one can't be kept alive.
@@ -181,7 +181,7 @@ async def running(
             service.start()
         for service in services:
             await service.ready()
-        guard = asyncio.create_task(supervise(services, said))
+        guard = asyncio.create_task(supervise(services, say))
         yield guard
     finally:
         if guard is not None:

@@ -108,15 +108,15 @@ class Device:
     outcome: str = ""
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
 
-    def watch(self, one: DeviceRound) -> None:
+    def watch(self, device_round: DeviceRound) -> None:
         """After every step. Raises _KilledError at the stage after which this device dies."""
-        self.round_id = one.round_id
-        self.sent = self.sent or one.state in {
+        self.round_id = device_round.round_id
+        self.sent = self.sent or device_round.state in {
             DeviceState.MASKED,
             DeviceState.ENDORSED,
             DeviceState.RELEASED,
         }
-        if one.state is self.dies:
+        if device_round.state is self.dies:
             raise _KilledError
 
 
@@ -217,20 +217,22 @@ def _times(devices: int) -> tuple[tuple[int, ...], int]:
     )
 
 
-def make_devices(one: SumTask, visits: NDArray[np.int64]) -> list[Device]:
+def make_devices(sum_task: SumTask, visits: NDArray[np.int64]) -> list[Device]:
     """Enrolled devices, each with its vector quantized and its share of the noise; 15 % of those
     left are to die at every stage.
     """
-    noise = create_noise(one.task.mechanism)
+    noise = create_noise(sum_task.task.mechanism)
     fates = _fates(len(visits))
     now = int(time.time())
-    found = []
+    devices = []
     for values, dies in zip(vectors(visits), fates, strict=True):
         key = SigningKey.generate()
-        clean = quantize(values, one.domain, SYSTEM).vector
-        identity = DeviceIdentity(key, issue(one.enrolment, key.public, now - 3_600, now + 86_400))
-        found.append(Device(identity, clean, clean + noise.sample(len(clean), SYSTEM), dies))
-    return found
+        clean = quantize(values, sum_task.domain, SYSTEM).vector
+        identity = DeviceIdentity(
+            key, issue(sum_task.enrolment, key.public, now - 3_600, now + 86_400)
+        )
+        devices.append(Device(identity, clean, clean + noise.sample(len(clean), SYSTEM), dies))
+    return devices
 
 
 def _fates(devices: int) -> list[DeviceState | None]:
@@ -243,15 +245,15 @@ def _fates(devices: int) -> list[DeviceState | None]:
     return fates
 
 
-async def play(one: SumTask, devices: list[Device], moved: Callable[[int], None]) -> None:
+async def play(sum_task: SumTask, devices: list[Device], moved: Callable[[int], None]) -> None:
     """Every device takes part, or dies on the way. ``moved`` hears how many are through."""
-    transport = GrpcRoundTransport(one.task.shuffler_address, one.task.shuffler_ca)
-    terms = RoundTerms.of(one.task, one.task_id, one.assignment.keys, 0)
+    transport = GrpcRoundTransport(sum_task.task.shuffler_address, sum_task.task.shuffler_ca)
+    terms = RoundTerms.of(sum_task.task, sum_task.task_id, sum_task.assignment.keys, 0)
     line = RoundLine(
-        one.assignment.keys.hop_keys[0],
+        sum_task.assignment.keys.hop_keys[0],
         transport,
         SystemClock(),
-        float(one.task.windows.deadline_of(0)),
+        float(sum_task.task.windows.deadline_of(0)),
     )
     through = 0
 
@@ -275,53 +277,53 @@ async def play(one: SumTask, devices: list[Device], moved: Callable[[int], None]
         await transport.close()
 
 
-def read_sums(site: Site, one: SumTask) -> list[StoredSum]:
+def read_sums(site: Site, sum_task: SumTask) -> list[StoredSum]:
     """Every round's sum as the analyzer holds it."""
     store = AnalyzerStore(site.analyzer_data / FILE_NAME, read_only=True)
     try:
-        return SumStore(store).of(one.task_id, 0)
+        return SumStore(store).of(sum_task.task_id, 0)
     finally:
         store.close()
 
 
 def compare(
-    one: SumTask, devices: list[Device], sums: list[StoredSum], release: dict[str, Any]
+    sum_task: SumTask, devices: list[Device], sums: list[StoredSum], release: dict[str, Any]
 ) -> dict[str, Any]:
     """Every round against the integers that its devices masked; the truth of the devices that were
     summed.
 
     Raises INTERNAL if a sum is not exactly theirs: that must not happen.
     """
-    rounds, truth = [], np.zeros(one.domain.dimension, np.int64)
-    for found in sums:
-        those = [device for device in devices if device.sent and device.round_id == found.round_id]
-        exact = len(those) == found.survivors and bool(
-            np.array_equal(np.sum([device.integers for device in those], axis=0), found.vector)
+    rounds, truth = [], np.zeros(sum_task.domain.dimension, np.int64)
+    for stored in sums:
+        those = [device for device in devices if device.sent and device.round_id == stored.round_id]
+        exact = len(those) == stored.survivors and bool(
+            np.array_equal(np.sum([device.integers for device in those], axis=0), stored.vector)
         )
         if not exact:
             raise ShoalError(
                 Kind.INTERNAL,
-                f"round {found.round_id.short}: the sum is not that of its {found.survivors} "
+                f"round {stored.round_id.short}: the sum is not that of its {stored.survivors} "
                 "devices",
             )
         truth += np.sum([device.clean for device in those], axis=0)
         # who died before has not learned its round's id
-        shared = sum(device.round_id == found.round_id for device in devices)
+        shared = sum(device.round_id == stored.round_id for device in devices)
         rounds.append(
             {
-                "round": found.round_id.hex,
+                "round": stored.round_id.hex,
                 "shared": shared,
-                "survivors": found.survivors,
+                "survivors": stored.survivors,
                 "exact": exact,
             }
         )
-    values = dequantize(truth, one.domain).tolist()
+    values = dequantize(truth, sum_task.domain).tolist()
     return {
         "tasks": [
             {
-                "name": one.task.name,
-                "question": one.task.question,
-                "truth": dict(zip(one.domain.labels, values, strict=True)),
+                "name": sum_task.task.name,
+                "question": sum_task.task.question,
+                "truth": dict(zip(sum_task.domain.labels, values, strict=True)),
                 "release": release,
             }
         ],

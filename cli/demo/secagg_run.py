@@ -22,27 +22,29 @@ async def run_secagg(folder: Path, devices: int | None, screen: Any) -> tuple[di
     """
     visits = await asyncio.to_thread(load_visits, devices or DEVICES)
     site = await asyncio.to_thread(prepare, folder)
-    one = await asyncio.to_thread(make_task, site, len(visits))
+    sum_task = await asyncio.to_thread(make_task, site, len(visits))
     services = [
         Process("analyzer", site.analyzer_config, site.analyzer_admin),
         Process("shuffler", site.shuffler_config, site.shuffler_admin),
     ]
     screen.print(
-        f"{len(visits):,} devices, in rounds of at most {one.plan.cohort_max}; 15 % of those left "
+        f"{len(visits):,} devices, in rounds of at most {sum_task.plan.cohort_max}; 15 % of those "
+        "left "
         "are killed at every stage; "
         "shuffler and analyzer are starting ...",
         soft_wrap=True,
     )
-    people = await asyncio.to_thread(make_devices, one, visits)
+    people = await asyncio.to_thread(make_devices, sum_task, visits)
     async with running(services, screen.print) as guard:
         with progress_bars(screen) as progress:
             bar = progress.add_task("devices take part, or die", total=len(people))
             await until(
-                guard, play(one, people, lambda through: progress.update(bar, completed=through))
+                guard,
+                play(sum_task, people, lambda through: progress.update(bar, completed=through)),
             )
             (release,) = await until(
-                guard, released(site.analyzer_data, [one.assignment.campaign], progress)
+                guard, released(site.analyzer_data, [sum_task.assignment.campaign], progress)
             )
-    sums = await asyncio.to_thread(read_sums, site, one)
-    results = compare(one, people, sums, release)
-    return results, render_report([release], {one.task_id.hex: results["tasks"][0]["truth"]})
+    sums = await asyncio.to_thread(read_sums, site, sum_task)
+    results = compare(sum_task, people, sums, release)
+    return results, render_report([release], {sum_task.task_id.hex: results["tasks"][0]["truth"]})

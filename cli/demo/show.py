@@ -69,19 +69,19 @@ def _estimates(task: dict[str, Any]) -> Table:
 
 def _caption(release: dict[str, Any]) -> str | None:
     """What is not raw in the table, or beside it, and what its intervals mean."""
-    said = beside(release)
+    sentences = beside(release)
     if "processed" in release:
         made = release["processed"]
-        said.append(f"processed ({made['method']}): {readable_note(made)}")
+        sentences.append(f"processed ({made['method']}): {readable_note(made)}")
     if "quantiles" in release:
-        said.append(f"quantiles: {', '.join(map(_quantile, release['quantiles']))}")
+        sentences.append(f"quantiles: {', '.join(map(_quantile, release['quantiles']))}")
     elif "distribution" in release:
         made = release["distribution"]
         quantiles = ", ".join(
             f"{float(share):.0%} <= {value:.2f}" for share, value in made["quantiles"].items()
         )
-        said.append(f"distribution ({made['method']}): {quantiles}; {readable_note(made)}")
-    return "\n".join(said) or None
+        sentences.append(f"distribution ({made['method']}): {quantiles}; {readable_note(made)}")
+    return "\n".join(sentences) or None
 
 
 def _quantile(row: dict[str, Any]) -> str:

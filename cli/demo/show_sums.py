@@ -53,12 +53,12 @@ def _rounds(rounds: list[dict[str, Any]], release: dict[str, Any]) -> Table:
         ("integer sum", "left"),
     ):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]  # rich's literal type
-    for one in rounds:
+    for finished in rounds:
         table.add_row(
-            one["round"][:8],
-            str(one["shared"]),
-            str(one["survivors"]),
-            "exact" if one["exact"] else "WRONG",
+            finished["round"][:8],
+            str(finished["shared"]),
+            str(finished["survivors"]),
+            "exact" if finished["exact"] else "WRONG",
         )
     for reason, count in release["rounds"]["aborted"].items():
         table.add_row(f"{count} aborted", "", "", reason)

@@ -90,8 +90,10 @@ def questions(chosen: str = "", setting: str = "") -> tuple[Question, ...]:
         raise ShoalError(
             Kind.CONFIG, f"--mechanism must be one of {', '.join(REGISTRY)}, got {chosen!r}"
         )
-    fitting = next(one for one in (asked[1], asked[0], asked[2]) if serves(chosen, one.domain))
-    known = [one.name for one in REGISTRY[chosen].settings(fitting.domain)]
+    fitting = next(
+        question for question in (asked[1], asked[0], asked[2]) if serves(chosen, question.domain)
+    )
+    known = [question.name for question in REGISTRY[chosen].settings(fitting.domain)]
     if setting and setting not in known:
         raise ShoalError(
             Kind.CONFIG, f"--setting of {chosen} must be one of {', '.join(known)}, got {setting!r}"
@@ -99,8 +101,8 @@ def questions(chosen: str = "", setting: str = "") -> tuple[Question, ...]:
     if fitting.mechanism.name == chosen and not setting:
         return asked
     epsilon0 = math.log(3.0) if fitting is asked[0] else EPSILON0
-    given = replace(fitting, mechanism=design(chosen, fitting.domain, epsilon0, setting))
-    return tuple(given if one is fitting else one for one in asked)
+    chosen_question = replace(fitting, mechanism=design(chosen, fitting.domain, epsilon0, setting))
+    return tuple(chosen_question if question is fitting else question for question in asked)
 
 
 def report_size(question: Question) -> int:

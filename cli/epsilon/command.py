@@ -121,8 +121,8 @@ def epsilon(
         value = shown.json()
         emit_json({"solved": solution, "target": target, "certificate": value} if solve else value)
     else:
-        for name, found in solution.items():
-            say(_sentence(name, found, target or 0.0, rounds))
+        for name, solved_value in solution.items():
+            say(_sentence(name, solved_value, target or 0.0, rounds))
         shown.show()
         if picture is not None:
             say(f"epsilon against n: {picture}")
@@ -143,15 +143,15 @@ class _Shown:
         if self.lifetime is not None:
             value["lifetime_epsilon"] = self.lifetime
         if self.rounds is not None:
-            ways = self._composed(self.rounds)
-            best = min(ways, key=lambda way: ways[way])
+            bounds = self._composed(self.rounds)
+            best = min(bounds, key=lambda theorem: bounds[theorem])
             value |= {
                 "rounds": self.rounds,
                 "composed": {
-                    "epsilon_upper": ways[best],
+                    "epsilon_upper": bounds[best],
                     "delta": self.bound.delta,
                     "method": best,
-                    "by_method": ways,
+                    "by_method": bounds,
                 },
             }
         if self.compared:

@@ -169,7 +169,7 @@ def _registered(name: str, k: int, setting: str) -> Pure:
     """A mechanism of the registry: the law that ``privacy`` states of its own integers."""
     name = _registered_name(name)
     domain = domain_of(name, k)
-    known = [one.name for one in REGISTRY[name].settings(domain)]
+    known = [known_setting.name for known_setting in REGISTRY[name].settings(domain)]
     if setting and setting not in known:
         raise ShoalError(
             Kind.CONFIG, f"--setting of {name} must be one of {', '.join(known)}, got {setting!r}"

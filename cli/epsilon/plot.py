@@ -51,35 +51,35 @@ def plot(
             "smaller n",
         )
     counts = numbers_of_reports(bound.n)
-    found: list[Bound] = []
+    bounds: list[Bound] = []
     with bar_of_points("epsilon against n") as progress:
         bar = progress.add_task("points", total=len(counts))
         for n in counts:
             if n == bound.n:
-                found.append(bound)
+                bounds.append(bound)
             else:
                 with (
                     contextlib.suppress(ShoalError)
                     if isinstance(subject, Dummies)
                     else contextlib.nullcontext()
                 ):
-                    found.append(subject.certify(epsilon0, n, bound.delta, share))
+                    bounds.append(subject.certify(epsilon0, n, bound.delta, share))
             progress.update(bar, advance=1)
-    write_plot(path, picture(subject.title, bound, found))
+    write_plot(path, picture(subject.title, bound, bounds))
 
 
-def picture(title: str, bound: Bound, found: list[Bound]) -> str:
-    """The SVG text. ``found``: one bound for each n, in its order."""
-    floor = _SMALLEST * max(each.epsilon_upper for each in found)
+def picture(title: str, bound: Bound, bounds: list[Bound]) -> str:
+    """The SVG text. ``bounds``: one bound for each n, in its order."""
+    floor = _SMALLEST * max(each.epsilon_upper for each in bounds)
     upper = tuple(
-        (float(each.n), each.epsilon_upper) for each in found if each.epsilon_upper > floor
+        (float(each.n), each.epsilon_upper) for each in bounds if each.epsilon_upper > floor
     )
     lower = tuple(
-        (float(each.n), each.epsilon_lower) for each in found if each.epsilon_lower > floor
+        (float(each.n), each.epsilon_lower) for each in bounds if each.epsilon_lower > floor
     )
     series = []
     if math.isfinite(bound.epsilon0):
-        ends = ((float(found[0].n), bound.epsilon0), (float(found[-1].n), bound.epsilon0))
+        ends = ((float(bounds[0].n), bound.epsilon0), (float(bounds[-1].n), bound.epsilon0))
         series.append(
             Series(f"epsilon0 = {bound_text(bound.epsilon0)}: without shuffling", "ceiling", ends)
         )

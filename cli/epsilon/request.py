@@ -134,13 +134,13 @@ class EpsilonRequest:
             self.delta,
             self.share,
         )
-        found: float | int
+        solution: float | int
         if isinstance(subject, Dummies) and n is not None and delta is not None:
-            subject, found = subject.solved(max(1, count_honest(n, share)), target, delta)
+            subject, solution = subject.solved(max(1, count_honest(n, share)), target, delta)
         elif not isinstance(subject, Pure):
             raise ShoalError(Kind.INVALID, "a mechanism that nothing can be solved for")
         elif solve is Solved.epsilon0 and n is not None and delta is not None:
-            found = epsilon0 = (
+            solution = epsilon0 = (
                 largest_epsilon0(subject.family, target, delta, n, honest_fraction=share)[0]
                 if rounds is None
                 else largest_epsilon0_of_rounds(
@@ -149,14 +149,14 @@ class EpsilonRequest:
             )
         elif solve is Solved.n and epsilon0 is not None and delta is not None:
             law = subject.family(epsilon0)
-            found = n = (
+            solution = n = (
                 smallest_n(law, target, delta, honest_fraction=share)
                 if rounds is None
                 else smallest_n_of_rounds(law, target, delta, rounds, honest_fraction=share)
             )
         elif epsilon0 is not None and n is not None:
             law = subject.family(epsilon0)
-            found = delta = (
+            solution = delta = (
                 smallest_delta(law, target, n, honest_fraction=share)
                 if rounds is None
                 else smallest_delta_of_rounds(law, target, n, rounds, honest_fraction=share)
@@ -166,7 +166,7 @@ class EpsilonRequest:
                 Kind.INVALID, "a request lacks more than the number that is solved for"
             )
         return replace(self, subject=subject, epsilon0=epsilon0, n=n, delta=delta), {
-            solve.replace("-", "_"): found
+            solve.replace("-", "_"): solution
         }
 
     def bound(self) -> Bound:

@@ -80,8 +80,8 @@ def show_composed(rounds: int, delta: float, composed: Mapping[str, float]) -> N
     )
     for column in ("composition", "epsilon ≤", "what it is"):
         table.add_column(column, justify="right" if "≤" in column else "left")
-    for way, value in sorted(composed.items(), key=lambda item: item[1]):
-        table.add_row(way, bound_text(value, digits=6), _WAYS[way])
+    for theorem, value in sorted(composed.items(), key=lambda item: item[1]):
+        table.add_row(theorem, bound_text(value, digits=6), _WAYS[theorem])
     say_table(table)
 
 

@@ -47,11 +47,14 @@ class Pure:
         """
         if epsilon0 is None:
             raise ShoalError(Kind.INVALID, "this mechanism is certified at an epsilon0")
-        found = certify(self.family(epsilon0), n, delta, honest_fraction=share)
+        certificate = certify(self.family(epsilon0), n, delta, honest_fraction=share)
         if not self.assumed:
-            return found
-        upper, lower = min(found.epsilon_upper, epsilon0), min(found.epsilon_lower, epsilon0)
-        return replace(found, epsilon0=epsilon0, epsilon_upper=upper, epsilon_lower=lower)
+            return certificate
+        upper, lower = (
+            min(certificate.epsilon_upper, epsilon0),
+            min(certificate.epsilon_lower, epsilon0),
+        )
+        return replace(certificate, epsilon0=epsilon0, epsilon_upper=upper, epsilon_lower=lower)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +100,14 @@ class Dummies:
 
     def certify(self, _: float | None, n: int, delta: float, share: Fraction) -> MessagesBound:
         """The bound for these dummies. Raises CONFIG where so few prove nothing."""
-        found = certify_messages(self.protocol, n, delta, honest_fraction=share)
-        if found is None:
+        bound = certify_messages(self.protocol, n, delta, honest_fraction=share)
+        if bound is None:
             reason = (
                 f"so few dummies prove no epsilon up to 40 here: give a larger --{self.option} "
                 f"(--solve {self.option} finds how large)"
             )
             raise ShoalError(Kind.CONFIG, reason)
-        return found
+        return bound
 
     def solved(self, n_honest: int, target: float, delta: float) -> tuple[Dummies, float | int]:
         """The fewest dummies for ``target``, and their number or probability; errs upward, checked
@@ -119,10 +122,10 @@ class Dummies:
             float(solve_bernoulli(buckets, n_honest, target, delta).probability), 1.0
         )
         while True:
-            one = BernoulliDummies(buckets, Fraction(shown))
-            bound = certify_messages(one, n_honest, delta)
+            protocol = BernoulliDummies(buckets, Fraction(shown))
+            bound = certify_messages(protocol, n_honest, delta)
             if bound is not None and bound.epsilon_upper <= target:
-                return Dummies(one, True), shown
+                return Dummies(protocol, True), shown
             shown *= 1.0 + 1e-7
 
 

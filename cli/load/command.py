@@ -20,7 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from shoal.cli.load import options as given
+from shoal.cli.load import options as load_options
 from shoal.cli.load import plan as load_plan
 from shoal.cli.load import show as load_show
 from shoal.cli.load.absent import Absence
@@ -53,59 +53,59 @@ _LOOK_S = 1.0  # between two looks at what the services take
 
 def register(app: typer.Typer) -> None:
     """Add ``shoal load``."""
-    app.command("load", help=given.HELP)(load)
+    app.command("load", help=load_options.HELP)(load)
 
 
 def load(
-    devices: given.DevicesOption,
-    task: given.TaskOption = None,
-    tasks_dir: given.TasksDirOption = None,
-    window: given.WindowOption = None,
-    authority: given.AuthorityOption = None,
-    enrolment: given.RootsOption = None,
-    rate: given.RateOption = None,
-    over: given.OverOption = None,
-    arrival: given.ArrivalOption = Pattern.STEADY,
-    way: given.WayOption = Carrier.GRPC,
-    relay: given.RelayOption = False,
-    prepare: given.PrepareOption = False,
-    in_flight: given.InFlightOption = None,
-    processes: given.ProcessesOption = 0,
-    channels: given.ChannelsOption = 2,
-    patience: given.PatienceOption = 60.0,
-    duplicates: given.DuplicatesOption = 0.0,
-    late: given.LateOption = 0.0,
-    malformed: given.MalformedOption = 0.0,
-    hostile: given.HostileOption = 0.0,
-    address: given.AddressOption = None,
-    broker: given.BrokerOption = None,
-    broker_ca: given.BrokerCaOption = None,
-    broker_user: given.BrokerUserOption = "",
-    broker_password: given.BrokerPasswordOption = None,
-    broker_protocol: given.BrokerProtocolOption = "5",
-    broker_insecure: given.BrokerInsecureOption = False,
-    analyzer_status: given.AnalyzerStatusOption = None,
-    shuffler_status: given.ShufflerStatusOption = None,
-    wait: given.WaitOption = 600.0,
-    plan: given.PlanOnlyOption = False,
-    as_json: given.AsJsonOption = False,
+    devices: load_options.DevicesOption,
+    task: load_options.TaskOption = None,
+    tasks_dir: load_options.TasksDirOption = None,
+    window: load_options.WindowOption = None,
+    authority: load_options.AuthorityOption = None,
+    enrolment: load_options.RootsOption = None,
+    rate: load_options.RateOption = None,
+    over: load_options.OverOption = None,
+    arrival: load_options.ArrivalOption = Pattern.STEADY,
+    way: load_options.WayOption = Carrier.GRPC,
+    relay: load_options.RelayOption = False,
+    prepare: load_options.PrepareOption = False,
+    in_flight: load_options.InFlightOption = None,
+    processes: load_options.ProcessesOption = 0,
+    channels: load_options.ChannelsOption = 2,
+    patience: load_options.PatienceOption = 60.0,
+    duplicates: load_options.DuplicatesOption = 0.0,
+    late: load_options.LateOption = 0.0,
+    malformed: load_options.MalformedOption = 0.0,
+    hostile: load_options.HostileOption = 0.0,
+    address: load_options.AddressOption = None,
+    broker: load_options.BrokerOption = None,
+    broker_ca: load_options.BrokerCaOption = None,
+    broker_user: load_options.BrokerUserOption = "",
+    broker_password: load_options.BrokerPasswordOption = None,
+    broker_protocol: load_options.BrokerProtocolOption = "5",
+    broker_insecure: load_options.BrokerInsecureOption = False,
+    analyzer_status: load_options.AnalyzerStatusOption = None,
+    shuffler_status: load_options.ShufflerStatusOption = None,
+    wait: load_options.WaitOption = 600.0,
+    plan: load_options.PlanOnlyOption = False,
+    as_json: load_options.AsJsonOption = False,
 ) -> None:
     """See ``load_options.HELP``."""
-    run(given.LoadOptions(**locals()))
+    run(load_options.LoadOptions(**locals()))
 
 
-def run(options: given.LoadOptions, clock: Clock | None = None) -> None:
+def run(options: load_options.LoadOptions, clock: Clock | None = None) -> None:
     """Raises MISMATCH when something was lost, doubled or wrongly answered; KeyboardInterrupt after
     the figures of an interrupted load, UNAVAILABLE after those of one that had nobody to send to.
     """
     clock = clock or SystemClock()
-    found = targets(options, clock.now())
-    plan = plan_of(options, found, clock.now())
+    loaded = targets(options, clock.now())
+    plan = plan_of(options, loaded, clock.now())
     prepare_s = load_plan.preparing_s(plan) if plan.prepare else 0.0
     start = clock.now() + prepare_s  # minutes, perhaps: windows go on meanwhile
-    plan = starting(options, plan, found, start, prepare_s)
+    plan = starting(options, plan, loaded, start, prepare_s)
     if options.plan:
-        forecast = load_plan.forecast(plan, found)
+        forecast = load_plan.forecast(plan, loaded)
         if options.as_json:
             emit_json(load_plan.to_json(forecast))
         else:
@@ -120,26 +120,26 @@ def run(options: given.LoadOptions, clock: Clock | None = None) -> None:
     )
     if counter is not None:
         counter.check(_START_S, stderr.print)
-        check_open(counter, found)
+        check_open(counter, loaded)
         check_closing(
-            found,
+            loaded,
             stored_by(plan),
             options.wait,
             start + (plan.arrivals.over_s if plan.arrivals else 0.0),
         )
     watch = Watch({"analyzer": options.analyzer_status, "shuffler": options.shuffler_status})
     result = asyncio.run(
-        _send(plan, watch, lambda prepared: starting(options, prepared, found, clock.now()))
+        _send(plan, watch, lambda prepared: starting(options, prepared, loaded, clock.now()))
     )
-    counts: list[Counted | None] = [None] * len(found)
+    counts: list[Counted | None] = [None] * len(loaded)
     interrupted, ended, decided_s = result.interrupted, time.monotonic(), None
     if counter is not None and not interrupted:
         try:
-            counts = _count(counter, watch, found, options.wait)
+            counts = _count(counter, watch, loaded, options.wait)
         except KeyboardInterrupt:
             interrupted = True
         decided_s = None if None in counts else time.monotonic() - ended
-    rows = [_row(one, index, result, counts[index]) for index, one in enumerate(found)]
+    rows = [_row(target, index, result, counts[index]) for index, target in enumerate(loaded)]
     outcome = LoadOutcome(
         result, rows, options.rate, watch.figures(), counter is not None, interrupted, decided_s
     )
@@ -154,14 +154,16 @@ def run(options: given.LoadOptions, clock: Clock | None = None) -> None:
     return outcome.check()
 
 
-def _row(target: Target, index: int, result: SimulationResult, counted: Counted | None) -> TaskRow:
+def _row(
+    target: Target, index: int, result: SimulationResult, service_count: Counted | None
+) -> TaskRow:
     acked, unknown, refused = (
         result.acked_of(index),
         result.unknown_of(index),
         result.refused_of(index),
     )
     return TaskRow(
-        target, acked + unknown + refused, acked, unknown, *result.garbage_of(index), counted
+        target, acked + unknown + refused, acked, unknown, *result.garbage_of(index), service_count
     )
 
 
@@ -195,14 +197,14 @@ async def _send(
                     progress.add_task("reports", total=plan.reports, rate="", bad=""),
                     Meter(),
                 )
-                told: set[str] = set()
+                announced: set[str] = set()
 
                 def tell(now: fleet.Progress) -> None:
                     absence.heard(time.monotonic(), now)
                     # nobody sees the bar before the end
-                    if now.trouble and now.trouble not in told and not stderr.is_terminal:
+                    if now.trouble and now.trouble not in announced and not stderr.is_terminal:
                         _say(f"trying again: {now.trouble}")
-                        told.add(now.trouble)
+                        announced.add(now.trouble)
                     rate = f"{meter.rate(time.monotonic(), now.done):,.0f}/s"
                     progress.update(bar, completed=now.done, rate=rate, bad=failures(now))
 
@@ -226,8 +228,8 @@ def failures(now: fleet.Progress) -> str:
         (now.unknown, "unknown"),
         (now.surprises, "answered wrongly"),
     )
-    told = [f"{count:,} {what}" for count, what in parts if count]
-    return ", ".join([*told, *([f"trying again: {now.trouble}"] if now.trouble else [])])
+    sentences = [f"{count:,} {what}" for count, what in parts if count]
+    return ", ".join([*sentences, *([f"trying again: {now.trouble}"] if now.trouble else [])])
 
 
 @contextlib.asynccontextmanager
@@ -249,12 +251,12 @@ async def _looking(watch: Watch, absence: Absence) -> AsyncIterator[None]:
 
 
 def _count(
-    counter: Counter, watch: Watch, found: list[Target], wait: float
+    counter: Counter, watch: Watch, loaded: list[Target], wait: float
 ) -> list[Counted | None]:
     """What the services counted, as soon as every window is decided, or what is known after
     ``wait`` seconds.
     """
-    wanted = [one.wanted for one in found]
+    wanted = [target.wanted for target in loaded]
     end, absence = time.monotonic() + wait, Absence.after(_say)
     with Progress(
         TextColumn("windows decided"),

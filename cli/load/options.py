@@ -319,14 +319,15 @@ class LoadOptions:
 
         refuse(self.relay and self.way is Carrier.MQTT, "--relay is --way relay: choose one way")
         refuse(
-            self.taken is Carrier.MQTT and self.broker is None,
+            self.carrier is Carrier.MQTT and self.broker is None,
             "--way mqtt wants --broker HOST:PORT",
         )
         refuse(
-            self.taken is not Carrier.MQTT and self.broker is not None, "--broker is for --way mqtt"
+            self.carrier is not Carrier.MQTT and self.broker is not None,
+            "--broker is for --way mqtt",
         )
         refuse(
-            self.taken is Carrier.MQTT and self.address is not None,
+            self.carrier is Carrier.MQTT and self.address is not None,
             "--address is for gRPC: over MQTT frames go to --broker",
         )
         refuse(self.rate is not None and self.over is not None, "give --rate or --over, not both")
@@ -336,6 +337,6 @@ class LoadOptions:
         )
 
     @property
-    def taken(self) -> Carrier:
+    def carrier(self) -> Carrier:
         """How frames travel, ``--relay`` included."""
         return Carrier.RELAY if self.relay else self.way

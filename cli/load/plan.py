@@ -30,7 +30,7 @@ class Forecast:
     """
 
     plan: SimulationPlan
-    found: list[Target]
+    targets: list[Target]
     frames: int
     calls: int
     sent_bytes: int
@@ -53,9 +53,9 @@ def preparing_s(plan: SimulationPlan) -> float:
 
 def _trials(plan: SimulationPlan) -> tuple[list[LoadCost], list[LoadCost]]:
     """What a report of each task costs, and what it costs with its encapsulations made before."""
-    costs = [cost_of(one, plan.authorities, plan.enrolment_roots) for one in plan.tasks]
+    costs = [cost_of(task, plan.authorities, plan.enrolment_roots) for task in plan.tasks]
     return costs, [
-        cost_of(one, plan.authorities, plan.enrolment_roots, prepare=True) for one in plan.tasks
+        cost_of(task, plan.authorities, plan.enrolment_roots, prepare=True) for task in plan.tasks
     ] if plan.prepare else costs
 
 
@@ -73,7 +73,7 @@ def _encapsulating(plan: SimulationPlan, costs: list[LoadCost], ready: list[Load
     )
 
 
-def forecast(plan: SimulationPlan, found: list[Target]) -> Forecast:
+def forecast(plan: SimulationPlan, loaded: list[Target]) -> Forecast:
     """Make and open a few reports of every task. Raises what verifying them raises."""
     mix = plan.mix()
     costs, ready = _trials(plan)
@@ -85,17 +85,17 @@ def forecast(plan: SimulationPlan, found: list[Target]) -> Forecast:
     make_s = sum(
         own * fast.make_s + breaches * slow.make_s for slow, fast in zip(costs, ready, strict=True)
     )
-    open_s = len(costs) * (own + breaches) * sum(one.open_s for one in costs) / len(costs)
+    open_s = len(costs) * (own + breaches) * sum(cost.open_s for cost in costs) / len(costs)
     span = plan.arrivals.over_s if plan.arrivals is not None else 0.0
     cores = cpu_count()
     return Forecast(
         plan=plan,
-        found=found,
+        targets=loaded,
         frames=frames,
         calls=frames if plan.way is not Carrier.RELAY else -(-frames // BATCH),
         sent_bytes=_bytes(plan, costs),
         stored=len(costs) * stored,
-        stored_bytes=sum(stored * one.sealed_bytes for one in costs),
+        stored_bytes=sum(stored * cost.sealed_bytes for cost in costs),
         prepare_s=prepare_s,
         make_s=make_s,
         open_s=open_s,
@@ -108,26 +108,26 @@ def _bytes(plan: SimulationPlan, costs: list[LoadCost]) -> int:
     ones of their size.
     """
     mix, total = plan.mix(), 0
-    for one in costs:
+    for cost in costs:
         for conduct, count in mix.items():
             times = {Conduct.DUPLICATE: 3, Conduct.SECOND: 2}.get(conduct, 1)
             total += (
                 count
                 * times
-                * (LIMITS.submit_bytes + 1 if conduct is Conduct.OVERSIZED else one.frame_bytes)
+                * (LIMITS.submit_bytes + 1 if conduct is Conduct.OVERSIZED else cost.frame_bytes)
             )
     return total
 
 
-def to_json(one: Forecast) -> dict[str, Any]:
+def to_json(predicted: Forecast) -> dict[str, Any]:
     """The forecast for programs: what ``shoal load --plan --json`` prints."""
-    plan, arrivals = one.plan, one.plan.arrivals
+    plan, arrivals = predicted.plan, predicted.plan.arrivals
     return {
         "plan": True,
         "devices": plan.devices,
         "tasks": [
             {"task": target.name, "task_id": target.served.task_id.hex, "window": target.window}
-            for target in one.found
+            for target in predicted.targets
         ],
         "target": target_of(plan),
         "way": plan.way.value,
@@ -140,22 +140,27 @@ def to_json(one: Forecast) -> dict[str, Any]:
         },
         "reports": plan.reports,
         "conduct": {conduct.name.lower(): count for conduct, count in sorted(plan.mix().items())},
-        "frames": one.frames,
-        "calls": one.calls,
-        "bytes": one.sent_bytes,
-        "stored_reports": one.stored,
-        "stored_bytes": one.stored_bytes,
-        "cpu_s": {"prepare": one.prepare_s, "make": one.make_s, "open": one.open_s},
-        "least_s": one.least_s,
+        "frames": predicted.frames,
+        "calls": predicted.calls,
+        "bytes": predicted.sent_bytes,
+        "stored_reports": predicted.stored,
+        "stored_bytes": predicted.stored_bytes,
+        "cpu_s": {
+            "prepare": predicted.prepare_s,
+            "make": predicted.make_s,
+            "open": predicted.open_s,
+        },
+        "least_s": predicted.least_s,
     }
 
 
-def show(one: Forecast) -> None:
+def show(predicted: Forecast) -> None:
     """The forecast for people, on stdout."""
-    plan, arrivals = one.plan, one.plan.arrivals
-    names = ", ".join(f"{target.name} (window {target.window})" for target in one.found)
+    plan, arrivals = predicted.plan, predicted.plan.arrivals
+    names = ", ".join(f"{target.name} (window {target.window})" for target in predicted.targets)
     say(
-        f"{plan.devices:,} devices answer {names}: {plan.reports:,} reports in {one.frames:,} "
+        f"{plan.devices:,} devices answer {names}: {plan.reports:,} reports in "
+        f"{predicted.frames:,} "
         "frames"
     )
     if arrivals is None:
@@ -173,18 +178,19 @@ def show(one: Forecast) -> None:
         )
     say_table(table)
     say(
-        f"sends {volume(one.sent_bytes)} of frames in {one.calls:,} calls; the shuffler stores "
-        f"{volume(one.stored_bytes)}"
+        f"sends {volume(predicted.sent_bytes)} of frames in {predicted.calls:,} calls; the "
+        "shuffler stores "
+        f"{volume(predicted.stored_bytes)}"
     )
     if plan.prepare:
-        say(f"before the clock starts: {duration(one.prepare_s)} of CPU for encapsulations")
+        say(f"before the clock starts: {duration(predicted.prepare_s)} of CPU for encapsulations")
     say(
-        f"CPU, measured here just now: {duration(one.make_s)} to make the reports; "
-        f"{duration(one.open_s)} for the services to open them, "
+        f"CPU, measured here just now: {duration(predicted.make_s)} to make the reports; "
+        f"{duration(predicted.open_s)} for the services to open them, "
         "their other work not counted"
     )
     say(
-        f"it takes {duration(one.least_s)} at the least, if all of it runs on this machine's "
+        f"it takes {duration(predicted.least_s)} at the least, if all of it runs on this machine's "
         f"{cpu_count()} CPUs; nothing was sent"
     )
 

@@ -133,23 +133,23 @@ class Counter:
         a service is down.
         """
         ended = self._ended()
-        return [ended.get(one) for one in windows]
+        return [ended.get(window) for window in windows]
 
     def _ended(self) -> dict[tuple[str, int], Counted]:
-        found: dict[tuple[str, int], Counted] = {}
+        ended: dict[tuple[str, int], Counted] = {}
         try:
             if self._shuffler is not None:
                 for task in _fetch(self._shuffler, "shuffler")["tasks"]:
                     for row in task["shown"]:
                         if row.get("outcome") == "WITHHELD" and "reports" in row:
-                            found[task["task_id"], row["window"]] = Counted(row["reports"], None)
+                            ended[task["task_id"], row["window"]] = Counted(row["reports"], None)
             if self._analyzer is not None:
                 for task in _fetch(self._analyzer, "analyzer")["tasks"]:
                     for row in task["ended"]:
-                        found[task["task_id"], row["window"]] = Counted(row["n"], row["rejected"])
+                        ended[task["task_id"], row["window"]] = Counted(row["n"], row["rejected"])
         except ShoalError:
-            return found  # restarting, perhaps: asked again
-        return found
+            return ended  # restarting, perhaps: asked again
+        return ended
 
 
 def _patiently(

@@ -23,7 +23,7 @@ from shoal.limits import MIB
 @dataclass(frozen=True, slots=True)
 class TaskRow:
     """One task: reports that were ``sent`` by devices whose report must count, and what came of
-    them. ``counted`` None = not asked for, or not decided in time. ``garbage``,
+    them. ``service_count`` None = not asked for, or not decided in time. ``garbage``,
     ``garbage_unknown``: reports that the analyzer must reject, (perhaps) stored.
     """
 
@@ -33,27 +33,27 @@ class TaskRow:
     unknown: int
     garbage: int
     garbage_unknown: int
-    counted: Counted | None
+    service_count: Counted | None
 
     @property
     def agrees(self) -> bool:
-        """Every acknowledged report counted once, every acknowledged piece of garbage rejected;
-        what has an unknown fate may be either.
+        """Every acknowledged report counted once, every acknowledged piece of garbage
+        rejected; what has an unknown fate may be either.
         """
-        counted = self.counted
-        if counted is None:
+        service_count = self.service_count
+        if service_count is None:
             return False
         # withheld by the shuffler, who can't tell garbage from reports
-        if counted.rejected is None:
+        if service_count.rejected is None:
             least = self.acked + self.garbage
-            return least <= counted.n <= least + self.unknown + self.garbage_unknown
+            return least <= service_count.n <= least + self.unknown + self.garbage_unknown
         messages = self.target.served.task.messages
         rejected = (
             self.garbage * messages
-            <= counted.rejected
+            <= service_count.rejected
             <= (self.garbage + self.garbage_unknown) * messages
         )
-        return rejected and self.acked <= counted.n <= self.acked + self.unknown
+        return rejected and self.acked <= service_count.n <= self.acked + self.unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,9 @@ def to_json(outcome: LoadOutcome) -> dict[str, Any]:
                 "acked": row.acked,
                 "unknown": row.unknown,
                 "garbage": row.garbage,
-                "counted": None if row.counted is None else row.counted.n,
-                "rejected": None if row.counted is None else row.counted.rejected,
-                "agrees": row.agrees if row.counted is not None else None,
+                "counted": None if row.service_count is None else row.service_count.n,
+                "rejected": None if row.service_count is None else row.service_count.rejected,
+                "agrees": row.agrees if row.service_count is not None else None,
             }
             for row in outcome.rows
         ],
@@ -148,9 +148,9 @@ def _generator_json(efforts: tuple[SealingEffort, ...]) -> dict[str, Any]:
     """``memory_bytes``: of the largest process."""
     return {
         "processes": len(efforts),
-        "prepare_cpu_s": sum(one.prepare_cpu_s for one in efforts),
-        "cpu_s": sum(one.cpu_s for one in efforts),
-        "memory_bytes": max((one.memory_bytes for one in efforts), default=0),
+        "prepare_cpu_s": sum(effort.prepare_cpu_s for effort in efforts),
+        "cpu_s": sum(effort.cpu_s for effort in efforts),
+        "memory_bytes": max((effort.memory_bytes for effort in efforts), default=0),
     }
 
 
@@ -185,9 +185,13 @@ def show(outcome: LoadOutcome) -> None:
         ]
         if counting:
             agrees = (
-                "" if outcome.interrupted and row.counted is None else "yes" if row.agrees else "NO"
+                ""
+                if outcome.interrupted and row.service_count is None
+                else "yes"
+                if row.agrees
+                else "NO"
             )
-            cells += ["not decided" if row.counted is None else row.counted.n, agrees]
+            cells += ["not decided" if row.service_count is None else row.service_count.n, agrees]
         table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
     say_table(table)
     for kind, count in result.refused.items():
@@ -240,22 +244,28 @@ def _show_misbehaviour(outcome: LoadOutcome) -> None:
         )
     if result.breaches:
         table = Table("misbehaving", "frames", "refused", "acknowledged", "no answer", "surprises")
-        for conduct, one in result.breaches.items():
+        for conduct, breaches in result.breaches.items():
             refused = ", ".join(
                 f"{count:,} {kind.name}"
-                for kind, count in one.refused.items()
+                for kind, count in breaches.refused.items()
                 if kind is not Kind.DEADLINE
             )
-            silent = one.unanswered + one.unknown + one.refused.get(Kind.DEADLINE, 0)
+            silent = breaches.unanswered + breaches.unknown + breaches.refused.get(Kind.DEADLINE, 0)
             table.add_row(
                 conduct.name.lower().replace("_", " "),
-                *(f"{one.sent:,}", refused, f"{one.acked:,}", f"{silent:,}", f"{one.surprises:,}"),
+                *(
+                    f"{breaches.sent:,}",
+                    refused,
+                    f"{breaches.acked:,}",
+                    f"{silent:,}",
+                    f"{breaches.surprises:,}",
+                ),
             )
         say_table(table)
     rejected = [
-        row.counted.rejected
+        row.service_count.rejected
         for row in outcome.rows
-        if row.counted is not None and row.counted.rejected is not None
+        if row.service_count is not None and row.service_count.rejected is not None
     ]
     if any(row.garbage for row in outcome.rows) and rejected:
         say(

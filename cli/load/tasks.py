@@ -71,7 +71,7 @@ def targets(options: LoadOptions, now: float) -> list[Target]:
             raise ShoalError(
                 Kind.CONFIG, f"--tasks-dir {options.tasks_dir}: no *{TASK_SUFFIX} there"
             )
-    found = []
+    loaded = []
     for path in paths:
         signed_task, signed_schedule = (
             read_bytes(path),
@@ -93,49 +93,52 @@ def targets(options: LoadOptions, now: float) -> list[Target]:
             raise ShoalError(
                 Kind.CONFIG, f"--window {window}: task {served.task.name} has windows 0 to {last}"
             )
-        found.append(Target(served, signed_task, signed_schedule, signer, window))
-    if len({one.served.task_id for one in found}) != len(found):
+        loaded.append(Target(served, signed_task, signed_schedule, signer, window))
+    if len({target.served.task_id for target in loaded}) != len(loaded):
         raise ShoalError(Kind.CONFIG, "the same task is given twice: a device answers it once")
-    if options.address is None and len({one.served.task.shuffler_address for one in found}) > 1:
+    if (
+        options.address is None
+        and len({target.served.task.shuffler_address for target in loaded}) > 1
+    ):
         raise ShoalError(
             Kind.CONFIG,
             "the tasks name different shufflers: load one after the other, or say which with "
             "--address",
         )
-    if len({one.served.task.shuffler_key for one in found}) > 1:
+    if len({target.served.task.shuffler_key for target in loaded}) > 1:
         raise ShoalError(
             Kind.CONFIG, "the tasks belong to different shufflers: load one after the other"
         )
-    return found
+    return loaded
 
 
-def plan_of(options: LoadOptions, found: list[Target], now: float) -> SimulationPlan:
+def plan_of(options: LoadOptions, loaded: list[Target], now: float) -> SimulationPlan:
     """``now``: Unix seconds. Raises CONFIG, INVALID, also for a shuffler that is not on this
     machine and not named.
     """
     plan = SimulationPlan(
-        tasks=tuple(_simulated(one, options.devices) for one in found),
-        authorities=frozenset(one.authority for one in found),
+        tasks=tuple(_simulated(target, options.devices) for target in loaded),
+        authorities=frozenset(target.authority for target in loaded),
         processes=options.processes,
         channels=options.channels,
-        in_flight=options.in_flight or (4 if options.taken is Carrier.RELAY else 64),
-        way=options.taken,
+        in_flight=options.in_flight or (4 if options.carrier is Carrier.RELAY else 64),
+        way=options.carrier,
         rate=options.rate,
         arrival=options.arrival,
-        over_s=_over(options, found, now),
+        over_s=_over(options, loaded, now),
         address=options.address,
         patience_s=options.patience,
-        enrolment_roots=_roots(options.enrolment or [], [one.served for one in found]),
+        enrolment_roots=_roots(options.enrolment or [], [target.served for target in loaded]),
         shares=Shares(options.duplicates, options.late, options.malformed, options.hostile),
         broker=_broker(options),
         prepare=options.prepare,
     )
     target_of(plan)
-    for one in found:
-        if plan.mix()[Conduct.LATE] and one.served.task.windows.deadline_of(0) > now:
+    for target in loaded:
+        if plan.mix()[Conduct.LATE] and target.served.task.windows.deadline_of(0) > now:
             raise ShoalError(
                 Kind.CONFIG,
-                f"task {one.name} has no window that is over: --late wants one, so use an older "
+                f"task {target.name} has no window that is over: --late wants one, so use an older "
                 "task or --late 0",
             )
     return plan
@@ -144,7 +147,7 @@ def plan_of(options: LoadOptions, found: list[Target], now: float) -> Simulation
 def starting(
     options: LoadOptions,
     plan: SimulationPlan,
-    found: list[Target],
+    loaded: list[Target],
     at: float,
     prepare_s: float | None = None,
 ) -> SimulationPlan:
@@ -152,9 +155,9 @@ def starting(
     a rush lasts until its window ends from there. ``prepare_s``: what preparing takes until then;
     None: it is done. Raises CONFIG if a window is over by then: nothing is sent.
     """
-    for one in found if options.prepare else []:
-        windows = one.served.task.windows
-        if at < windows.deadline_of(one.window):
+    for target in loaded if options.prepare else []:
+        windows = target.served.task.windows
+        if at < windows.deadline_of(target.window):
             continue
         what = (
             "is over"
@@ -171,17 +174,19 @@ def starting(
         )
         raise ShoalError(
             Kind.CONFIG,
-            f"window {one.window} of task {one.name} {what}: {cure}, send fewer reports, or none "
+            f"window {target.window} of task {target.name} {what}: {cure}, send fewer reports, or "
+            "none "
             "prepared",
         )
-    return replace(plan, over_s=_over(options, found, at))
+    return replace(plan, over_s=_over(options, loaded, at))
 
 
 def stored_by(plan: SimulationPlan) -> int:
     """Distinct reports that a shuffler has of every task when all went well."""
     mix = plan.mix()
     return sum(
-        mix[one] for one in (Conduct.HONEST, Conduct.DUPLICATE, Conduct.SECOND, Conduct.GARBAGE)
+        mix[conduct]
+        for conduct in (Conduct.HONEST, Conduct.DUPLICATE, Conduct.SECOND, Conduct.GARBAGE)
     )
 
 
@@ -210,31 +215,36 @@ async def check_broker(broker: BrokerSettings) -> None:
             raise
 
 
-def check_open(counter: Counter, found: list[Target]) -> None:
+def check_open(counter: Counter, loaded: list[Target]) -> None:
     """Refuse a window that is over."""
-    for one, counted in zip(found, counter.read([one.wanted for one in found]), strict=True):
-        if counted is not None:
-            _over_already(one, counted)
+    for target, service_count in zip(
+        loaded, counter.read([target.wanted for target in loaded]), strict=True
+    ):
+        if service_count is not None:
+            _over_already(target, service_count)
 
 
-def _over_already(one: Target, counted: Counted) -> None:
-    reason = f"window {one.window} of task {one.name} is over, with {counted.n} reports counted"
+def _over_already(target: Target, service_count: Counted) -> None:
+    reason = (
+        f"window {target.window} of task {target.name} is over, with {service_count.n} reports "
+        "counted"
+    )
     raise ShoalError(
         Kind.CONFIG, f"{reason}: choose another --window, or make a task of its own for the load"
     )
 
 
-def check_closing(found: list[Target], stored: int, wait: float, ended: float) -> None:
+def check_closing(loaded: list[Target], stored: int, wait: float, ended: float) -> None:
     """Refuse at once to wait for a window that can't be decided in time. ``stored``: reports that
     it will hold. ``ended``: Unix seconds at which the last of them is due: the waiting begins
     there.
     """
-    for one in found:
-        task = one.served.task
-        left = task.windows.deadline_of(one.window) - ended
+    for target in loaded:
+        task = target.served.task
+        left = task.windows.deadline_of(target.window) - ended
         if left > wait and not 0 < task.max_batch <= stored:
             reason = (
-                f"window {one.window} of task {one.name} closes {left:.0f} s after the last "
+                f"window {target.window} of task {target.name} closes {left:.0f} s after the last "
                 f"report, later than --wait {wait:.0f}"
             )
             raise ShoalError(
@@ -262,20 +272,20 @@ def values_of(domain: Domain) -> list[Value]:
             )
 
 
-def _simulated(one: Target, devices: int) -> SimulatedTask:
-    choices = values_of(one.served.task.domain)
+def _simulated(target: Target, devices: int) -> SimulatedTask:
+    choices = values_of(target.served.task.domain)
     # nobody's data: a bias of 2^-50 is fine
     values = tuple(choices[int(word) % len(choices)] for word in SYSTEM.words(devices))
-    return SimulatedTask(one.signed_task, one.signed_schedule, values, one.window)
+    return SimulatedTask(target.signed_task, target.signed_schedule, values, target.window)
 
 
-def _over(options: LoadOptions, found: list[Target], at: float) -> float | None:
+def _over(options: LoadOptions, loaded: list[Target], at: float) -> float | None:
     """Seconds for all reports, the first at ``at``, or None. A rush lasts until the first of its
     windows ends, if not told otherwise.
     """
     if options.over is not None or options.rate is not None or options.arrival is not Pattern.RUSH:
         return options.over
-    left = min(one.served.task.windows.deadline_of(one.window) for one in found) - at
+    left = min(target.served.task.windows.deadline_of(target.window) for target in loaded) - at
     left -= max(_BEFORE_LEAST_S, min(_BEFORE_MOST_S, left / 10))
     if left < _LEAST_RUSH_S:
         raise ShoalError(
@@ -290,16 +300,20 @@ def _roots(paths: list[Path], served: list[ServedTask]) -> tuple[bytes, ...]:
     """Private keys (PEM) of the enrolment authorities that the tasks name. Raises CONFIG if one is
     missing.
     """
-    found = {key.public: key for key in map(load_signing_key, paths)}
-    wanted = {one.task.enrolment_key: one.task.name for one in served if one.task.enrolment_key}
+    roots = {key.public: key for key in map(load_signing_key, paths)}
+    wanted = {
+        served_task.task.enrolment_key: served_task.task.name
+        for served_task in served
+        if served_task.task.enrolment_key
+    }
     for key, name in wanted.items():
-        if key not in found:
+        if key not in roots:
             raise ShoalError(
                 Kind.CONFIG,
                 f"task {name} admits enrolled devices alone: give its enrolment authority's "
                 "signing key, --enrolment ROOT.key",
             )
-    return tuple(found[key].to_pem() for key in wanted)
+    return tuple(roots[key].to_pem() for key in wanted)
 
 
 def _broker(options: LoadOptions) -> BrokerSettings | None:

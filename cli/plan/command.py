@@ -249,14 +249,14 @@ def _only_recipe(context: typer.Context) -> None:
 
 def _write(made: Plan, emit: Path | None, picture: Path | None) -> list[str]:
     """Write what was asked for; what to say of it."""
-    said = []
+    sentences = []
     if emit is not None:
         write_new(emit, task_text(made).encode())
-        said.append(f"wrote {emit}: fill in what says FILL IN, then shoal task lint {emit}")
+        sentences.append(f"wrote {emit}: fill in what says FILL IN, then shoal task lint {emit}")
     if picture is not None:
         plot(picture, made)
-        said.append(f"error against epsilon: {picture}")
-    return said
+        sentences.append(f"error against epsilon: {picture}")
+    return sentences
 
 
 @contextmanager

@@ -37,16 +37,16 @@ def show_recipe(
             )
         _list(as_json=as_json)
         return
-    found = weigh(recipe(name), n, tell)
+    weighed = weigh(recipe(name), n, tell)
     if emit is not None:
         write_new(
             emit,
-            task_text(found.deployed, length_s=86_400 // found.recipe.reports_per_day).encode(),
+            task_text(weighed.deployed, length_s=86_400 // weighed.recipe.reports_per_day).encode(),
         )
     if as_json:
-        emit_json(found.to_json())
+        emit_json(weighed.to_json())
         return
-    for line in sentences(found):
+    for line in sentences(weighed):
         say(line)
     if emit is not None:
         say(f"wrote {emit}: fill in what says FILL IN, then shoal task lint {emit}")
@@ -74,22 +74,22 @@ def _list(*, as_json: bool) -> None:
     say_table(table)
 
 
-def sentences(found: Weighed) -> Iterator[str]:
+def sentences(weighed: Weighed) -> Iterator[str]:
     """The recipe for people, a sentence or two per line."""
-    recipe, deployed, chosen = found.recipe, found.deployed.choice, found.instead.choice
-    n, certificate = found.shuffled.n, found.shuffled
+    recipe, deployed, chosen = weighed.recipe, weighed.deployed.choice, weighed.instead.choice
+    n, certificate = weighed.shuffled.n, weighed.shuffled
     yield f"{recipe.title}: epsilon = {recipe.epsilon:g} is claimed."
     yield fill(recipe.claim, 10_000)
-    yield from _claimed(found)
+    yield from _claimed(weighed)
     shuffled = (
         f"one batch of {n:,} reports, all honest, is epsilon <= "
         f"{bound_text(certificate.epsilon_upper)} at delta = {certificate.delta:g}"
     )
     year = (
-        f"no figure below {bound_text(found.year)} is claimed of many windows of a memoized task "
+        f"no figure below {bound_text(weighed.year)} is claimed of many windows of a memoized task "
         "together"
-        if found.year_shuffled is None
-        else f"a year of them together epsilon <= {bound_text(found.year_shuffled)}"
+        if weighed.year_shuffled is None
+        else f"a year of them together epsilon <= {bound_text(weighed.year_shuffled)}"
     )
     yield (
         f"Shuffled ({deployed.candidate.title}, {certificate.method}): {shuffled}; {year}. The "
@@ -98,13 +98,13 @@ def sentences(found: Weighed) -> Iterator[str]:
     yield (
         f"At the same central epsilon Shoal would choose {chosen.candidate.title}, epsilon0 = "
         f"{bound_text(chosen.epsilon0)}: error "
-        f"{_error(chosen)}{_unit(found)}, against {_error(deployed)}{_unit(found)} of the "
+        f"{_error(chosen)}{_unit(weighed)}, against {_error(deployed)}{_unit(weighed)} of the "
         "deployment's. What it costs: against shuffler "
         f"and analyzer together, a report is epsilon0 = {bound_text(chosen.epsilon0)} instead of "
-        f"{bound_text(found.report)}."
-        if chosen.epsilon0 > found.report * 1.001
+        f"{bound_text(weighed.report)}."
+        if chosen.epsilon0 > weighed.report * 1.001
         else f"At the same central epsilon Shoal would choose {chosen.candidate.title}: error "
-        f"{_error(chosen)}{_unit(found)}, against {_error(deployed)}{_unit(found)} of the "
+        f"{_error(chosen)}{_unit(weighed)}, against {_error(deployed)}{_unit(weighed)} of the "
         f"deployment's{_alike(chosen, deployed)}."
     )
     yield "Sources:"
@@ -115,13 +115,13 @@ def sentences(found: Weighed) -> Iterator[str]:
         )
 
 
-def _claimed(found: Weighed) -> Iterator[str]:
-    recipe = found.recipe
+def _claimed(weighed: Weighed) -> Iterator[str]:
+    recipe = weighed.recipe
     if recipe.central:
         yield (
-            f"Of the published figures: per day {bound_text(found.day)}, over a year "
-            f"{bound_text(found.year)}. Per report as made here: "
-            f"epsilon0 = {bound_text(found.report)} against shuffler and analyzer together."
+            f"Of the published figures: per day {bound_text(weighed.day)}, over a year "
+            f"{bound_text(weighed.year)}. Per report as made here: "
+            f"epsilon0 = {bound_text(weighed.report)} against shuffler and analyzer together."
         )
         return
     often = (
@@ -131,14 +131,14 @@ def _claimed(found: Weighed) -> Iterator[str]:
     )
     worst = (
         ""
-        if found.year_at_worst == found.year
-        else f" ({bound_text(found.year_at_worst)} if it changes with every report)"
+        if weighed.year_at_worst == weighed.year
+        else f" ({bound_text(weighed.year_at_worst)} if it changes with every report)"
     )
     value = " for a value that never changes" if recipe.memoized else ""
     yield (
-        f"Without shuffling: per report {bound_text(found.report)}; with {often}, per day "
-        f"{bound_text(found.day)}, and over a year "
-        f"{bound_text(found.year)}{value}{worst}."
+        f"Without shuffling: per report {bound_text(weighed.report)}; with {often}, per day "
+        f"{bound_text(weighed.day)}, and over a year "
+        f"{bound_text(weighed.year)}{value}{worst}."
     )
 
 
@@ -159,6 +159,6 @@ def _error(option: Option) -> str:
     return "nan" if option.errors is None else figure(option.errors.ranked)
 
 
-def _unit(found: Weighed) -> str:
-    unit = found.recipe.question.unit
+def _unit(weighed: Weighed) -> str:
+    unit = weighed.recipe.question.unit
     return f" {unit}" if unit else ""

@@ -90,12 +90,12 @@ def lint_command(
             if made.pairwise or result.errors
             else {"report_bytes": made.report_size, "frame_bytes": frame_bytes(made)}
         )
-        found = {
+        findings = {
             "errors": list(result.errors),
             "warnings": list(result.warnings),
             "certificate": certificate,
         }
-        emit_json({**found, **sent, **rounds, **memoized})
+        emit_json({**findings, **sent, **rounds, **memoized})
     else:
         _show_findings(file.name, made, result)
         if not result.errors:
@@ -270,14 +270,14 @@ def _show_findings(name: str, made: Task, result: LintResult) -> None:
         if not result.errors:
             say(f"{name}: {made.mechanism.name}: {report_words(made)}")
         if made.memoized and not result.errors:
-            found = _memoized(made)
+            memoized = _memoized(made)
             what = (
                 "epsilon0"
-                if found["lifetime_epsilon"] == guarantee.epsilon0
+                if memoized["lifetime_epsilon"] == guarantee.epsilon0
                 else "the lifetime epsilon"
             )
             say(
                 f"{name}: memoized: that central epsilon is about one window seen alone; of two "
                 "windows or more together, "
-                f"{what} {bound_text(found['lifetime_epsilon'])} holds: {found['memoized']}"
+                f"{what} {bound_text(memoized['lifetime_epsilon'])} holds: {memoized['memoized']}"
             )

@@ -42,16 +42,16 @@ def with_frame(task: Task, result: LintResult) -> LintResult:
         "bytes"
     )
     try:
-        found = frame_bytes(task)
+        size = frame_bytes(task)
     except ShoalError as error:
         wrong = Finding(
             True, f"{report} fits no frame ({error.message}): use a mechanism with shorter reports"
         )
         return LintResult((*result.findings, wrong), result.guarantee)
-    if found <= frame_bytes(replace(task, report_size=1, messages=1)):
+    if size <= frame_bytes(replace(task, report_size=1, messages=1)):
         return result
     larger = (
-        f"{report} is sent in a frame of {found:,} bytes, larger than most tasks': whoever watches "
+        f"{report} is sent in a frame of {size:,} bytes, larger than most tasks': whoever watches "
         "the network may tell its reports by "
         "their size: local_hash, hadamard and hadamard_response have short ones"
     )

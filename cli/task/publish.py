@@ -17,7 +17,7 @@ from shoal import codec
 from shoal.accounting.lint.servable import check_servable
 from shoal.cli.keys.checks import check_apart, check_held
 from shoal.cli.output import emit_json, public_key, read_bytes, say, stderr
-from shoal.cli.task import publish_options as given
+from shoal.cli.task import publish_options
 from shoal.clocks.readings import Readings, SystemReadings
 from shoal.codec import TaskBundle
 from shoal.crypto.keyfiles import load_private_pem
@@ -87,21 +87,21 @@ class PublishedTask:
 
 
 def publish(
-    file: given.FileArgument,
-    keys: given.KeysOption = None,
-    mqtt: given.MqttOption = "",
-    ca: given.CaOption = None,
-    username: given.UsernameOption = "",
-    password_file: given.PasswordFileOption = None,
-    protocol: given.ProtocolOption = "5",
-    insecure: given.InsecureOption = False,
-    folder: given.FolderOption = None,
-    withdraw: given.WithdrawOption = False,
-    every: given.EveryOption = None,
-    trust: given.TrustOption = "",
-    analyzer_keys: given.AnalyzerKeysOption = None,
-    shuffler_keys: given.ShufflerKeysOption = None,
-    as_json: given.JsonOption = False,
+    file: publish_options.FileArgument,
+    keys: publish_options.KeysOption = None,
+    mqtt: publish_options.MqttOption = "",
+    ca: publish_options.CaOption = None,
+    username: publish_options.UsernameOption = "",
+    password_file: publish_options.PasswordFileOption = None,
+    protocol: publish_options.ProtocolOption = "5",
+    insecure: publish_options.InsecureOption = False,
+    folder: publish_options.FolderOption = None,
+    withdraw: publish_options.WithdrawOption = False,
+    every: publish_options.EveryOption = None,
+    trust: publish_options.TrustOption = "",
+    analyzer_keys: publish_options.AnalyzerKeysOption = None,
+    shuffler_keys: publish_options.ShufflerKeysOption = None,
+    as_json: publish_options.JsonOption = False,
 ) -> None:
     """See ``HELP``."""
     if not mqtt and folder is None:

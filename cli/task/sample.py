@@ -36,15 +36,15 @@ def sample(settings: list[str], *, pairwise: bool = False) -> str:
     name = "pairwise.toml" if pairwise else "shuffled.toml"
     text = importlib.resources.files("shoal.cli.task").joinpath(name).read_text(encoding="utf-8")
     text = text.replace("{mechanisms}", ", ".join(f'"{name}"' for name in REGISTRY))
-    given = [_parts(setting) for setting in settings]
-    for path, _ in given:
+    settings_written = [_parts(setting) for setting in settings]
+    for path, _ in settings_written:
         if path in _IN_COMMENTS:
             key = path.rpartition(".")[2]
             text = text.replace(f"\n# {key} = ", f"\n{key} = ", 1)
     document = tomlkit.parse(text)
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     _fill_in(document, "windows.start", today.strftime("%Y-%m-%dT%H:%M:%SZ"))
-    for path, value in given:
+    for path, value in settings_written:
         _fill_in(document, path, value)
     return document.as_string()
 

@@ -79,14 +79,14 @@ class Ingress:
 
     def __init__(
         self,
-        book: ShufflerTasks,
+        tasks: ShufflerTasks,
         store: Store,
         opener: Opener,
         clock: SureClock,
         paused: Callable[[WindowId], bool] = _nothing,
     ) -> None:
         self._paused = paused
-        self._book, self._store, self._opener, self._clock = book, store, opener, clock
+        self._tasks, self._store, self._opener, self._clock = tasks, store, opener, clock
         self.refused: Counter[Kind] = Counter()
         self.backlog = Backlog()  # of batches
         self._turns = asyncio.Semaphore(max(_LEAST_TURNS, _TURNS * opener.workers))
@@ -110,17 +110,17 @@ class Ingress:
         try:
             frame = codec.parse(submit_pb2.SubmitRequest, request, "submission").frame
             key_id = self._key_of(frame)
-            content = open_frame(self._book.keys[key_id], frame)
+            content = open_frame(self._tasks.keys[key_id], frame)
             moment = Moment.of(self._clock)
             with moment.refusing():
                 window = self._admit(content, key_id, moment.now)
-                verifier = self._book.verifiers.get(content.task_id.raw, OPEN)
+                verifier = self._tasks.verifiers.get(content.task_id.raw, OPEN)
                 # Last, because it costs most: two signatures. On the event loop like the opening,
                 # which costs as much.
                 device = verifier.verify(
                     content.admission, content.task_id, content.window, content.sealed, moment.now
                 )
-            core.check_size(self._book.served[content.task_id].task, len(frame))
+            core.check_size(self._tasks.served[content.task_id].task, len(frame))
             (kind,) = await self._store.append([AdmittedReport(window, content.sealed, device)])
             if kind is not None:
                 raise ShoalError(kind, _TEXTS[kind])
@@ -160,7 +160,7 @@ class Ingress:
         not known, and the same bytes may be sent again.
         """
         statuses: list[Kind | None] = [None] * len(frames)
-        known, held = self._book.keys_by_raw_id, list[int]()  # held: frames for a key of ours
+        known, held = self._tasks.keys_by_raw_id, list[int]()  # held: frames for a key of ours
         # by header: whoever sends what can't be opened must not cost us more than himself
         refusals: dict[bytes, Kind] = {}
         for index, frame in enumerate(frames):
@@ -174,17 +174,17 @@ class Ingress:
                     header, self._refusal_of(frame)
                 )
         moment = Moment.of(self._clock)
-        checks = AdmissionChecks(dict(self._book.verifiers), moment.now)
+        checks = AdmissionChecks(dict(self._tasks.verifiers), moment.now)
         opened = await self._opener.open_many(known, [frames[index] for index in held], checks)
         ack_keys: dict[int, bytes] = {}
         submissions: dict[int, AdmittedReport] = {}
         # what admission looks at is the same for most frames of a call
         judged: dict[object, WindowId | Kind] = {}
-        for index, one in zip(held, opened, strict=True):
-            if isinstance(one, Kind):
-                statuses[index] = one
+        for index, opened_frame in zip(held, opened, strict=True):
+            if isinstance(opened_frame, Kind):
+                statuses[index] = opened_frame
                 continue
-            task, window, ack_key, analyzer_key, who, sealed = one
+            task, window, ack_key, analyzer_key, who, sealed = opened_frame
             ack_keys[index] = ack_key
             facts = (
                 task,
@@ -197,7 +197,7 @@ class Ingress:
             )
             verdict = judged.get(facts)
             if verdict is None:
-                verdict = judged[facts] = self._judge(one, frames[index], checks)
+                verdict = judged[facts] = self._judge(opened_frame, frames[index], checks)
             if isinstance(verdict, Kind):
                 statuses[index] = verdict
             elif isinstance(who, bytes):
@@ -226,12 +226,12 @@ class Ingress:
             admitted = self._admit(content, KeyId(key_id_of(frame)), checks.now)
         except ShoalError as error:
             return error.kind
-        if task in self._book.verifiers and task not in checks.verifiers:
+        if task in self._tasks.verifiers and task not in checks.verifiers:
             return Kind.UNAVAILABLE  # served since the frame was opened: nobody looked at its proof
         if isinstance(who, Kind):
             return who
         try:
-            core.check_size(self._book.served[admitted.task_id].task, len(frame))
+            core.check_size(self._tasks.served[admitted.task_id].task, len(frame))
         except ShoalError as error:
             return error.kind
         return admitted
@@ -248,9 +248,9 @@ class Ingress:
         WINDOW_CLOSED.
         """
         key_id = frame_header(frame).key_id
-        if key_id in self._book.keys:
+        if key_id in self._tasks.keys:
             return key_id
-        if self._book.over(key_id):
+        if self._tasks.over(key_id):
             raise ShoalError(
                 Kind.WINDOW_CLOSED, "the windows of this frame's key are over: drop the report"
             )
@@ -261,7 +261,7 @@ class Ingress:
         )
 
     def _admit(self, content: HopContent, key_id: KeyId, now: float) -> WindowId:
-        served = self._book.served.get(content.task_id)
+        served = self._tasks.served.get(content.task_id)
         if served is None:
             raise ShoalError(
                 Kind.UNKNOWN_TASK,

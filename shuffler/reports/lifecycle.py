@@ -66,7 +66,7 @@ class Lifecycle:
 
     def __init__(
         self,
-        book: ShufflerTasks,
+        tasks: ShufflerTasks,
         store: Store,
         delivery: Delivery,
         clock: SureClock,
@@ -75,7 +75,7 @@ class Lifecycle:
         forget_keys: Callable[[], Awaitable[None]] = _nothing,
         owner: OwnerId | None = None,
     ) -> None:
-        self._book, self._store, self._delivery = book, store, delivery
+        self._tasks, self._store, self._delivery = tasks, store, delivery
         self._held = HeldClaims(store, owner or OwnerId.draw())
         self._clock, self._entropy, self._delay, self._forget_keys = (
             clock,
@@ -130,9 +130,9 @@ class Lifecycle:
         readiness.
         """
         return {
-            window: (one.last, one.failures)
-            for window, one in self._pending.items()
-            if one.last is not None
+            window: (pending.last, pending.failures)
+            for window, pending in self._pending.items()
+            if pending.last is not None
         }
 
     # --- one tick ---------------------------------------------------------------------------------
@@ -152,14 +152,14 @@ class Lifecycle:
         await self._close_due(self._clock.decide())
         now = self._clock.steady()
         try:
-            if self._book.retire():
+            if self._tasks.retire():
                 await self._forget_keys()
         except ShoalError as error:
             log.error("a hop key could not be deleted: will be tried again", error=error)
         for window, pending in list(self._pending.items()):
             record = self._store.record(window)
             # without its task nothing is known of it: a condition says so
-            if record is None or window.task_id not in self._book.served:
+            if record is None or window.task_id not in self._tasks.served:
                 continue
             ended = self._ended(window, record)
             if window in self._working:
@@ -182,7 +182,7 @@ class Lifecycle:
         whatever clock.
         """
         empty: list[WindowId] = []
-        for served, window in self._held_open() if now is None else list(self._book.running(now)):
+        for served, window in self._held_open() if now is None else list(self._tasks.running(now)):
             # summed in rounds: the round driver decides its windows
             if served.task.pairwise is not None:
                 continue
@@ -193,7 +193,7 @@ class Lifecycle:
                 empty.append(window)
                 continue
             if record.state is not WindowState.OPEN:  # whoever had it before has closed it
-                self._book.decided(window)
+                self._tasks.decided(window)
                 if core.resume(record.state):
                     self._pending.setdefault(window, _Pending(self._clock.steady()))
                 continue
@@ -223,9 +223,9 @@ class Lifecycle:
         too much each second.
         """
         return [
-            (self._book.served[window.task_id], window)
+            (self._tasks.served[window.task_id], window)
             for window, record in self._store.records().items()
-            if record.state is WindowState.OPEN and window.task_id in self._book.served
+            if record.state is WindowState.OPEN and window.task_id in self._tasks.served
         ]
 
     async def _lapse(self, empty: list[WindowId]) -> None:
@@ -238,7 +238,7 @@ class Lifecycle:
         for claim in claims:
             record = self._store.record(claim.window)
             if record is not None and record.state is not WindowState.OPEN:
-                self._book.decided(claim.window)
+                self._tasks.decided(claim.window)
 
     async def _close(self, served: ServedTask, window: WindowId) -> None:
         claim = await self._held.get(window)
@@ -260,7 +260,7 @@ class Lifecycle:
                     n=held,
                 )
             raise
-        self._book.decided(window)
+        self._tasks.decided(window)
         self._pending[window] = _Pending(self._clock.steady())
         log.info("window closed", task=window.task_id, window=window.window)
 
@@ -300,7 +300,7 @@ class Lifecycle:
     def _ended(self, window: WindowId, record: WindowRecord) -> bool:
         """Whether the task's retention forbids to hold this window's reports any longer."""
         return core.possible(record.state, WindowEvent.EXPIRED) and self._over(
-            self._book.served[window.task_id], window
+            self._tasks.served[window.task_id], window
         )
 
     def _over(self, served: ServedTask, window: WindowId) -> bool:
@@ -311,7 +311,7 @@ class Lifecycle:
         """Go on from the window's durable state until it is SHREDDED or something has to be waited
         for.
         """
-        served = self._book.served[window.task_id]
+        served = self._tasks.served[window.task_id]
         claim = await self._held.get(window)
         if claim is None:  # its owner may die
             pending.at = self._clock.steady() + CLAIM_S

@@ -242,7 +242,7 @@ class MqttBridge:
         """What became of them. Whoever asks to wait is obeyed, as long as the devices wait too;
         meanwhile what comes has to wait or is dropped ("full"). Raises what ``take`` raises.
         """
-        loop, frames = asyncio.get_running_loop(), [one.frame for one in group]
+        loop, frames = asyncio.get_running_loop(), [uplink.frame for uplink in group]
         last = loop.time() + LIMITS.send_deadline_s
         while True:
             try:
@@ -261,9 +261,9 @@ class MqttBridge:
             and len(group) < _GROUP
             and size + len(self._waiting[0].frame) <= _GROUP_BYTES
         ):
-            one = self._waiting.popleft()
-            group.append(one)
-            size += len(one.frame)
+            uplink = self._waiting.popleft()
+            group.append(uplink)
+            size += len(uplink.frame)
         self._bytes -= size
         if not self._waiting:
             self._some.clear()
@@ -288,14 +288,14 @@ class MqttBridge:
         loop = asyncio.get_running_loop()
         while (taken := await self._taken.get()) is not None:
             await asyncio.sleep(max(0.0, taken.due - loop.time()))
-            for index, (one, answer) in enumerate(zip(taken.group, taken.answers, strict=True)):
+            for index, (uplink, answer) in enumerate(zip(taken.group, taken.answers, strict=True)):
                 if index % _TURN == _TURN - 1:
                     await asyncio.sleep(0)
                 await self._room.acquire()
                 task = asyncio.create_task(
                     self._send(
-                        down_topic(one.reply),
-                        make_reply(one.frame, answer.ack_key, answer.status, self._entropy),
+                        down_topic(uplink.reply),
+                        make_reply(uplink.frame, answer.ack_key, answer.status, self._entropy),
                     )
                 )
                 self._replies.add(task)

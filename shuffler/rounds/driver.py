@@ -33,24 +33,24 @@ _FINISH = Backoff(LIMITS.finish_retry_first_s, LIMITS.finish_retry_most_s, least
 
 
 class RoundDriver:
-    """All windows of rounds. ``decide`` records a window that is finished, durably; ``book`` is
+    """All windows of rounds. ``decide`` records a window that is finished, durably; ``tasks`` is
     told after it. ``held``: this shuffler's claims of windows of rounds.
     """
 
     def __init__(
         self,
-        book: ShufflerTasks,
+        tasks: ShufflerTasks,
         parts: RoundParts,
         admissions: AnsweredDevices,
         singles: Singles,
         decide: Callable[[Claim], Awaitable[None]],
         held: HeldClaims,
     ) -> None:
-        self._book, self._parts, self._admissions, self._decide = book, parts, admissions, decide
+        self._tasks, self._parts, self._admissions, self._decide = tasks, parts, admissions, decide
         self._singles, self._held = singles, held
         self._elsewhere: set[WindowId] = set()  # open windows that another shuffler works on
         self._windows: dict[WindowId, WindowRounds] = {}
-        self._tasks: dict[WindowId, asyncio.Task[None]] = {}
+        self._running: dict[WindowId, asyncio.Task[None]] = {}
         # rounds of finished windows by task (short id) and how they ended
         self.ended: dict[str, Counter[str]] = {}
         # devices that broke rounds of finished windows, by task (short id)
@@ -70,21 +70,21 @@ class RoundDriver:
         """Per task (short id): rounds under way by phase, and rounds that ended since the start, by
         how. Never how many devices.
         """
-        found = {task: (Counter[str](), Counter(ended)) for task, ended in self.ended.items()}
+        counts = {task: (Counter[str](), Counter(ended)) for task, ended in self.ended.items()}
         for window, rounds in self._windows.items():
-            phases, ended = found.setdefault(window.task_id.short, (Counter(), Counter()))
+            phases, ended = counts.setdefault(window.task_id.short, (Counter(), Counter()))
             phases.update(rounds.phases())
             ended.update(rounds.ended)
-        return found
+        return counts
 
     def blamed(self) -> Counter[str]:
         """Per task (short id): devices that were proven to have broken a round since the start,
         counted once per window.
         """
-        found = Counter(self._blamed)
+        blamed = Counter(self._blamed)
         for window, rounds in self._windows.items():
-            found[window.task_id.short] += rounds.blamed
-        return found
+            blamed[window.task_id.short] += rounds.blamed
+        return blamed
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop``; then every open round is aborted."""
@@ -99,9 +99,9 @@ class RoundDriver:
 
     async def stop(self) -> None:
         """Cancel the rounds that go on, and give their windows back."""
-        for task in self._tasks.values():
+        for task in self._running.values():
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
         await self._held.release_all()  # also of a task that was cancelled before it began
 
     async def tick(self) -> None:
@@ -113,8 +113,8 @@ class RoundDriver:
         if now is None:
             return
         elsewhere = set[WindowId]()
-        for served, window in list(self._book.running(now)):
-            if served.task.pairwise is None or window in self._tasks:
+        for served, window in list(self._tasks.running(now)):
+            if served.task.pairwise is None or window in self._running:
                 continue
             if sure is None and now >= served.task.windows.deadline_of(window.window):
                 continue  # it would only be ended
@@ -123,13 +123,13 @@ class RoundDriver:
                 elsewhere.add(window)
                 continue
             self._windows[window] = WindowRounds(served, claim, self._parts, self._admissions)
-            self._tasks[window] = asyncio.create_task(self._run(served, claim))
+            self._running[window] = asyncio.create_task(self._run(served, claim))
         self._elsewhere = elsewhere
 
     def _taken_over(self, window: WindowId) -> None:
         """Leave the window at once: its rounds are aborted."""
-        if window in self._tasks:
-            self._tasks[window].cancel()
+        if window in self._running:
+            self._running[window].cancel()
 
     async def _run(self, served: ServedTask, claim: Claim) -> None:
         window = claim.window
@@ -146,7 +146,7 @@ class RoundDriver:
             log.error("unexpected failure", task=window.task_id, window=window.window, error=error)
             await asyncio.sleep(_FINISH.first_s)
         finally:
-            del self._windows[window], self._tasks[window]
+            del self._windows[window], self._running[window]
             self.ended.setdefault(window.task_id.short, Counter()).update(rounds.ended)
             self._blamed[window.task_id.short] += rounds.blamed
             await self._held.release(window)

@@ -46,7 +46,7 @@ class RoundsIngress:
 
     def __init__(
         self,
-        book: ShufflerTasks,
+        tasks: ShufflerTasks,
         driver: RoundDriver,
         singles: Singles,
         clock: SureClock,
@@ -54,8 +54,8 @@ class RoundsIngress:
         paused: Callable[[WindowId], bool] = lambda _: False,
     ) -> None:
         self._paused = paused
-        self._book, self._driver, self._singles, self._clock, self._entropy = (
-            book,
+        self._tasks, self._driver, self._singles, self._clock, self._entropy = (
+            tasks,
             driver,
             singles,
             clock,
@@ -92,10 +92,10 @@ class RoundsIngress:
         ).SerializeToString()
 
     def _hop_key(self, key_id: KeyId) -> HpkePrivateKey:
-        key = self._book.keys.get(key_id)
+        key = self._tasks.keys.get(key_id)
         if key is not None:
             return key
-        if self._book.over(key_id):
+        if self._tasks.over(key_id):
             raise ShoalError(
                 Kind.WINDOW_CLOSED, "the windows of this key are over: drop the answer"
             )
@@ -135,7 +135,7 @@ class RoundsIngress:
 
     def _rounds_of(self, step: pairwise_pb2.Step, key_id: KeyId) -> WindowRounds:
         """Raises UNKNOWN_TASK, INVALID, UNKNOWN_KEY, TOO_EARLY, WINDOW_CLOSED."""
-        served = self._book.served.get(TaskId(step.task_id))
+        served = self._tasks.served.get(TaskId(step.task_id))
         if served is None:
             raise ShoalError(
                 Kind.UNKNOWN_TASK,

@@ -183,11 +183,11 @@ class LiveRound:
         while todo:
             effect = todo.popleft()
             try:
-                todo.extend(await self._one(effect))
+                todo.extend(await self._carry_out(effect))
             except GaveUpError as error:
                 todo.extend(self.coordinator.failed(error.reason))
 
-    async def _one(self, effect: Effect) -> list[Effect]:
+    async def _carry_out(self, effect: Effect) -> list[Effect]:
         match effect:
             case AskStart(starting):
                 start = await self._ask(

@@ -58,7 +58,7 @@ async def test_a_device_learns_tasks_as_they_come_and_go(tmp_path: Path) -> None
         assert await reader.look() == sorted(first)
         assert await reader.look() == []
         later = world.publish(count=3).task_id
-        shuffler.book.refresh()
+        shuffler.tasks.refresh()
         assert await reader.look() == sorted([*first, later])
         clock.time = START + LENGTH + GRACE
         assert await reader.look() == sorted({*first, later} - {first[1]})
@@ -80,7 +80,7 @@ async def test_nothing_is_written_of_who_asks(
     world.publish()
     async with Shuffler(world.config(log_level="debug"), clock=FakeClock(START)) as shuffler:
         before = len(caplog.records)
-        status = shuffler.book.served.keys()
+        status = shuffler.tasks.served.keys()
         reader = Reader(world, shuffler)
         assert await reader.look() == sorted(status)
         assert [

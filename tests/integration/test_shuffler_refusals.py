@@ -463,7 +463,7 @@ async def bad_tasks(world: World, **changes: object) -> list[tuple[str, str]]:
     and serves nothing.
     """
     async with Shuffler(world.config(**changes), clock=FakeClock(START)) as shuffler:  # type: ignore[arg-type]  # any key
-        assert not shuffler.book.served
+        assert not shuffler.tasks.served
         assert shuffler.conditions.ready() is not None
         return [(one.code, one.message) for one in shuffler.conditions.current()]
 

@@ -143,7 +143,7 @@ async def test_worker_processes_open_batches_and_forget_deleted_keys(running: Ru
         if window[0] == published.task_id
     ]
     assert sorted(rows) == sorted(sealed)
-    assert published.hop.config.key_id not in running.shuffler.book.keys
+    assert published.hop.config.key_id not in running.shuffler.tasks.keys
     again = await call(
         running.channel,
         "/shoal.v1.Ingress/SubmitBatch",

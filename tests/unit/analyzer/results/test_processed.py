@@ -17,7 +17,7 @@ from shoal.analyzer.results.processed import (
     ALL_CELLS,
     NO_CELLS,
     SOME_CELLS,
-    counted,
+    counted_cells,
     distribution_of,
     readable_note,
 )
@@ -116,8 +116,8 @@ def test_words_that_may_be_noise_are_zero() -> None:
     """
     words = Words(("tea", "coffee", "milk"))
     estimate = Estimate.wald(words.labels, np.array([400.2, 44.0, -3.0, 10.0]), np.full(4, 20.0))
-    assert counted(estimate, words) == SOME_CELLS
-    assert counted(estimate, Categories(("tea", "coffee", "milk"))) == ALL_CELLS
+    assert counted_cells(estimate, words) == SOME_CELLS
+    assert counted_cells(estimate, Categories(("tea", "coffee", "milk"))) == ALL_CELLS
     release = release_pb2.Release(n=2_000, counts=SOME_CELLS)
     release.estimates.extend(
         release_pb2.Estimate(label=label, value=value, stderr=20.0)
@@ -189,8 +189,8 @@ def test_a_distribution_that_fails_keeps_no_batch_from_its_release() -> None:
 
 def test_what_the_word_is() -> None:
     cells, other = Categories(("a", "b")), Estimate.wald((MEAN_OF_ALL,), np.zeros(1), np.ones(1))
-    assert counted(None, cells) == NO_CELLS
-    assert counted(other, Numeric(0, 1, 2)) == NO_CELLS
+    assert counted_cells(None, cells) == NO_CELLS
+    assert counted_cells(other, Numeric(0, 1, 2)) == NO_CELLS
 
 
 def test_sums_of_devices_are_not_touched() -> None:
