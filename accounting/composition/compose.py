@@ -60,11 +60,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from shoal.accounting.certificate import check_delta
-from shoal.accounting.composition.basic import Composed, compose_basic, refuse_memoized
+from shoal.accounting.composition.basic import Composed, refuse_memoized
 from shoal.accounting.composition.losses import (
     LARGEST_PURE,
     MARGIN,
@@ -206,48 +205,6 @@ def epsilon_of(law: LossLaw, delta: float) -> float:
     if top == 0.0 or not math.isfinite(top):
         return top
     return crossing(lambda epsilon: hockey(law, epsilon), delta, top)[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """One release for composition: the output law of a report, how many honest reports hide one
-    another, and the (epsilon, delta) it was certified at. ``epsilon_upper`` may be larger than the
-    law's own, and then only caps the sum. n_honest >= 0, delta in [1e-100, 1).
-    """
-
-    privacy: LocalPrivacy
-    n_honest: int
-    delta: float
-    epsilon_upper: float
-
-    def __post_init__(self) -> None:
-        check_delta(self.delta)
-        if self.n_honest < 0 or not self.epsilon_upper >= 0.0:
-            raise ShoalError(Kind.INVALID, "a charge wants n_honest >= 0 and epsilon_upper >= 0")
-
-
-def compose_releases(
-    charges: Iterable[Charge], curve_of: CurveOf, *, memoized: bool = False
-) -> Composed:
-    """All releases together at the sum of their deltas: the smaller of basic composition and
-    ``compose``. Direction: UPPER.
-
-    ``curve_of(privacy, n_honest, delta)`` gives the upper curve, or None where only epsilon0 is
-    known; it must be hashable and deterministic: laws are cached by it. Raises ShoalError CONFIG
-    like ``compose_basic``.
-    """
-    parts = list(charges)
-    plain = compose_basic(parts, memoized=memoized)
-    counts: dict[tuple[LocalPrivacy, int], int] = {}
-    for part in parts:
-        key = (part.privacy, part.n_honest)
-        counts[key] = counts.get(key, 0) + 1
-    rounds = [
-        (release_law(curve_of, privacy, n, plain.delta), count)
-        for (privacy, n), count in counts.items()
-    ]
-    together = compose(rounds, plain.delta)
-    return Composed(min(plain.epsilon_upper, together.epsilon_upper), plain.delta, plain.count)
 
 
 def compose_memoized(permanent_epsilon0: float, fresh: Rounds, delta: float) -> Composed:
