@@ -309,6 +309,7 @@ class Agent:
         tell: Callable[[str], None] | None,
         source: str,
     ) -> ReportOutcome:
+        # numpy: only for who is asked for vectors
         from shoal.clients.rounds.agent import nobody, standing_of
 
         task, commitments, now, parts = (
@@ -380,6 +381,7 @@ class Agent:
         )
         if self._rounds is None and not self.config.ledger.is_file():
             return reports
+        # numpy: only for who has answered with vectors
         from shoal.clients.rounds.agent import standing_of
 
         answers = await (await self._sums()).answers()
@@ -465,6 +467,7 @@ class Agent:
 
     async def explain(self, name: str) -> list[str]:
         """A task in plain words, a line each. Raises UNKNOWN_TASK."""
+        # the accountant: only for an owner who asks
         from shoal.clients.owner.explain import explain
 
         assignment = self.tasks.find(name)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
 from shoal.clocks.backoff import Backoff
+from shoal.crypto.admission.enrolled import EnrolledProver
+from shoal.crypto.admission.enrolment import verify_certificate
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.campaign import OneTask
 from shoal.crypto.envelope import ACK_KEY_SIZE, NONCE_SIZE, HopContent, seal_frame, seal_report
@@ -21,6 +23,8 @@ from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
+from shoal.mechanisms import create
+from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
 from shoal.task import Admission
 
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
     from shoal.crypto.campaign import Campaign
     from shoal.crypto.trust import TrustedSchedule, TrustedTask
     from shoal.mechanisms.base import Mechanism
-    from shoal.mechanisms.longitudinal.protocol import Longitudinal
     from shoal.task import Task, WindowPlan
 
 
@@ -167,10 +170,9 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
     Raises INVALID if its integers don't fit or it can't be memoized, MISMATCH if the task misstates
     its reports.
     """
-    from shoal.mechanisms import create
-
     task, campaign = trusted.task, OneTask(trusted)  # no task says yet that it is one of several
     if task.pairwise is not None:
+        # of the accountant, which an agent loads for the tasks that want it alone
         from shoal.accounting.sums.sum_task import check_sum
 
         certificate = check_sum(task)
@@ -191,8 +193,8 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
             f" {mechanism.messages} of {mechanism.report_size}: ask for a task that was checked",
         )
     if task.memoized:
+        # of the accountant, too
         from shoal.accounting.composition.memoized import check_memoized, lifetime_epsilon
-        from shoal.mechanisms.longitudinal.protocol import Longitudinal
 
         check_memoized(task, mechanism)
         per_report, lifetime = (
@@ -278,8 +280,6 @@ def prover_for(task: Task, identity: DeviceIdentity | None, now: float) -> Prove
     """
     if task.admission is Admission.OPEN:
         return OPEN
-    from shoal.crypto.admission.enrolled import EnrolledProver
-
     return EnrolledProver(enrolled_identity(task, identity, now))
 
 
@@ -294,8 +294,6 @@ def enrolled_identity(task: Task, identity: DeviceIdentity | None, now: float) -
             "its certificate and key under "
             "[enrolment] in its configuration",
         )
-    from shoal.crypto.admission.enrolment import verify_certificate
-
     try:
         verify_certificate(identity.certificate, task.enrolment_key, now, remember=True)
     except ShoalError as error:

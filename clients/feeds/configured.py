@@ -24,6 +24,7 @@ def open_feeds(
     """
     feeds: list[Feed] = []
     if config.feeds.shufflers:
+        # each feed loads its library: only those that are configured
         from shoal.clients.feeds.grpc_feed import GrpcFeed
 
         for one in config.feeds.shufflers:
@@ -40,6 +41,7 @@ def open_feeds(
                 )
             )
     if config.feeds.mqtt:
+        # as above
         from shoal.clients.feeds.mqtt_feed import MqttFeed
 
         if config.mqtt is None:

@@ -35,6 +35,8 @@ from shoal.limits import LIMITS
 
 if TYPE_CHECKING:
     from shoal.clients.core import Assignment
+
+    # gRPC: with the first look, if there is one
     from shoal.clients.feeds.grpc_feed import GrpcFeed
     from shoal.clients.feeds.known_tasks import KnownTasks
     from shoal.clients.memory.device_memory import Memory

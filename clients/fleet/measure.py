@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from shoal.arrays import np
 from shoal.clients.fleet.misbehaviour import Carrier
+from shoal.clients.fleet.reporter import Reporter
 from shoal.clients.fleet.share import Share, SimulatedTask
 from shoal.crypto.envelope import (
     NONCE_SIZE,
@@ -102,8 +103,6 @@ def cost_of(
     ``prepare``: without the encapsulations, which are made before the clock starts. Raises what
     verifying the task raises.
     """
-    from shoal.clients.fleet.reporter import Reporter
-
     values = tuple(task.values[index % len(task.values)] for index in range(count))
     share = Share(
         (replace(task, values=values),),

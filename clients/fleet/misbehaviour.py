@@ -222,6 +222,7 @@ def craft(
 
     Raises INVALID for a conduct that sends honest frames alone, or LATE without a window.
     """
+    # `shoal load --help` needs the names of this file, not a device
     from shoal.clients.core import seal
 
     match conduct:

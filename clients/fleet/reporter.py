@@ -27,6 +27,8 @@ from shoal.clients.core import (
 )
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Crafted, craft, over_window
 from shoal.clients.fleet.share import Share
+from shoal.crypto.admission.enrolled import EnrolledProver
+from shoal.crypto.admission.enrolment import enrol
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.task import Admission, Task
@@ -63,6 +65,7 @@ class Reporter:
 
         ``progress`` is told the part that is done, in (0, 1].
         """
+        # arrays and prepared keys: only for simulations that prepare
         from shoal.clients.fleet.pool import prepare_pool
 
         tasks = len(self._share.tasks)
@@ -146,9 +149,6 @@ class Reporter:
             return prover_for(task, None, 0.0)
         known = self._enrolled.setdefault(device, {})
         if root.public not in known:
-            from shoal.crypto.admission.enrolled import EnrolledProver
-            from shoal.crypto.admission.enrolment import enrol
-
             plan = task.windows
             known[root.public] = EnrolledProver(
                 enrol(root, plan.start_s - plan.skew_s, plan.deadline_of(plan.count - 1))
@@ -178,6 +178,7 @@ class Reporter:
         pool, waiting = self._pools[task]
         # devices overtake one another: blocks are sealed in order until this one's is there
         while device not in waiting:
+            # loaded by ``prepare`` already
             from shoal.clients.fleet.pool import BLOCK, make_frames
 
             assignment = self._known[task][0]

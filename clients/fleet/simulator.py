@@ -27,6 +27,7 @@ from shoal.clients.transports.transport import Transport
 from shoal.crypto.trust import trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.log import configure
+from shoal.mqtt.settings import BrokerSettings
 from shoal.rpc.address import is_loopback, parse_address
 from shoal.services.parent import die_with_parent
 from shoal.services.workers import deaf_to_interrupts
@@ -370,11 +371,12 @@ def _transports(
 ) -> list[Transport]:
     task = _first_trusted(share.tasks, share.authorities)
     if share.way is Carrier.MQTT and broker is not None:
+        # the library of the one carrier that is used
         from shoal.clients.transports.mqtt_transport import MqttTransport
-        from shoal.mqtt.settings import BrokerSettings
 
         settings = BrokerSettings(*broker)
         return [MqttTransport(settings, task.shuffler_key) for _ in range(channels)]
+    # as above
     from shoal.clients.transports.grpc_transport import GrpcTransport
 
     return [

@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from shoal.accounting.composition import memoized
+from shoal.accounting.meaning import sentences, sum_sentences
+from shoal.accounting.of_task import guarantee_of
 from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.owner.explain_cost import cost_lines, pays, up
 from shoal.clients.owner.explain_draws import randomized_line
@@ -224,10 +227,6 @@ def _duration(seconds: int) -> str:
 
 
 def _promise(assignment: Assignment) -> list[str]:
-    from shoal.accounting.composition import memoized
-    from shoal.accounting.meaning import sentences, sum_sentences
-    from shoal.accounting.of_task import guarantee_of
-
     task = assignment.task
     try:
         guarantee = guarantee_of(task, assignment.mechanism)
@@ -298,8 +297,6 @@ def _all_windows(task: Task, epsilon: float, delta: float, epsilon0: float) -> l
 
 
 def _no_promise(assignment: Assignment) -> list[str]:
-    from shoal.accounting.composition import memoized
-
     task = assignment.task
     lines = [
         "Not promised: that nobody sees that this device takes part. The shuffler, and the network "

@@ -134,6 +134,7 @@ def _paid_windows(task: Task, nano: int | None, limit: int, left: int) -> str:
 
 def up(epsilon: float) -> str:
     """For people, rounded up."""
+    # the accountant: `shoal agent status` asks this file whether a budget pays, and no more
     from shoal.accounting.meaning import bound_text
 
     return bound_text(epsilon)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from shoal.accounting.meaning import bound_text, percent_text
+from shoal.privacy import KaryLaw, epsilon0_upper
+
 if TYPE_CHECKING:
     from shoal.clients.core import Assignment
 
 
 def randomized_line(assignment: Assignment) -> str:
     """How a report of this task is drawn, in one line for an owner."""
-    from shoal.accounting.meaning import bound_text, percent_text
-    from shoal.privacy import KaryLaw, epsilon0_upper
-
     if assignment.mechanism is None:
         return (
             "On this device noise is added to it, and a mask that only cancels in the sum over all "

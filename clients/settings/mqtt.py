@@ -6,14 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal.clients.settings.toml_tables import TomlTable
 from shoal.errors import Kind, ShoalError
+from shoal.mqtt.settings import BrokerSettings
 from shoal.task import split_address
-
-if TYPE_CHECKING:
-    from shoal.mqtt.settings import BrokerSettings
 
 _CA_BYTES = 64 * 1024
 _PASSWORD_BYTES = 1024
@@ -94,8 +92,6 @@ def mqtt_from(table: TomlTable, base: Path, insecure: bool) -> BrokerSettings | 
         raise table.bad("protocol", '"5" or "3.1.1"')
     if password_file and not username:
         raise table.bad("username", "required with password_file")
-    from shoal.mqtt.settings import BrokerSettings
-
     try:
         return BrokerSettings(
             host,
@@ -134,6 +130,7 @@ def _read(table: TomlTable, key: str, path: Path, most: int) -> bytes:
 
 def _password(table: TomlTable, path: Path) -> str:
     """The first line of a file that nobody else may read. Raises KEY_FILE, CONFIG."""
+    # 0.7 MB: only for who has a password or a key of its own
     from shoal.crypto.keyfiles import load_private_pem
 
     try:

@@ -11,8 +11,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from shoal.clients.sources.command import run_command
+from shoal.clients.sources.json_file import read_json_file, value_at
 from shoal.clients.sources.problem import SourceError
 from shoal.clients.sources.spec import SourceSpec
+from shoal.clients.sources.sqlite_query import query_sqlite
 from shoal.domain import Value
 
 # sources whose last reading has not come back, however long ago its time was over
@@ -47,8 +50,6 @@ async def read_source(spec: SourceSpec, most_s: float = math.inf) -> SourceReadi
 
 async def _read(spec: SourceSpec, timeout_s: float) -> Value:
     if spec.kind == "command":
-        from shoal.clients.sources.command import run_command
-
         return _text(await run_command(spec.argv, timeout_s), spec.pointer)
     return await _in_thread(spec, timeout_s, lambda: _waiting(spec, timeout_s))
 
@@ -57,14 +58,11 @@ def _waiting(spec: SourceSpec, timeout_s: float) -> Value:
     """The kinds that wait in system calls."""
     match spec.kind:
         case "json" if spec.file is not None:
-            from shoal.clients.sources.json_file import read_json_file
-
             return read_json_file(spec.file, spec.pointer)
         case "sqlite" if spec.file is not None:
-            from shoal.clients.sources.sqlite_query import query_sqlite
-
             return query_sqlite(spec.file, spec.query, timeout_s)
         case "http":
+            # 0.4 MB, http.client among it: only for who asks a service
             from shoal.clients.sources.loopback import fetch
 
             return _text(fetch(spec.url, timeout_s), spec.pointer)
@@ -74,8 +72,6 @@ def _waiting(spec: SourceSpec, timeout_s: float) -> Value:
 def _text(data: bytes, pointer: str) -> Value:
     """What was said, stripped; with a pointer, what it names in it."""
     if pointer:
-        from shoal.clients.sources.json_file import value_at
-
         return value_at(data, pointer)
     try:
         return data.decode().strip()

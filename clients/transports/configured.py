@@ -27,9 +27,11 @@ def transport_factory(config: AgentConfig, entropy: Entropy = SYSTEM) -> Transpo
 
     def make(task: Task, insecure: bool) -> Transport:
         if broker is not None:
+            # a device loads the library of the one transport that it uses
             from shoal.clients.transports.mqtt_transport import MqttTransport
 
             return MqttTransport(broker, task.shuffler_key, entropy)
+        # as above
         from shoal.clients.transports.grpc_transport import GrpcTransport
 
         return GrpcTransport(task.shuffler_address, task.shuffler_ca, insecure=insecure)

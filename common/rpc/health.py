@@ -33,6 +33,7 @@ class Health:
 
     async def check(self, request: bytes, call: Call) -> bytes:
         """HealthCheckRequest -> HealthCheckResponse. Raises INVALID, NOT_FOUND."""
+        # only for a service that is asked
         from grpc_health.v1 import health_pb2
 
         if (

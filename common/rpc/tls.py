@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
+    # 3 MB that a device without a CA file of its own never needs
     from cryptography import x509
 
 # No base64 has a dash: a block without an end is left at the next one, and the search stays linear.
@@ -34,6 +35,7 @@ class TlsIdentity:
 
     def __post_init__(self) -> None:
         """Raises KEY_FILE: gRPC itself would only fail to bind, or to connect, and not say why."""
+        # only for services: devices have no key for TLS
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         certificate = read_certificates(self.certificate, "the certificate")[0]
