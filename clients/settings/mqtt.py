@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.clients.settings.toml_tables import TomlTable
 from shoal.errors import Kind, ShoalError
-from shoal.mqtt.settings import BrokerSettings
 from shoal.task import split_address
+
+if TYPE_CHECKING:
+    from shoal.mqtt.settings import BrokerSettings
 
 _CA_BYTES = 64 * 1024
 _PASSWORD_BYTES = 1024
@@ -92,6 +94,9 @@ def mqtt_from(table: TomlTable, base: Path, insecure: bool) -> BrokerSettings | 
         raise table.bad("protocol", '"5" or "3.1.1"')
     if password_file and not username:
         raise table.bad("username", "required with password_file")
+    # Python's ssl, a second OpenSSL: only for who uses a broker
+    from shoal.mqtt.settings import BrokerSettings
+
     try:
         return BrokerSettings(
             host,
