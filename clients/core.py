@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
 from shoal.clocks.backoff import Backoff
-from shoal.crypto.admission.enrolled import EnrolledProver
-from shoal.crypto.admission.enrolment import verify_certificate
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.campaign import OneTask
 from shoal.crypto.envelope import ACK_KEY_SIZE, NONCE_SIZE, HopContent, seal_frame, seal_report
@@ -280,6 +278,9 @@ def prover_for(task: Task, identity: DeviceIdentity | None, now: float) -> Prove
     """
     if task.admission is Admission.OPEN:
         return OPEN
+    # 0.1 MB: only for enrolled tasks
+    from shoal.crypto.admission.enrolled import EnrolledProver
+
     return EnrolledProver(enrolled_identity(task, identity, now))
 
 
@@ -294,6 +295,9 @@ def enrolled_identity(task: Task, identity: DeviceIdentity | None, now: float) -
             "its certificate and key under "
             "[enrolment] in its configuration",
         )
+    # as above
+    from shoal.crypto.admission.enrolment import verify_certificate
+
     try:
         verify_certificate(identity.certificate, task.enrolment_key, now, remember=True)
     except ShoalError as error:

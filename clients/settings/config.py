@@ -23,7 +23,6 @@ from shoal.clients.owner.rules import Rule, rules_from
 from shoal.clients.settings.mqtt import FeedsConfig, feeds_from, mqtt_from
 from shoal.clients.settings.toml_tables import TomlTable
 from shoal.clients.sources.spec import DEFAULT_TIMEOUT_S, SourceSpec
-from shoal.crypto.admission.enrolment import SIGNED_CERTIFICATE_SIZE, DeviceIdentity
 from shoal.domain import NO_ANSWER
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -50,7 +49,8 @@ class EnrolmentFiles:
         """Raises KEY_FILE for the key, CONFIG for the certificate, or if the two don't belong
         together.
         """
-        # 0.7 MB: only for who has a password or a key of its own
+        # 0.8 MB: only for devices that are enrolled
+        from shoal.crypto.admission.enrolment import SIGNED_CERTIFICATE_SIZE, DeviceIdentity
         from shoal.crypto.keyfiles import load_signing_key
 
         key = load_signing_key(self.key)
