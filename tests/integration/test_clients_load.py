@@ -200,6 +200,44 @@ async def test_every_breach_gets_its_answer_and_what_is_acknowledged_is_counted(
             assert await counts_of(site, task) == Counted(honest + fill, counts[Conduct.GARBAGE])
 
 
+def check_whole(result: dict[str, Any]) -> int:
+    """What --json says of a load that went well, of DEVICES with SHARES. Returns how many reports
+    counted.
+    """
+    counts = mix(SHARES, DEVICES, True)
+    honest = sum(counts[one] for one in REPORTING)
+    assert (result["sent"], result["acked"], result["unknown"], result["refused"]) == (
+        honest,
+        honest,
+        0,
+        {},
+    )
+    assert result["surprises"] == {}
+    assert result["misbehaving"].keys() == {
+        one.name.lower() for one in counts if one not in {Conduct.HONEST, Conduct.DUPLICATE}
+    }
+    (row,) = result["tasks"]
+    assert (row["counted"], row["rejected"], row["garbage"], row["agrees"]) == (
+        honest,
+        counts[Conduct.GARBAGE],
+        counts[Conduct.GARBAGE],
+        True,
+    )
+    assert set(result["latency_ms"]) == {"p50", "p90", "p99", "p999", "max"}
+    assert set(result["services"]) == {"analyzer", "shuffler"}
+    assert all(one["memory_bytes"] > 1 << 20 for one in result["services"].values())
+    generator = result["generator"]
+    assert (generator["processes"], generator["prepare_cpu_s"], result["prepare_seconds"]) == (
+        2,
+        0,
+        0,
+    )
+    assert generator["cpu_s"] > 0
+    assert generator["memory_bytes"] > 1 << 20
+    assert 0 <= result["decided_seconds"] < time.time() - result["began_at"] - result["seconds"]
+    return honest
+
+
 async def test_acknowledged_is_counted(tmp_path: Path) -> None:
     """The command: everybody in a rush, windows that are full exactly when all went well, and the
     services' own figures. A window that is over is refused before anything is sent, and a report of
@@ -224,37 +262,7 @@ async def test_acknowledged_is_counted(tmp_path: Path) -> None:
             exact.file, *arguments, *shares, "--arrival", "rush", "--over", "1", urls=site.urls
         )
         assert code == 0, err
-        counts = mix(SHARES, DEVICES, True)
-        honest = sum(counts[one] for one in REPORTING)
-        assert (result["sent"], result["acked"], result["unknown"], result["refused"]) == (
-            honest,
-            honest,
-            0,
-            {},
-        )
-        assert result["surprises"] == {}
-        assert result["misbehaving"].keys() == {
-            one.name.lower() for one in counts if one not in {Conduct.HONEST, Conduct.DUPLICATE}
-        }
-        (row,) = result["tasks"]
-        assert (row["counted"], row["rejected"], row["garbage"], row["agrees"]) == (
-            honest,
-            counts[Conduct.GARBAGE],
-            counts[Conduct.GARBAGE],
-            True,
-        )
-        assert set(result["latency_ms"]) == {"p50", "p90", "p99", "p999", "max"}
-        assert set(result["services"]) == {"analyzer", "shuffler"}
-        assert all(one["memory_bytes"] > 1 << 20 for one in result["services"].values())
-        generator = result["generator"]
-        assert (generator["processes"], generator["prepare_cpu_s"], result["prepare_seconds"]) == (
-            2,
-            0,
-            0,
-        )
-        assert generator["cpu_s"] > 0
-        assert generator["memory_bytes"] > 1 << 20
-        assert 0 <= result["decided_seconds"] < time.time() - result["began_at"] - result["seconds"]
+        honest = check_whole(result)
         code, again, err = await shoal_load(exact.file, *arguments, urls=site.urls)
         assert (code, again) == (2, None)
         assert f"is over, with {honest} reports counted" in err

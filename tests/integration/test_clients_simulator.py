@@ -5,9 +5,6 @@ for.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import signal
 import time
 from collections import Counter
 from dataclasses import replace
@@ -18,63 +15,18 @@ from shoal.clients.fleet import reporter
 from shoal.clients.fleet.arrivals import Arrivals, Pattern
 from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.plan import Progress, SimulationPlan
-from shoal.clients.fleet.share import ACKED, NOT_SENT, UNKNOWN, Share, SimulatedTask
+from shoal.clients.fleet.share import ACKED, UNKNOWN, Share, SimulatedTask
 from shoal.clients.fleet.simulated import FleetSimulation
 from shoal.clients.fleet.simulator import simulate, target_of
 from shoal.clients.transports.transport import Receipt
 from shoal.crypto import trust
 from shoal.crypto.envelope import open_frame
-from shoal.crypto.hpke import generate
-from shoal.crypto.signing import SigningKey
-from shoal.crypto.suites import SuiteId
-from shoal.domain import Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mqtt.settings import BrokerSettings
 from tests.sizes import size
-from tests.worlds.clients import VISITS, DirectTransport, FarEnd, World, make_world
-
-HOUR = 3_600
-
-
-def worlds_at(far: FarEnd) -> list[World]:
-    """Three tasks of one authority behind one hop key."""
-    authority, hop = SigningKey.generate(), generate(SuiteId.X25519_AES128)
-    far.hops[:] = [hop]
-    start = int(time.time()) - HOUR // 2
-    kinds = (
-        ("any", YesNo(), "binary_rr"),
-        ("visits", VISITS, "krr"),
-        ("mean", Numeric(0, 20, 21), "kmean"),
-    )
-    return [
-        make_world(
-            f"localhost:{far.port}",
-            name=name,
-            domain=domain,
-            mechanism=mechanism,
-            start=start,
-            length=HOUR,
-            authority=authority,
-            hop=hop,
-        )
-        for name, domain, mechanism in kinds
-    ]
-
-
-def plan_of(worlds: list[World], devices: int, **changes: object) -> SimulationPlan:
-    tasks = tuple(
-        SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(devices)))
-        for world in worlds
-    )
-    values: dict[str, object] = {
-        "tasks": tasks,
-        "authorities": worlds[0].authorities,
-        "processes": 2,
-        "in_flight": 8,
-    }
-    # each test knows its own
-    return SimulationPlan(**{**values, **changes})  # type: ignore[arg-type]
+from tests.worlds.clients import DirectTransport, FarEnd, make_world
+from tests.worlds.fleet import HandClock, children, plan_of, worlds_at
 
 
 @pytest.mark.parametrize("relay", [False, True])
@@ -244,21 +196,6 @@ async def test_each_device_verifies_both_signatures_itself(monkeypatch: pytest.M
     assert Counter(counted) == {"SigningContext.TASK": 25, "SigningContext.KEY_SCHEDULE": 25}
 
 
-class HandClock:
-    """Time that passes only when somebody sleeps or stalls."""
-
-    def __init__(self) -> None:
-        self.time = 1_000.0
-        self.slept: list[float] = []
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.time += seconds
-
-
 async def test_a_rate_is_kept_and_latency_counts_from_when_a_report_was_due() -> None:
     """A far end that stalls for 0.4 s at the first report, at 100 reports per second and one in
     flight: the k-th report was due at k/100 s and could go only after 0.4 s, so its latency is 0.4
@@ -287,136 +224,6 @@ async def test_a_rate_is_kept_and_latency_counts_from_when_a_report_was_due() ->
     assert clock.time == pytest.approx(1_000.59)  # the last one was due 59/100 s after the start
     # from the 41st on there is time to wait for again
     assert clock.slept == pytest.approx([0.01] * 19, abs=1e-6)
-
-
-async def test_processes_share_one_schedule() -> None:
-    """Device by device in turn, so that two shares together keep the rate. Planted: each its own
-    counter -> twice the rate.
-    """
-    world = make_world(start=int(time.time()) - 10)
-    due: dict[int, list[float]] = {}
-    for first in range(2):
-        clock = HandClock()
-        task = SimulatedTask(world.signed_task, world.signed_schedule, tuple(range(3)))
-        share = Share(
-            (task, task),
-            world.authorities,
-            first,
-            2,
-            1,
-            Carrier.GRPC,
-            Arrivals.steady(12, 10.0),
-            5.0,
-            5.0,
-        )
-        simulation = FleetSimulation(
-            share, [DirectTransport(FarEnd([world.hop]))], 1_000.0, now=clock.now, sleep=clock.sleep
-        )
-        due[first] = [
-            round(simulation._due(task_number, device) - 1_000.0, 6)
-            for device in range(3)
-            for task_number in range(2)
-        ]
-    assert due == {0: [0.0, 0.1, 0.4, 0.5, 0.8, 0.9], 1: [0.2, 0.3, 0.6, 0.7, 1.0, 1.1]}
-
-
-def busy_far_end() -> tuple[asyncio.Event, FarEnd]:
-    """One that answers OVERLOADED for ever, and an event for its first frame."""
-    begun = asyncio.Event()
-
-    def script(_number: int, _frame: bytes) -> ShoalError:
-        begun.set()
-        return ShoalError(Kind.OVERLOADED, "busy")
-
-    return begun, FarEnd([], script)
-
-
-async def test_a_process_that_dies_ends_the_simulation_with_an_error() -> None:
-    """Planted: wait for the others only -> this hangs."""
-    begun, busy = busy_far_end()
-    async with busy.serving() as far:
-        worlds = worlds_at(far)
-        running = asyncio.create_task(simulate(plan_of(worlds, 50)))
-        await begun.wait()
-        children = [
-            child
-            for child in multiprocessing.active_children()
-            if child.name.startswith("devices-")
-        ]
-        assert len(children) == 2
-        assert children[0].pid is not None
-        os.kill(children[0].pid, signal.SIGKILL)
-        with pytest.raises(ShoalError) as caught:
-            await running
-        assert caught.value.kind is Kind.INTERNAL
-        assert not [
-            child
-            for child in multiprocessing.active_children()
-            if child.name.startswith("devices-")
-        ]
-
-
-async def test_cancelling_ends_the_processes() -> None:
-    begun, busy = busy_far_end()
-    async with busy.serving() as far:
-        worlds = worlds_at(far)
-        running = asyncio.create_task(simulate(plan_of(worlds, 50)))
-        await begun.wait()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert not [
-            child
-            for child in multiprocessing.active_children()
-            if child.name.startswith("devices-")
-        ]
-
-
-def children() -> list[str]:
-    return [
-        child.name
-        for child in multiprocessing.active_children()
-        if child.name.startswith("devices-")
-    ]
-
-
-async def test_stopping_keeps_what_was_measured() -> None:
-    """Reports that are due over an hour, stopped after the first ones. Planted: cancel in place of
-    stopping -> no result.
-    """
-    stop = asyncio.Event()
-
-    def look(now: Progress) -> None:
-        if now.acked:
-            stop.set()
-
-    async with FarEnd([]).serving() as far:
-        result = await simulate(plan_of(worlds_at(far)[:1], 50, over_s=3_600.0), look, stop)
-    assert result.interrupted
-    assert 1 <= result.acked <= result.acked + result.unknown == result.sent < 50
-    assert result.outcomes[0].count(NOT_SENT) == 50 - result.sent
-    assert len(far.contents) >= result.acked
-    assert children() == []
-
-
-async def test_stopping_while_encapsulations_are_made_sends_nothing() -> None:
-    """Planted: wait for the processes to be ready first -> it takes as long as making all of
-    them.
-    """
-    stop, parts = asyncio.Event(), list[float]()
-
-    def preparing(part: float) -> None:
-        parts.append(part)
-        stop.set()
-
-    async with FarEnd([]).serving() as far:
-        result = await simulate(
-            plan_of(worlds_at(far)[:1], 40_000, prepare=True), None, stop, preparing
-        )
-    assert result.interrupted
-    assert (result.sent, result.acked, far.frames) == (0, 0, [])
-    assert 0 < parts[-1] < 1
-    assert children() == []
 
 
 async def test_prepared_reports_arrive_like_others() -> None:

@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
+import pytest
 
 from shoal.analyzer.service import SPOOL_FOLDER, AnalyzerService
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
@@ -160,3 +162,17 @@ async def running(
         finally:
             await service.stop()
             store.close()
+
+
+async def refused(run: Running, call: Any) -> Refusal:
+    """How ``call`` is refused; afterwards everything must be as it was before."""
+    before = run.digest()
+    with pytest.raises(Refused) as error:
+        await call
+    refusal = error.value.refusal
+    assert refusal.status not in {"UNKNOWN", "INTERNAL"}
+    assert refusal.message
+    assert "\n" not in refusal.message
+    assert "Traceback" not in refusal.message
+    assert run.digest() == before
+    return refusal

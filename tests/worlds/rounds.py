@@ -32,10 +32,11 @@ from shoal.clocks.clock import FakeClock
 from shoal.clocks.readings import Readings
 from shoal.crypto import keyfiles
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
-from shoal.crypto.secagg.exchange import open_reply, open_request
+from shoal.crypto.secagg.exchange import open_reply, open_request, seal_request
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.domain import Norm, Vector
+from shoal.entropy import SYSTEM
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode, PairwisePlan
 from shoal.services.process import DataFolder
@@ -353,3 +354,22 @@ async def running(world: World) -> AsyncIterator[Running]:
 
 def total(devices: Sequence[Device]) -> list[int]:
     return np.sum([device.vector for device in devices], axis=0).tolist()  # type: ignore[no-any-return]
+
+
+async def ask(one: Running, step: bytes | pairwise_pb2.Step) -> pairwise_pb2.Answer:
+    """One step, sealed as a device seals it."""
+    data = step if isinstance(step, bytes) else step.SerializeToString()
+    request = seal_request(one.world.published.hop.config, data, SYSTEM)
+    reply = open_reply(request.reply_key, await one.transport().exchange(request.frame, 5.0))
+    return pairwise_pb2.Answer.FromString(reply)
+
+
+def step(
+    one: Running, session: bytes = bytes(16), window: int = 0, **kind: object
+) -> pairwise_pb2.Step:
+    return pairwise_pb2.Step(
+        task_id=one.world.published.task_id.raw,
+        window=window,
+        session=session,
+        **kind,  # type: ignore[arg-type]
+    )
