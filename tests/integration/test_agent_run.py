@@ -124,7 +124,7 @@ async def test_kill_9_and_a_restart_draw_no_second_report(place: Place, point: s
     await place.device.start(failpoints=point)
     assert await place.device.ended() == -signal.SIGKILL
     await place.device.start()
-    await delivered(place.device)
+    await place.device.delivered()
     assert await place.device.end() == 0
     assert place.counted() == 1
     assert len(await place.device.entries(LedgerEvent.REPORTED)) == 1
@@ -250,8 +250,7 @@ async def test_nothing_of_a_purpose_leaves_after_its_consent_was_taken_back_in_a
     device = device_of(tmp_path, [kept, gone])
     await device.start()
     await until(lambda: sink.connections > 0)
-    while len(await device.entries(LedgerEvent.REPORTED)) < 2:
-        pass  # each look opens the memory and verifies the chain: no busy loop
+    await device.entered(LedgerEvent.REPORTED, 2)
     async with Agent(device.config, background=False) as owner:
         withdrawn = await owner.withdraw(gone.task.purpose)
         assert [(one.task, one.state) for one in withdrawn] == [("visits", ReportState.WITHDRAWN)]
@@ -302,21 +301,12 @@ async def test_over_a_broker_alone_it_learns_answers_and_heeds_a_second_schedule
 
             await published_with(task_file.with_suffix(".keys").read_bytes())
             await until(lambda: shuffler.store.distinct(WindowId(published.task_id, 0)) == 1)
-            await delivered(device)
+            await device.delivered()
             other = tuple(generate(SuiteId.X25519_AES128) for _ in range(3))
             await published_with(world.schedule(published.task_id, other, published.hop))
-        async with asyncio.timeout(PATIENCE_S):
-            while not await device.entries(LedgerEvent.STRUCK):
-                pass  # each look opens the memory: no busy loop
+        await device.entered(LedgerEvent.STRUCK, 1)
         assert await device.end() == 0
     assert await device.states() == [ReportState.ACKED]
-
-
-async def delivered(device: Device) -> None:
-    """Until its one report is acknowledged."""
-    async with asyncio.timeout(PATIENCE_S):
-        while await device.states() != [ReportState.ACKED]:
-            pass  # each look opens the memory: no busy loop
 
 
 def device_of(folder: Path, worlds: list[World]) -> Device:

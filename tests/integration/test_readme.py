@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ import pytest
 from shoal.cli.demo.processes import free_port
 from tests.sizes import size
 from tests.worlds.broker import mosquitto
+from tests.worlds.warm_commands import shoal_on_path
 
 ROOT = Path(__file__).resolve().parents[2]
 # the README's section that wants one; the two other pages go on from it
@@ -25,7 +25,7 @@ _BROKER = "## Over an MQTT broker"
 # what a newcomer reads next: they go on from the README, at full size alone
 PAGES = ("AGENT", "LOAD")[: size(0, 2)]
 _PORTS = ("7443", "7444", "7445", "7446", "8883")
-DEVICES = size(2_500, 10_500)  # a batch of the README's 10,500 takes a third of the whole test
+DEVICES = size(1_600, 10_500)  # a batch of the README's 10,500 takes a third of the whole test
 # At the end the services are stopped as an operator would stop them, and must say that they stopped
 # cleanly.
 _CLOSING = "\nkill $(jobs -p)\nwait\n"
@@ -79,8 +79,8 @@ def _page(name: str) -> str:
 
 def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
     """Ports are replaced by free ones; everything else runs as printed, with ``set -e``; but at
-    reduced counts a batch is smaller. Where mosquitto is not installed the part about a broker is
-    left out.
+    reduced counts a batch is smaller and ``shoal`` starts warm. Where mosquitto is not installed
+    the part about a broker is left out.
 
     Planted: the device's question asked in a window that the load has filled -> it is refused, and
     this fails; a renamed option; no [mqtt] in the shuffler's configuration; a max_batch in
@@ -91,31 +91,29 @@ def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
     script = re.sub(
         "|".join(_PORTS), lambda found: ports[found[0]], _smaller(_commands(broker is not None))
     )
-    path = ":".join(
-        [
-            str(Path(sys.executable).parent),
-            os.environ["PATH"],
-            *([str(Path(broker).parent)] if broker else []),
-        ]
-    )
-    environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
-    with (tmp_path / "screen").open("wb") as screen:
-        # Into a file: services that a failing script leaves behind would hold a pipe open for ever.
-        run = subprocess.Popen(
-            ["bash", "-euo", "pipefail", "-c", script + _CLOSING],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=screen,
-            stderr=screen,
-            start_new_session=True,
+    with shoal_on_path() as shoal:
+        path = ":".join(
+            [shoal, os.environ["PATH"], *([str(Path(broker).parent)] if broker else [])]
         )
-        try:
-            run.wait(900)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
+        environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
+        with (tmp_path / "screen").open("wb") as screen:
+            # Into a file: services that a failing script leaves behind would hold a pipe open
+            # for ever.
+            run = subprocess.Popen(
+                ["bash", "-euo", "pipefail", "-c", script + _CLOSING],
+                cwd=tmp_path,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=screen,
+                stderr=screen,
+                start_new_session=True,
+            )
+            try:
+                run.wait(900)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(run.pid, signal.SIGKILL)
+                run.wait()
     output = (tmp_path / "screen").read_text()
     assert run.returncode == 0, output + "".join(
         path.read_text() for path in tmp_path.glob("*.log")

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,9 +124,31 @@ class Device:
             await agent.verify()
             return [one.entry for one in await agent.ledger() if one.entry.event in events]
 
+    async def entered(self, event: LedgerEvent, count: int) -> None:
+        """Until the ledger has so many entries of this kind."""
+
+        async def enough() -> bool:
+            return len(await self.entries(event)) >= count
+
+        await _until(enough)
+
+    async def delivered(self) -> None:
+        """Until its one report is acknowledged."""
+
+        async def acked() -> bool:
+            return await self.states() == [ReportState.ACKED]
+
+        await _until(acked)
+
     async def states(self) -> list[ReportState]:
         async with Agent(self.config, background=False) as agent:
             return [one.state for one in await agent.outcomes()]
+
+
+async def _until(wanted: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await wanted():  # noqa: ASYNC110 - another process makes it so
+            await asyncio.sleep(0.1)  # each look opens the memory
 
 
 @dataclass

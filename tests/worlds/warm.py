@@ -43,8 +43,8 @@ from tests.sizes import FULL
 
 ROOT = Path(__file__).parents[2]
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
-_COMMANDS = "shoal.cli.main"
-_WARM = (_COMMANDS, "tests.faults.")  # modules that run warm
+COMMANDS = "shoal.cli.main"
+_WARM = (COMMANDS, "tests.faults.")  # modules that run warm
 _WORKER = "multiprocessing.spawn"
 _STARTERS = {"demo", "load", "analyzer"}  # commands that start processes
 _PRELOADED = (
@@ -118,7 +118,7 @@ def _heir() -> Iterator[None]:
 
 
 @functools.cache
-def _of_tests() -> Smith:
+def smith_of_tests() -> Smith:
     """One for all tests of this process."""
     ours, theirs = socket.socketpair()
     with theirs:
@@ -146,7 +146,7 @@ def warm_starts() -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        for place, name, function in _warmly(_of_tests):
+        for place, name, function in _warmly(smith_of_tests):
             patch.setattr(place, name, function)
         yield
 
@@ -332,7 +332,7 @@ def _run(order: Order | None) -> None:
     while order is not None:
         _become(order)
         last, order = order, None
-        if last.module == _COMMANDS and last.arguments[:1] and last.arguments[0] in _STARTERS:
+        if last.module == COMMANDS and last.arguments[:1] and last.arguments[0] in _STARTERS:
             order = _nested()
     if last.module == _WORKER:
         from multiprocessing.spawn import spawn_main
