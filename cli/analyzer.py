@@ -1,4 +1,7 @@
-"""``shoal analyzer``: run the analyzer, or ask a running one how it does."""
+"""``shoal analyzer``: run the analyzer, or ask a running one how it does.
+
+The service is imported where it runs: ``shoal --help`` loads this file too.
+"""
 
 from __future__ import annotations
 

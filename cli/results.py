@@ -180,7 +180,7 @@ def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]
 
     Raises CONFIG, NOT_FOUND.
     """
-    from shoal.analyzer.results.release import decode_release, to_json
+    from shoal.analyzer.results.release import decode_release, to_json  # not for shoal --help
     from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 
     store = AnalyzerStore(_data_dir(data, config) / FILE_NAME, read_only=True)

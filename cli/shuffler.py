@@ -1,5 +1,5 @@
 """``shoal shuffler serve`` and ``shoal shuffler status``: thin; the work is in
-``shoal.shuffler``.
+``shoal.shuffler``, which is imported where it runs: ``shoal --help`` loads this file too.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from shoal.cli.output import emit_json, exit_unless_ready, readiness, say, say_conditions, say_table
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.task import split_address
 
 ShufflerConfigOption = Annotated[
     Path,
@@ -103,8 +105,6 @@ def clock(
 
 
 def _fetch(address: str) -> dict[str, Any]:
-    from shoal.task import split_address
-
     if split_address(address) is None:
         raise ShoalError(
             Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:7444'
@@ -125,8 +125,6 @@ def _fetch(address: str) -> dict[str, Any]:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from rich.table import Table
-
     say_conditions(answer)
     table = Table("task", "name", "windows", "states", "last decided", "reports")
     for task in answer["tasks"]:

@@ -1,5 +1,5 @@
 """``shoal agent``: the device's side. argparse and plain print, because a running agent carries no
-command-line library.
+command-line library. What one command alone wants is imported in it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,17 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
+from shoal.cli.agent.output import (
+    outcome_json,
+    outcome_line,
+    print_json,
+    print_lines,
+    task_json,
+    task_lines,
+    tell,
+)
 from shoal.cli.agent.parser import parse
+from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
     import argparse
@@ -44,8 +54,6 @@ async def _run(arguments: argparse.Namespace) -> int:
 
     outcomes = await run(arguments.config, once=arguments.once)
     if arguments.once:
-        from shoal.cli.agent.output import outcome_line, print_lines
-
         for outcome in outcomes:
             print_lines(outcome_line(outcome))
         if not outcomes:
@@ -57,9 +65,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _report(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    from shoal.cli.agent.output import outcome_json, outcome_line, print_json, print_lines, tell
     from shoal.clients.core import ReportState
-    from shoal.errors import Kind, ShoalError
 
     value: str | None = arguments.value
     if (value is None) != arguments.no_answer:
@@ -83,7 +89,6 @@ async def _report(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 async def _flush(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    from shoal.cli.agent.output import outcome_json, outcome_line, print_json, print_lines
     from shoal.clients.core import ReportState
 
     async with _agent(config) as agent:
@@ -111,14 +116,6 @@ async def _flush(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
     from shoal.cli.agent.memory import budget_json, budget_line, found_damaged, memory
-    from shoal.cli.agent.output import (
-        outcome_json,
-        outcome_line,
-        print_json,
-        print_lines,
-        task_json,
-        task_lines,
-    )
     from shoal.clients.service.measuring import unmatched
 
     async with _agent(config) as agent:
@@ -174,7 +171,6 @@ def _paid(config: AgentConfig, commitments: Commitments | None, assignment: Assi
 
     if commitments is None:
         return pays(assignment, config.effective_policy, 0, kept=False)
-    from shoal.errors import ShoalError
 
     try:
         return pays(
@@ -188,8 +184,6 @@ def _paid(config: AgentConfig, commitments: Commitments | None, assignment: Assi
 
 
 async def _explain(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    from shoal.cli.agent.output import print_json, print_lines, task_json
-
     async with _agent(config) as agent:
         assignment = agent.tasks.find(arguments.task)
         lines = await agent.explain(arguments.task)

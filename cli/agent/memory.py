@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.cli.agent.output import down, print_json, print_lines, up, utc
 from shoal.clients.memory.commitments import NANO
+from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
     import argparse
@@ -70,7 +71,6 @@ def memory(config: AgentConfig) -> Iterator[Commitments | None]:
 def _store(config: AgentConfig) -> Iterator[AgentStore | None]:
     from shoal.clients.memory.database import HEAD_SUFFIX, AgentStore
     from shoal.clients.memory.ledger import EMPTY
-    from shoal.errors import Kind, ShoalError
 
     head = config.outbox.with_name(config.outbox.name + HEAD_SUFFIX)
     if not config.outbox.exists():
@@ -139,8 +139,6 @@ def budget_json(config: AgentConfig, commitments: Commitments | None) -> dict[st
 
     Where sums are damaged ``spent`` is never too little, and the tasks are left out.
     """
-    from shoal.errors import Kind, ShoalError
-
     limit = config.effective_policy.limit_nano
     spent = commitments.spent() if commitments is not None else 0
     tasks = []
@@ -237,7 +235,6 @@ def verified(store: AgentStore) -> Head:
 def _lies_on(noted: Head, head: Head, commitments: Commitments | None) -> None:
     """That the chain whose last head is ``head`` once had the head ``noted``. Raises MISMATCH."""
     from shoal.clients.memory.ledger import check
-    from shoal.errors import Kind, ShoalError
 
     if noted.count > head.count:
         raise ShoalError(

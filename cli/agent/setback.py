@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.cli.agent.memory import verified
 from shoal.cli.agent.output import print_json, print_lines
 from shoal.clients.memory.commitments import NANO
+from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
     import argparse
@@ -51,7 +52,6 @@ def _damage(
     confirm.
     """
     from shoal.clients.memory.mending import examine, mend
-    from shoal.errors import Kind, ShoalError
 
     setback = examine(held, rounds)
     if setback is None:
@@ -88,7 +88,6 @@ def _set_back(
     arguments: argparse.Namespace, config: AgentConfig, held: Memory, now: float, mended: list[str]
 ) -> int:
     from shoal.clients.memory.setback import confirm, examine
-    from shoal.errors import Kind, ShoalError
 
     setback = examine(held, lambda: _tasks(config, held), now)
     if setback is None:

@@ -14,6 +14,7 @@ from shoal.cli.demo.processes import free_port
 from shoal.cli.demo.survey import Question, report_size
 from shoal.cli.keys.command import KeyRole, PublicKeys, make_role_keys, sign_schedule
 from shoal.cli.task.command import sign_task
+from shoal.codec import decode_signed_task
 from shoal.crypto import keyfiles, tlscerts
 from shoal.crypto.campaign import Campaign, OneTask
 from shoal.crypto.signing import SigningKey
@@ -157,8 +158,6 @@ def build(folder: Path, questions: tuple[Question, ...], devices: int) -> Worksp
 
 
 def _id_of(signed_task: bytes) -> TaskId:
-    from shoal.codec import decode_signed_task
-
     return TaskId.of(decode_signed_task(signed_task).data)
 
 
