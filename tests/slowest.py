@@ -9,24 +9,24 @@ from collections.abc import Iterable
 SLOWEST = tuple(
     f"tests/{name}"
     for name in (
-        "integration/test_readme.py",
         "integration/test_mechanisms.py",
-        "integration/test_clients_load.py",
         "unit/benchmarks/test_benchmarks.py",
-        "integration/test_demo_secagg.py",
         "faults/test_rounds_failpoints.py",
-        "integration/test_agent_run.py",
-        "integration/test_slow_links.py",
-        "integration/test_mqtt_bridge.py",
-        "faults/test_analyzer_kill.py",
-        "integration/test_task_publish.py",
-        "integration/test_clients_agent.py",
+        "integration/test_readme.py",
+        "integration/test_demo_secagg.py",
         "faults/test_shuffler_failpoints.py",
-        "integration/test_clients_simulator.py",
-        "faults/test_demo_kill.py",
-        "integration/test_load_restarts.py",
-        "integration/test_enrolled_task.py",
+        "integration/test_clients_load.py",
+        "integration/test_mqtt_bridge.py",
+        "integration/test_agent_run.py",
+        "integration/test_task_publish.py",
+        "faults/test_analyzer_kill.py",
         "faults/test_analyzer_failpoints.py",
+        "integration/test_slow_links.py",
+        "integration/test_rounds.py",
+        "faults/test_demo_kill.py",
+        "faults/test_mqtt_kill.py",
+        "integration/test_clients_agent.py",
+        "integration/test_load_restarts.py",
     )
 )
 _BETWEEN = 3  # files after each of them, so that some compute while others wait

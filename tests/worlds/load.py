@@ -35,7 +35,8 @@ from tests.worlds.mqtt_devices import table
 
 HOUR = 3_600
 WINDOW = 1  # the open one
-PLANTED = Path(__file__).with_name("planted_service.py")
+ROOT = Path(__file__).parents[2]
+PLANTED = "tests.worlds.planted_service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,8 @@ class PlantedProcess(Killable):
     def start(self) -> None:
         with (self.config.parent / f"{self.role}.log").open("ab") as log:
             self._child = subprocess.Popen(
-                [sys.executable, str(PLANTED), self.role, "serve", "--config", str(self.config)],
+                [sys.executable, "-m", PLANTED, self.role, "serve", "--config", str(self.config)],
+                cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -44,7 +44,7 @@ from tests.sizes import FULL
 ROOT = Path(__file__).parents[2]
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 COMMANDS = "shoal.cli.main"
-_WARM = (COMMANDS, "tests.faults.")  # modules that run warm
+_WARM = (COMMANDS, "tests.faults.", "tests.worlds.planted_service")  # modules that run warm
 _WORKER = "multiprocessing.spawn"
 _STARTERS = {"demo", "load", "analyzer"}  # commands that start processes
 _PRELOADED = (
@@ -332,7 +332,7 @@ def _run(order: Order | None) -> None:
     while order is not None:
         _become(order)
         last, order = order, None
-        if last.module == COMMANDS and last.arguments[:1] and last.arguments[0] in _STARTERS:
+        if {*last.arguments[:1]} & _STARTERS:
             order = _nested()
     if last.module == _WORKER:
         from multiprocessing.spawn import spawn_main
