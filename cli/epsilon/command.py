@@ -17,7 +17,7 @@ from shoal.accounting.composition.memoized import PROMISE_KEPT
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.numerics.curve import LARGEST_N
 from shoal.accounting.reference.published import PublishedBound, published
-from shoal.cli.epsilon import options as opt
+from shoal.cli.epsilon import options as epsilon_options
 from shoal.cli.epsilon.laws import fraction, lifetime_of, subject_of
 from shoal.cli.epsilon.plot import plot
 from shoal.cli.epsilon.request import EpsilonRequest, Solved
@@ -65,27 +65,27 @@ def register(app: typer.Typer) -> None:
 
 
 def epsilon(
-    mechanism: opt.MechanismNameOption,
-    epsilon0: opt.Epsilon0Option = None,
-    n: opt.EpsilonNOption = None,
-    delta: opt.EpsilonDeltaOption = None,
-    k: opt.EpsilonKOption = None,
-    g: opt.GOption = None,
-    subset_size: opt.SubsetSizeOption = None,
-    setting: opt.RegisteredSettingOption = None,
-    sigma: opt.SigmaOption = None,
-    sensitivity: opt.SensitivityOption = None,
-    buckets: opt.BucketsOption = None,
-    per_device: opt.PerDeviceOption = None,
-    probability: opt.ProbabilityOption = None,
+    mechanism: epsilon_options.MechanismNameOption,
+    epsilon0: epsilon_options.Epsilon0Option = None,
+    n: epsilon_options.EpsilonNOption = None,
+    delta: epsilon_options.EpsilonDeltaOption = None,
+    k: epsilon_options.EpsilonKOption = None,
+    g: epsilon_options.GOption = None,
+    subset_size: epsilon_options.SubsetSizeOption = None,
+    setting: epsilon_options.RegisteredSettingOption = None,
+    sigma: epsilon_options.SigmaOption = None,
+    sensitivity: epsilon_options.SensitivityOption = None,
+    buckets: epsilon_options.BucketsOption = None,
+    per_device: epsilon_options.PerDeviceOption = None,
+    probability: epsilon_options.ProbabilityOption = None,
     honest_fraction: HonestFractionOption = "1",
-    rounds: opt.RoundsOption = None,
-    memoized: opt.EpsilonMemoizedOption = False,
-    solve: opt.SolveOption = None,
-    target: opt.TargetOption = None,
-    compared: opt.CompareOption = False,
-    picture: opt.EpsilonPlotOption = None,
-    as_json: opt.EpsilonJsonOption = False,
+    rounds: epsilon_options.RoundsOption = None,
+    memoized: epsilon_options.EpsilonMemoizedOption = False,
+    solve: epsilon_options.SolveOption = None,
+    target: epsilon_options.TargetOption = None,
+    compared: epsilon_options.CompareOption = False,
+    picture: epsilon_options.EpsilonPlotOption = None,
+    as_json: epsilon_options.EpsilonJsonOption = False,
 ) -> None:
     """See ``HELP``."""
     options: dict[str, Any] = {

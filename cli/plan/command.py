@@ -18,7 +18,7 @@ from shoal.analyzer.planner.simulate import MOST_DEVICES, MOST_RUNS, zipf
 from shoal.cli.options import HonestFractionOption
 from shoal.cli.output import check_new, emit_json, say, stderr, write_new
 from shoal.cli.pictures.writing import check_plot
-from shoal.cli.plan import options as opt
+from shoal.cli.plan import options as plan_options
 from shoal.cli.plan.options import Asked
 from shoal.cli.plan.output import show_plan, simulated
 from shoal.cli.plan.plot import plot
@@ -66,43 +66,43 @@ def register(app: typer.Typer) -> None:
 
 def command(
     context: typer.Context,
-    question: opt.QuestionOption = None,
-    n: opt.PlanNOption = None,
-    delta: opt.PlanDeltaOption = 1e-8,
-    epsilon: opt.EpsilonOption = None,
-    error: opt.ErrorOption = None,
-    k: opt.PlanKOption = None,
-    labels: opt.LabelsOption = None,
-    counts: opt.CountsOption = None,
-    share: opt.ShareOption = None,
-    low: opt.LowOption = 0.0,
-    high: opt.HighOption = 1.0,
-    unit: opt.UnitOption = "",
-    levels: opt.LevelsOption = None,
-    value: opt.ValueOption = None,
-    worst: opt.WorstOption = False,
-    quantiles: opt.QuantilesOption = None,
-    shape: opt.ShapeOfOption = None,
-    heaps: opt.HeapsOption = None,
-    min_batch: opt.MinBatchOption = None,
+    question: plan_options.QuestionOption = None,
+    n: plan_options.PlanNOption = None,
+    delta: plan_options.PlanDeltaOption = 1e-8,
+    epsilon: plan_options.EpsilonOption = None,
+    error: plan_options.ErrorOption = None,
+    k: plan_options.PlanKOption = None,
+    labels: plan_options.LabelsOption = None,
+    counts: plan_options.CountsOption = None,
+    share: plan_options.ShareOption = None,
+    low: plan_options.LowOption = 0.0,
+    high: plan_options.HighOption = 1.0,
+    unit: plan_options.UnitOption = "",
+    levels: plan_options.LevelsOption = None,
+    value: plan_options.ValueOption = None,
+    worst: plan_options.WorstOption = False,
+    quantiles: plan_options.QuantilesOption = None,
+    shape: plan_options.ShapeOfOption = None,
+    heaps: plan_options.HeapsOption = None,
+    min_batch: plan_options.MinBatchOption = None,
     honest_fraction: HonestFractionOption = "1",
-    mechanism: opt.MechanismNamesOption = None,
-    max_bytes: opt.MaxBytesOption = None,
-    max_messages: opt.MaxMessagesOption = None,
-    max_epsilon0: opt.MaxEpsilon0Option = None,
-    windows: opt.WindowsOption = 1,
-    changes: opt.ChangesOption = 0,
-    memoized: opt.PlanMemoizedOption = False,
-    tasks: opt.TasksOption = 1,
-    per_window: opt.PerWindowOption = False,
-    recipe: opt.RecipeOption = None,
-    everything: opt.AllOption = False,
-    emit: opt.EmitOption = None,
-    picture: opt.PlanPlotOption = None,
-    runs: opt.SimulateOption = None,
-    data: opt.SimulatedDataOption = None,
-    seed: opt.SeedOption = None,
-    as_json: opt.PlanJsonOption = False,
+    mechanism: plan_options.MechanismNamesOption = None,
+    max_bytes: plan_options.MaxBytesOption = None,
+    max_messages: plan_options.MaxMessagesOption = None,
+    max_epsilon0: plan_options.MaxEpsilon0Option = None,
+    windows: plan_options.WindowsOption = 1,
+    changes: plan_options.ChangesOption = 0,
+    memoized: plan_options.PlanMemoizedOption = False,
+    tasks: plan_options.TasksOption = 1,
+    per_window: plan_options.PerWindowOption = False,
+    recipe: plan_options.RecipeOption = None,
+    everything: plan_options.AllOption = False,
+    emit: plan_options.EmitOption = None,
+    picture: plan_options.PlanPlotOption = None,
+    runs: plan_options.SimulateOption = None,
+    data: plan_options.SimulatedDataOption = None,
+    seed: plan_options.SeedOption = None,
+    as_json: plan_options.PlanJsonOption = False,
 ) -> None:
     """See ``HELP``."""
     shown = _Shown(everything, emit, picture, as_json)
@@ -169,7 +169,7 @@ class _Limits:
 @dataclass(frozen=True, slots=True)
 class _Runs:
     count: int | None
-    data: opt.Data | None
+    data: plan_options.Data | None
     seed: int | None
 
 
@@ -293,12 +293,14 @@ def _check_simulation(runs: _Runs, asked: object) -> None:
         )
 
 
-def _simulate(made: Plan, runs: int, data: opt.Data | None, seed: int | None) -> Simulation:
+def _simulate(
+    made: Plan, runs: int, data: plan_options.Data | None, seed: int | None
+) -> Simulation:
     request, candidate = made.request, made.choice.candidate
     shares: tuple[float, ...] = ()
     if data is not None:
         size = candidate.domain.size
-        shares = zipf(size) if data is opt.Data.zipf else (1.0 / size,) * size
+        shares = zipf(size) if data is plan_options.Data.zipf else (1.0 / size,) * size
     columns = (
         TextColumn("simulating batches"),
         BarColumn(),

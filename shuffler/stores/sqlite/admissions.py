@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import hmac
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from shoal import failpoints
@@ -21,15 +20,16 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.stores.sqlite import disk
 from shoal.shuffler.stores.sqlite.counts import AcknowledgedCounts
 from shoal.shuffler.stores.sqlite.mended import open_mended
+from shoal.shuffler.stores.sqlite.small_files import rolled_back, usable
 from shoal.storage import sqlite
 from shoal.storage.checksums import row_digest
 from shoal.storage.salvage import SavedTable
 
 FILE_NAME, COUNTS_NAME = "rounds.db", "counts-rounds.db"
 _SECRET_SIZE = 32  # bytes
+_FAILED = "the answer could not be written down: send the same bytes again later"
 _TABLES = {
     "secret": SavedTable("task_id, window, secret, count, row_check", "task_id, window"),
     "admitted": SavedTable("task_id, window, device, row_check", "task_id, window, device"),
@@ -59,14 +59,8 @@ class Admissions:
         self._counts: AcknowledgedCounts | None = None
         self._db: sqlite.Connection | None = None
         if (folder / FILE_NAME).exists() or (folder / COUNTS_NAME).exists():
-            try:
+            with usable(folder / FILE_NAME):
                 self._open()
-            except (OSError, sqlite.Error) as error:
-                raise ShoalError(
-                    Kind.CONFIG,
-                    f"{folder / FILE_NAME}: cannot be used ({type(error).__name__}): check rights "
-                    "and space, or restore it",
-                ) from None
 
     def _open(self) -> sqlite.Connection:
         if self._db is None:
@@ -191,20 +185,8 @@ class Admissions:
             if self._counts is not None:
                 self._counts.close()
 
-    @contextmanager
-    def _typed(self) -> Iterator[None]:
-        """A failure leaves nothing half done."""
-        try:
-            yield
-        except BaseException as error:
-            if self._db is not None:
-                sqlite.rollback(self._db)
-            if not isinstance(error, OSError | sqlite.Error):
-                raise
-            kind = disk.kind_of(error, self._folder)
-            raise ShoalError(
-                kind, "the answer could not be written down: send the same bytes again later"
-            ) from None
+    def _typed(self) -> AbstractContextManager[None]:
+        return rolled_back(lambda: self._db, self._folder, _FAILED)
 
 
 def _key(window: WindowId) -> tuple[bytes, int]:

@@ -17,8 +17,8 @@ from __future__ import annotations
 import hmac
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from shoal import failpoints
@@ -33,12 +33,14 @@ from shoal.shuffler.stores.rounds import StoredVector, VerifiedVector
 from shoal.shuffler.stores.sqlite import disk
 from shoal.shuffler.stores.sqlite.counts import AcknowledgedCounts
 from shoal.shuffler.stores.sqlite.mended import open_mended
+from shoal.shuffler.stores.sqlite.small_files import rolled_back, usable
 from shoal.storage import sqlite
 from shoal.storage.checksums import fits, row_digest
 from shoal.storage.salvage import SavedTable
 
 FILE_NAME, COUNTS_NAME = "singles.db", "counts-singles.db"
 _SECRET_SIZE = 32  # bytes
+_FAILED = "a vector could not be kept or read: try again later"
 _TABLES = {
     "single_window": SavedTable(
         "task_id, window, secret, fixed, count, decided, closed, row_check", "task_id, window"
@@ -106,14 +108,8 @@ class SingleStore:
             or (folder / COUNTS_NAME).exists()
             or any(folder.glob("singles-*.vectors"))
         ):
-            try:
+            with usable(folder / FILE_NAME):
                 self._open()
-            except (OSError, sqlite.Error) as error:
-                raise ShoalError(
-                    Kind.CONFIG,
-                    f"{folder / FILE_NAME}: cannot be used ({type(error).__name__}): check rights "
-                    "and space, or restore it",
-                ) from None
 
     def _open(self) -> sqlite.Connection:
         if self._held is None:
@@ -444,20 +440,8 @@ class SingleStore:
     def _path(self, window: WindowId) -> Path:
         return self._folder / f"singles-{window.task_id.hex[:32]}-{window.window}.vectors"
 
-    @contextmanager
-    def _typed(self) -> Iterator[None]:
-        """A failure leaves nothing half done."""
-        try:
-            yield
-        except BaseException as error:
-            if self._held is not None:
-                sqlite.rollback(self._held)
-            if not isinstance(error, OSError | sqlite.Error):
-                raise
-            raise ShoalError(
-                disk.kind_of(error, self._folder),
-                "a vector could not be kept or read: try again later",
-            ) from None
+    def _typed(self) -> AbstractContextManager[None]:
+        return rolled_back(lambda: self._held, self._folder, _FAILED)
 
 
 def _key(window: WindowId) -> tuple[bytes, int]:
