@@ -71,6 +71,7 @@ def seal_report(
     """
     if len(nonce) != NONCE_SIZE:
         raise ShoalError(Kind.INVALID, f"a report's nonce is {NONCE_SIZE} random bytes")
+    # Bound to task, window and key: opened anywhere else it fails, so no report can be moved.
     return seal(config, nonce + report, report_info(task_id, window, config.key_id))
 
 
@@ -137,6 +138,7 @@ def frame_size(suite: SuiteId, messages: int, sealed_length: int, admission_leng
     ``suite`` is that of the hop key; ``sealed_length`` from ``sealed_size``. Raises OVERSIZE if
     none holds it.
     """
+    # Made of zeros of the right lengths: no value, and so no secret, can have a say in the size.
     payload = HopPayload(
         task_id=bytes(TaskId.SIZE),
         window=1,
@@ -164,6 +166,8 @@ def seal_frame(config: PublicKeyConfig, content: HopContent, hop: int = 0) -> by
         sealed=content.sealed,
     ).SerializeToString()
     suite = config.suite
+    # Protobuf leaves out a window of 0: counted all the same, or window 0 might have a smaller
+    # frame.
     size = _global_size(suite, len(payload) + (_WINDOW_FIELD if content.window == 0 else 0))
     inner = size - HEADER_SIZE - suite.overhead
     plaintext = (len(payload).to_bytes(_LENGTH_SIZE, "big") + payload).ljust(inner, b"\x00")
@@ -198,8 +202,11 @@ def open_frame(key: HpkePrivateKey, frame: bytes, hop: int = 0) -> HopContent:
         raise _not_ours(frame, key, hop)
     plaintext = open_sealed(key, frame[HEADER_SIZE:], info)
     end = _LENGTH_SIZE + int.from_bytes(plaintext[:_LENGTH_SIZE], "big")
+    # From here on the frame opened, so whoever sealed it wrote this: hostile bytes, but not damage.
     if end > len(plaintext):
         raise ShoalError(Kind.INVALID, "a frame's length field reaches beyond its end")
+    # Anything but zeros would be a channel past the checks, and a second frame for the same
+    # content.
     if plaintext.count(0, end) != len(plaintext) - end:
         raise ShoalError(Kind.INVALID, "a frame's padding is not zero")
     return _content(plaintext[_LENGTH_SIZE:end])
@@ -236,6 +243,7 @@ def _content(payload: bytes) -> HopContent:
         message = HopPayload.FromString(payload)
     except DecodeError:
         raise ShoalError(Kind.INVALID, "a frame's payload is no HopPayload") from None
+    # A field that is passed over could mean something to the next version, and bind nobody here.
     if len(UnknownFieldSet(message)):
         raise ShoalError(
             Kind.INVALID, "a frame's payload has a field that this version does not know"

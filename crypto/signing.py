@@ -50,6 +50,7 @@ class SigningContext(Enum):
 
 def signed_input(context: SigningContext, data: bytes) -> bytes:
     """The bytes that Ed25519 signs: "shoal/v1/sign/" || context || 0x00 || data."""
+    # No context is the beginning of another with its zero byte, so no signature can serve for two.
     return b"shoal/v1/sign/" + context.value.encode() + b"\x00" + data
 
 
@@ -107,6 +108,7 @@ def verify(public: bytes, context: SigningContext, data: bytes, signature: bytes
     """
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, signed_input(context, data))
+    # One answer for a wrong key and a wrong signature: which of them it was is nobody's business.
     except (InvalidSignature, ValueError):
         raise ShoalError(
             Kind.BAD_SIGNATURE,

@@ -61,6 +61,7 @@ def trust_task(signed_task: bytes, authorities: Collection[bytes]) -> TrustedTas
     BAD_SIGNATURE, INVALID.
     """
     signed = codec.decode_signed_task(signed_task)
+    # Before the signature: a stranger may not make this machine verify whatever it likes to send.
     if signed.authority not in authorities:
         raise ShoalError(
             Kind.FORBIDDEN,
@@ -68,6 +69,8 @@ def trust_task(signed_task: bytes, authorities: Collection[bytes]) -> TrustedTas
             "task",
         )
     verify(signed.authority, SigningContext.TASK, signed.data, signed.signature)
+    # The id is over the bytes as received: a re-serialization could differ, and one task have two
+    # ids.
     return TrustedTask(codec.decode_task(signed.data), TaskId.of(signed.data), signed.authority)
 
 
@@ -86,10 +89,13 @@ def trust_schedule(signed_schedule: bytes, trusted: TrustedTask) -> TrustedSched
         )
     verify(signed.authority, SigningContext.KEY_SCHEDULE, signed.data, signed.signature)
     schedule = codec.decode_schedule(signed.data)
+    # One authority may sign for many tasks: with the keys of another one, batches of both could be
+    # mixed.
     if schedule.task_id != trusted.task_id.raw:
         raise ShoalError(
             Kind.MISMATCH, f"key schedule: it belongs to another task than {task.name}"
         )
+    # A window without a key could never be answered; one too many has no place in the task.
     if len(schedule.windows) != task.windows.count:
         raise ShoalError(
             Kind.MISMATCH,
@@ -102,12 +108,16 @@ def trust_schedule(signed_schedule: bytes, trusted: TrustedTask) -> TrustedSched
     ]:
         if raw not in parsed:
             parsed[raw] = parse_config(raw)
+            # A weaker suite than the owner was shown, or sizes that tell this device from the
+            # others.
             if parsed[raw].suite != task.suite:
                 raise ShoalError(
                     Kind.MISMATCH,
                     f"key schedule of task {task.name}: a key is of another HPKE suite than the "
                     "task's",
                 )
+    # Each role vouches for its own keys: else the authority could hand out keys of its own, and
+    # read.
     verify_keys(schedule, task)
     return TrustedSchedule(
         schedule,

@@ -277,6 +277,8 @@ class Collector:
         )
         shared = [status != Status.NEVER_SHARED for status in commit.statuses]
         _require(
+            # Seeds that are put together are checked against these: without one a wrong seed would
+            # pass.
             shared == [any(commitment) for commitment in commitments],
             "who shared has a commitment, and nobody else",
         )
@@ -345,8 +347,11 @@ class Collector:
             plaintext = open_sealed(self._hpke_key, row, info)
         except ShoalError:
             return False
+        # Another length fits no word of the sum; cut or padded it would spoil all of them.
         if len(plaintext) != self.terms.vector_bytes:
             return False
+        # At once: of single vectors, masked as they are, nothing is kept that could be unmasked
+        # later.
         begun.total += np.frombuffer(plaintext, begun.total.dtype)
         return True
 

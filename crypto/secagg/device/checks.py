@@ -94,13 +94,17 @@ def check_offer(terms: RoundTerms, signed: pairwise_pb2.SignedOffer) -> CheckedO
         signed.analyzer_signature,
     )
     offer = Offer.decode(signed.offer)
+    # Signed by both, so an offer of another task is a real one: replayed, its keys are the wrong
+    # ones.
     _match(offer.task_id == terms.task_id, "the offer is for another task")
     _match(offer.window == terms.window, "the offer is for another window")
     _match(
+        # Another key would open the vectors for somebody else, or in another window.
         offer.analyzer_key_id == terms.analyzer_config.key_id,
         "the offer names another analyzer key than the task's schedule",
     )
     _match(
+        # Two schedules for one task: devices could be told apart by the key that they use.
         offer.schedule_hash == terms.schedule_hash,
         "the offer rests on another key schedule: fetch the schedule again",
     )
@@ -139,6 +143,7 @@ def check_started(
         start.offer_id == offered.offer_id, "the round that starts is not the one that was offered"
     )
     _match(
+        # A nonce chosen after the seats are known could place corrupt devices around this one.
         nonce_commitment(start.shuffler_nonce) == offered.offer.shuffler_commitment,
         "the shuffler's nonce is not what it committed to",
     )
@@ -146,6 +151,7 @@ def check_started(
         nonce_commitment(start.analyzer_nonce) == offered.offer.analyzer_commitment,
         "the analyzer's nonce is not what it committed to",
     )
+    # The promise was computed for these sizes: fewer devices have too few honest ones among them.
     least, most = terms.plan.cohort_min, terms.plan.cohort_max
     _match(
         least <= start.devices <= most,
@@ -156,12 +162,16 @@ def check_started(
         len(started.neighbours) == graph.neighbours,
         f"a device of this round has {graph.neighbours} neighbours",
     )
+    # Computed here and never told: whoever may name the neighbours names corrupt ones.
     places = ring.neighbour_positions(start.devices, graph.neighbours, started.position)
+    # Without certificates one machine could hold all seats but one, and subtract itself from the
+    # sum.
     devices = [
         verify_certificate(peer.certificate, terms.enrolment_key, now, remember=True).device_key
         for peer in started.neighbours
     ]
     _check_arc(offered.offer_id, start, started, own, devices, places, graph.neighbours)
+    # Keys that a neighbour did not sign could be the shuffler's: it would know the pads.
     for device, peer in zip(devices, started.neighbours, strict=True):
         verify(
             device,
@@ -237,8 +247,12 @@ def check_commit(
         f"the commit speaks of {len(commit.statuses)} devices, not of {circle.devices}",
     )
     _enough(
-        commit.statuses[circle.position] == Status.ALIVE, "this device's vector is not in the sum"
+        # Else neighbours would give shares of its pad key: its self mask alone would stand before
+        # its vector.
+        commit.statuses[circle.position] == Status.ALIVE,
+        "this device's vector is not in the sum",
     )
+    # The noise of fewer devices than this does not add up to what the certificate counts on.
     least = terms.survivors(circle.devices)
     _enough(commit.alive >= least, f"{commit.alive} vectors are in the sum, {least} are needed")
     alive = sum(commit.statuses[peer.position] == Status.ALIVE for peer in circle.peers)
@@ -246,6 +260,7 @@ def check_commit(
         alive >= circle.threshold,
         f"{alive} neighbours are in the sum, {circle.threshold} are needed",
     )
+    # Both stories may have been told to different devices: to go on would give shares for both.
     for peer, did_share in zip(circle.peers, shared, strict=True):
         if did_share == (commit.statuses[peer.position] == Status.NEVER_SHARED):
             raise ShoalError(
@@ -264,6 +279,7 @@ def check_endorsements(
     What does not count (no neighbour, not in the sum, twice, a wrong signature) is passed over: one
     corrupt neighbour must not end everybody's round. More endorsements than neighbours are INVALID.
     """
+    # Bounded before any is verified: each verification costs this device time.
     if len(endorsements) > len(circle.peers):
         raise ShoalError(Kind.INVALID, "there are more endorsements than neighbours")
     waiting = {
@@ -275,6 +291,7 @@ def check_endorsements(
     for endorsement in endorsements:
         device = waiting.get(endorsement.position)
         if device is not None and _signed(device, record, endorsement.signature):
+            # counted once: a corrupt neighbour may send its own many times
             del waiting[endorsement.position]
             valid += 1
             if valid == circle.threshold:

@@ -142,12 +142,15 @@ class Coordinator(DeviceSteps):
         unusable = set(reply.unusable)
         if len(unusable) != len(reply.unusable) or not unusable <= set(range(len(self._rows))):
             return self.failed(Reason.DISAGREE)
+        # Three statuses, and each device exactly one: with two, both of its shares could be asked
+        # for.
         for member in self._seating:
             member.status = Status.NEVER_SHARED if member.shares is None else Status.DROPPED
         for index, session in enumerate(self._rows):
             if index not in unusable:
                 self._seating.members[session].status = Status.ALIVE
         commit = Commit(self.round_id, self._seating.statuses)
+        # Too little noise would be in the sum: no device would endorse or unmask it anyway.
         if commit.alive < self.terms.survivors(len(self._seating)):
             return self.failed(Reason.TOO_FEW_VECTORS)
         self._commit = self._signed(SigningContext.ROUND_COMMIT, commit.encode(), b"")
@@ -235,6 +238,7 @@ class Coordinator(DeviceSteps):
         rows = [member.session for member in self._seating if member.upload is not None]
         if len(rows) < self.terms.survivors(len(self._seating)):
             return self.failed(Reason.TOO_FEW_VECTORS)
+        # In the order of arrival, rows would tell the analyzer which vector is whose.
         self._rows = tuple(shuffled(rows, self._entropy))
         self._enter(Stage.DELIVERING)
         return [Deliver(self._rows)]

@@ -148,6 +148,8 @@ class DeviceSteps:
         _require(
             len(shares[1]) == COMMITMENT_SIZE and any(shares[1]), "a commitment is a SHA-256 digest"
         )
+        # Kept with its signature: who is accused of bad shares can't say that they were not its
+        # own.
         signed = dealt_bytes(self._started_id, member.position, shares[1], shares[0])
         verify(member.device_key, SigningContext.ROUND_SHARES, signed, shares[2])
         member.shares = shares
@@ -167,6 +169,7 @@ class DeviceSteps:
         if not message.HasField("complaint"):
             member.checked, member.suspect = True, None
             return None
+        # What the shuffler holds is compared, not what the complainer says that it got.
         dispute = self._seating.dispute(self._started_id, member, complaint.position)
         member.suspect = None if complaint.shared else complaint.position
         return dispute if complaint.shared else None
@@ -187,6 +190,7 @@ class DeviceSteps:
         )
         if loser.shares is None:
             return None
+        # as if it had never shared: its neighbours mask without its pads
         loser.leave()
         self.guilty.add(loser.session)
         return loser.session
@@ -237,6 +241,7 @@ class DeviceSteps:
             return
         self._must_be(Stage.UNMASK, now)
         self._has_part(member)
+        # One length for all: how many neighbours were lost must not show to who sees ciphertexts.
         size = (
             bundle_size(self._seating.graph.neighbours) + self.terms.analyzer_config.suite.overhead
         )

@@ -116,17 +116,20 @@ class Seating:
         with a share key on the curve's twist nobody could prove anything against it: INVALID here.
         """
         device_key = self.identify(join, now)
+        # two seats of one device would be two neighbours that are one, and its noise counted twice
         if device_key in self._devices:
             raise ShoalError(Kind.CONFLICT, "this device has a seat in this round already")
         for key in (join.pad_key, join.share_key):
             agree(_PROBE, key)
         _require(on_curve(join.share_key), "a share key is not on Curve25519: make keys by X25519")
         keys = {join.pad_key, join.share_key}
+        # Equal keys give equal pads: the difference of two vectors would lie open.
         if len(keys) < 2 or not self._one_time_keys.isdisjoint(keys):
             raise ShoalError(
                 Kind.CONFLICT,
                 "a key of this join is in use already: make two new ones for each round",
             )
+        # Ours, whatever the caller does with its message later.
         copy = pairwise_pb2.Join()
         copy.CopyFrom(join)
         self._devices.add(device_key)
