@@ -139,24 +139,7 @@ def check_started(
         record.analyzer_signature,
     )
     start = Start.decode(record.record)
-    _match(
-        start.offer_id == offered.offer_id, "the round that starts is not the one that was offered"
-    )
-    _match(
-        # A nonce chosen after the seats are known could place corrupt devices around this one.
-        nonce_commitment(start.shuffler_nonce) == offered.offer.shuffler_commitment,
-        "the shuffler's nonce is not what it committed to",
-    )
-    _match(
-        nonce_commitment(start.analyzer_nonce) == offered.offer.analyzer_commitment,
-        "the analyzer's nonce is not what it committed to",
-    )
-    # The promise was computed for these sizes: fewer devices have too few honest ones among them.
-    least, most = terms.plan.cohort_min, terms.plan.cohort_max
-    _match(
-        least <= start.devices <= most,
-        f"a round of this task has {least} to {most} devices, this one has {start.devices}",
-    )
+    _check_begun(terms, offered, start)
     graph = terms.parameters(start.devices)
     _match(
         len(started.neighbours) == graph.neighbours,
@@ -305,6 +288,30 @@ def _verify_both(
     terms: RoundTerms, context: SigningContext, record: bytes, shuffler: bytes, analyzer: bytes
 ) -> None:
     verify_both(context, record, terms.shuffler_key, shuffler, terms.analyzer_key, analyzer)
+
+
+def _check_begun(terms: RoundTerms, offered: CheckedOffer, start: Start) -> None:
+    """The round that begins is the one that was joined, by the nonces that were committed to, and of
+    a size that the plan allows. Raises MISMATCH.
+    """
+    _match(
+        start.offer_id == offered.offer_id, "the round that starts is not the one that was offered"
+    )
+    _match(
+        # A nonce chosen after the seats are known could place corrupt devices around this one.
+        nonce_commitment(start.shuffler_nonce) == offered.offer.shuffler_commitment,
+        "the shuffler's nonce is not what it committed to",
+    )
+    _match(
+        nonce_commitment(start.analyzer_nonce) == offered.offer.analyzer_commitment,
+        "the analyzer's nonce is not what it committed to",
+    )
+    # The promise was computed for these sizes: fewer devices have too few honest ones among them.
+    least, most = terms.plan.cohort_min, terms.plan.cohort_max
+    _match(
+        least <= start.devices <= most,
+        f"a round of this task has {least} to {most} devices, this one has {start.devices}",
+    )
 
 
 def _check_arc(
