@@ -291,7 +291,7 @@ def _verify_both(
 
 
 def _check_begun(terms: RoundTerms, offered: CheckedOffer, start: Start) -> None:
-    """The round that begins is the one that was joined, by the nonces that were committed to, and of
+    """The round that begins is the one that was joined, by the nonces that were committed to, of
     a size that the plan allows. Raises MISMATCH.
     """
     _match(
