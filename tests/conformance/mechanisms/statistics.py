@@ -15,9 +15,9 @@ with probability 6e-7 (1.2e-6 with the kurtosis). Reduced: R = 1,000, and the li
 chi-square at 5e-7 on each side, 0.796 and 1.234.
 
 **Standard errors.** The mean square of those that are reported is within 5 % of
-``expected_stderr``^2, label by label. Up to 3.2 % is no chance: an estimate outside [0, n] is
-brought back before the variance is read off it, which shows for an empty cell. Chance moves the
-mean of 1,000 runs by 0.3 % at most.
+``expected_stderr``^2, label by label. Up to 3.2 % is no chance (reduced, with half as many devices:
+4.3 %): an estimate outside [0, n] is brought back before the variance is read off it, which shows
+for an empty cell. Chance moves the mean of 1,000 runs by 0.3 % at most.
 
 **Conservative members.** Let v(x) be the variance that a device with cell x adds. Devices draw
 apart, so the expectation of *any* function of all reports is, as a function of one device's cell, a
