@@ -434,18 +434,20 @@ def _show_quantiles(rows: Sequence[dict[str, Any]]) -> None:
     say(OUTSIDE)
 
 
-def _show_distribution(made: dict[str, Any], *, shown: bool) -> None:
+def _show_distribution(distribution: dict[str, Any], *, shown: bool) -> None:
     from shoal.analyzer.results.processed import readable_note
 
-    told = [f"{float(share):.0%} <= {value:,.6g}" for share, value in made["quantiles"].items()]
+    told = [
+        f"{float(share):.0%} <= {value:,.6g}" for share, value in distribution["quantiles"].items()
+    ]
     quantiles = "" if shown else f": {', '.join(told)}"
     answered = (
         ""
-        if made["answered"] is None
-        else f" of an estimated {made['answered']:.1%} of the devices, those that answered"
+        if distribution["answered"] is None
+        else f" of an estimated {distribution['answered']:.1%} of the devices, those that answered"
     )
-    say(f"distribution ({made['method']}){answered}{quantiles}")
-    say(f"  {readable_note(made)}; every bin: shoal results export")
+    say(f"distribution ({distribution['method']}){answered}{quantiles}")
+    say(f"  {readable_note(distribution)}; every bin: shoal results export")
 
 
 def _show_rounds(rounds: dict[str, Any], *, released: bool) -> None:

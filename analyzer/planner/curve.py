@@ -33,28 +33,35 @@ class Point:
     local: float
 
 
-def curve(made: Plan, tell: Callable[[], None] | None = None) -> tuple[Point, ...]:
+def curve(chosen_plan: Plan, tell: Callable[[], None] | None = None) -> tuple[Point, ...]:
     """13 points around the plan's epsilon, ascending. The shuffled errors are those of proven
     epsilon0's, to 0.05 %.
     """
-    middle = made.guarantee.epsilon_upper if made.request.epsilon is None else made.request.epsilon
+    middle = (
+        chosen_plan.guarantee.epsilon_upper
+        if chosen_plan.request.epsilon is None
+        else chosen_plan.request.epsilon
+    )
     every = [
-        option.candidate for option in made.options if option.standing is not Standing.OVER_LIMIT
+        option.candidate
+        for option in chosen_plan.options
+        if option.standing is not Standing.OVER_LIMIT
     ]
     points = []
     for i in range(_POINTS):
         epsilon = max(_LEAST_EPSILON, middle * _REACH ** (2.0 * i / (_POINTS - 1) - 1.0))
         local = min(
-            _error(made.request, candidate, min(epsilon, LARGEST_EPSILON0)) for candidate in every
+            _error(chosen_plan.request, candidate, min(epsilon, LARGEST_EPSILON0))
+            for candidate in every
         )
-        points.append(Point(epsilon, _shuffled(made, epsilon), local))
+        points.append(Point(epsilon, _shuffled(chosen_plan, epsilon), local))
         if tell is not None:
             tell()
     return tuple(points)
 
 
-def _shuffled(made: Plan, epsilon: float) -> float:
-    request, candidate = made.request, made.choice.candidate
+def _shuffled(chosen_plan: Plan, epsilon: float) -> float:
+    request, candidate = chosen_plan.request, chosen_plan.choice.candidate
     start = guess(epsilon, request.delta, request.n_honest)
     try:
         found = largest(

@@ -39,17 +39,20 @@ def plan(request: Request, tell: TellProgress | None = None) -> Plan:
     total = request.total
     if total is None:
         return plan_window(request, tell)
-    target, made, best = total / math.sqrt(request.rounds), None, None
+    target, chosen_plan, best = total / math.sqrt(request.rounds), None, None
     for _ in range(_MOST_PLANS):
-        made = plan_window(replace(request, epsilon=target, together=False), tell)
+        chosen_plan = plan_window(replace(request, epsilon=target, together=False), tell)
         together = total_epsilon(
-            _law(made.choice, made.choice.epsilon0), request.n_honest, request.delta, request.rounds
+            _law(chosen_plan.choice, chosen_plan.choice.epsilon0),
+            request.n_honest,
+            request.delta,
+            request.rounds,
         )
         if together <= total:
-            best = made if best is None or _target(made) > _target(best) else best
-            if together >= total * (1.0 - _ALIKE) or _capped(request, made.choice):
+            best = chosen_plan if best is None or _target(chosen_plan) > _target(best) else best
+            if together >= total * (1.0 - _ALIKE) or _capped(request, chosen_plan.choice):
                 break
-        fitting = _fitting(request, made.choice, total, together)
+        fitting = _fitting(request, chosen_plan.choice, total, together)
         if best is not None and abs(fitting - _target(best)) <= _ALIKE * fitting:
             break
         target = fitting
@@ -60,8 +63,8 @@ def plan(request: Request, tell: TellProgress | None = None) -> Plan:
     return replace(best, asked=total)
 
 
-def _target(made: Plan) -> float:
-    return made.request.epsilon or 0.0
+def _target(chosen_plan: Plan) -> float:
+    return chosen_plan.request.epsilon or 0.0
 
 
 def _law(choice: Option, epsilon0: float) -> LocalPrivacy:

@@ -65,11 +65,11 @@ _FOR_READERS = {
 }
 
 
-def readable_note(made: Mapping[str, Any]) -> str:
+def readable_note(processed_values: Mapping[str, Any]) -> str:
     """The note of what ``processed`` or ``distribution`` made, as people read it. Of a release of
     another version, its own words.
     """
-    note = str(made["note"])
+    note = str(processed_values["note"])
     return _FOR_READERS.get(note, note)
 
 
@@ -158,7 +158,7 @@ def distribution(release: release_pb2.Release) -> dict[str, Any] | None:
         return None
     stored = release.distribution
     try:
-        made = Distribution(
+        smoothed = Distribution(
             np.array(stored.edges, dtype=np.float64),
             np.array(stored.shares, dtype=np.float64),
             stored.method,
@@ -170,12 +170,12 @@ def distribution(release: release_pb2.Release) -> dict[str, Any] | None:
         return None
     quantiles = {row.share: row.value for row in release.quantiles}
     return {
-        "method": made.method,
+        "method": smoothed.method,
         "note": DISTRIBUTION_NOTE,
-        "answered": made.answered,
-        "quantiles": {f"{q:g}": quantiles.get(q, made.quantile(q)) for q in QUANTILES},
-        "edges": made.edges.tolist(),
-        "shares": made.shares.tolist(),
+        "answered": smoothed.answered,
+        "quantiles": {f"{q:g}": quantiles.get(q, smoothed.quantile(q)) for q in QUANTILES},
+        "edges": smoothed.edges.tolist(),
+        "shares": smoothed.shares.tolist(),
     }
 
 

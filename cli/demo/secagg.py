@@ -140,23 +140,23 @@ def make_task(site: Site, devices: int) -> SumTask:
             "fewer --devices",
         )
     phases, spare = _times(devices)
-    made = _design(min(devices // _COHORTS, _LARGEST), phases)
+    design = _design(min(devices // _COHORTS, _LARGEST), phases)
     enrolment = SigningKey.generate()
     task = Task(
         salt=os.urandom(16),
         name=NAME,
         purpose="health statistics",
         question="How many outpatient visits did you have this year?",
-        domain=made.domain,
-        mechanism=made.mechanism,
+        domain=design.domain,
+        mechanism=design.mechanism,
         windows=WindowPlan(
             start_s=int(time.time()) + _START_S,
-            length_s=made.plan.seconds + spare,
+            length_s=design.plan.seconds + spare,
             count=1,
             grace_s=0,
             skew_s=5,
         ),
-        min_batch=made.plan.survivors_min,
+        min_batch=design.plan.survivors_min,
         max_batch=0,
         honest_fraction_ppm=_HONEST_PPM,
         delta=_DELTA,
@@ -167,11 +167,11 @@ def make_task(site: Site, devices: int) -> SumTask:
         shuffler_address=site.shuffler_address,
         shuffler_ca=site.ca,
         retention_s=7_200,
-        report_size=made.plan.vector_bytes(len(_NAMES)),
+        report_size=design.plan.vector_bytes(len(_NAMES)),
         admission=Admission.ENROLLED,
         enrolment_key=enrolment.public,
         aggregator=Aggregator.PAIRWISE,
-        pairwise=made.plan,
+        pairwise=design.plan,
     )
     result = lint(task)
     if result.errors:
@@ -182,8 +182,8 @@ def make_task(site: Site, devices: int) -> SumTask:
     trusted = trust_task(signed_task, {site.authority.public})
     return SumTask(
         task,
-        made.domain,
-        made.plan,
+        design.domain,
+        design.plan,
         assign(trusted, trust_schedule(signed_schedule, trusted)),
         enrolment,
     )

@@ -160,10 +160,10 @@ def _chosen(results: dict[str, Any]) -> list[str]:
     if "chosen" not in results:
         return []
     task = next(task for task in results["tasks"] if task["name"] == results["chosen"])
-    made = task["mechanism"]
-    integers = ", ".join(f"{name} = {value}" for name, value in made["parameters"].items())
-    unit = "byte" if made["report_bytes"] == 1 else "bytes"
+    mechanism = task["mechanism"]
+    integers = ", ".join(f"{name} = {value}" for name, value in mechanism["parameters"].items())
+    unit = "byte" if mechanism["report_bytes"] == 1 else "bytes"
     return [
-        f"{task['name']} is randomized by {made['name']} ({integers}): a report of "
-        f"{made['report_bytes']} {unit}."
+        f"{task['name']} is randomized by {mechanism['name']} ({integers}): a report of "
+        f"{mechanism['report_bytes']} {unit}."
     ]

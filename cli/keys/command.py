@@ -106,8 +106,8 @@ def hpke_keys(
     count = windows if role is KeyRole.analyzer or per_window else 1
     named(public)
     signer = keyfiles.load_signing_key(key)
-    made = make_role_keys(SuiteId(suite), count, out, role, signer)
-    write_new(public, encode_role_keys(role.value, made))
+    public_keys = make_role_keys(SuiteId(suite), count, out, role, signer)
+    write_new(public, encode_role_keys(role.value, public_keys))
     say(f"{count} {role.value} key(s) in {out}, public part in {public}")
 
 
@@ -146,10 +146,10 @@ def _folder(path: Path) -> None:
         ) from None
 
 
-def encode_role_keys(role: str, made: PublicKeys) -> bytes:
+def encode_role_keys(role: str, public_keys: PublicKeys) -> bytes:
     """The RoleKeys message of a role: public keys by window, and the role's signature over them."""
     return keys_pb2.RoleKeys(
-        version=codec.VERSION, role=role, keys=made.configs, signature=made.signature
+        version=codec.VERSION, role=role, keys=public_keys.configs, signature=public_keys.signature
     ).SerializeToString()
 
 

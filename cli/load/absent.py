@@ -33,9 +33,9 @@ class Absence:
     @classmethod
     def after(cls, note: Callable[[str], object]) -> Absence:
         """For what follows the sending: it only tells."""
-        made = cls(0.0, lambda: None, note)
-        made._answered = True
-        return made
+        absence = cls(0.0, lambda: None, note)
+        absence._answered = True
+        return absence
 
     def heard(self, now: float, progress: Progress) -> None:
         """``now``: seconds on a clock that never goes back."""

@@ -218,13 +218,17 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: 
         )
     request = limited(plain, limits.size, limits.messages, limits.epsilon0, limits.mechanisms)
     with _bar() as tell:
-        made = plan(request, tell)
-    result = None if runs.count is None else _simulate(made, runs.count, runs.data, runs.seed)
-    written = _write(made, shown.emit, shown.picture)
+        chosen_plan = plan(request, tell)
+    result = (
+        None if runs.count is None else _simulate(chosen_plan, runs.count, runs.data, runs.seed)
+    )
+    written = _write(chosen_plan, shown.emit, shown.picture)
     if shown.as_json:
-        emit_json(made.to_json() | ({} if result is None else {"simulation": result.to_json()}))
+        emit_json(
+            chosen_plan.to_json() | ({} if result is None else {"simulation": result.to_json()})
+        )
         return
-    show_plan(made, everything=shown.everything)
+    show_plan(chosen_plan, everything=shown.everything)
     for line in ([] if result is None else [simulated(result, request.n)]) + written:
         say(line)
 
@@ -247,14 +251,14 @@ def _only_recipe(context: typer.Context) -> None:
         )
 
 
-def _write(made: Plan, emit: Path | None, picture: Path | None) -> list[str]:
+def _write(chosen_plan: Plan, emit: Path | None, picture: Path | None) -> list[str]:
     """Write what was asked for; what to say of it."""
     sentences = []
     if emit is not None:
-        write_new(emit, task_text(made).encode())
+        write_new(emit, task_text(chosen_plan).encode())
         sentences.append(f"wrote {emit}: fill in what says FILL IN, then shoal task lint {emit}")
     if picture is not None:
-        plot(picture, made)
+        plot(picture, chosen_plan)
         sentences.append(f"error against epsilon: {picture}")
     return sentences
 
@@ -294,9 +298,9 @@ def _check_simulation(runs: _Runs, asked: object) -> None:
 
 
 def _simulate(
-    made: Plan, runs: int, data: plan_options.Data | None, seed: int | None
+    chosen_plan: Plan, runs: int, data: plan_options.Data | None, seed: int | None
 ) -> Simulation:
-    request, candidate = made.request, made.choice.candidate
+    request, candidate = chosen_plan.request, chosen_plan.choice.candidate
     shares: tuple[float, ...] = ()
     if data is not None:
         size = candidate.domain.size
@@ -313,7 +317,7 @@ def _simulate(
         bar = progress.add_task("", total=runs)
         return simulate(
             request.question,
-            candidate.build(made.choice.epsilon0),
+            candidate.build(chosen_plan.choice.epsilon0),
             candidate.domain,
             request.n,
             runs,

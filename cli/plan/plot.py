@@ -15,19 +15,19 @@ from shoal.cli.pictures.chart import Mark, Series, draw
 from shoal.cli.pictures.writing import bar_of_points, write_plot
 
 
-def plot(path: Path, made: Plan) -> None:
+def plot(path: Path, chosen_plan: Plan) -> None:
     """Compute the curve (a bar on stderr shows how far), draw it and write it, atomically; replaces
     the file. Raises CONFIG.
     """
     with bar_of_points("error against epsilon") as progress:
         bar = progress.add_task("", total=13)
-        points = curve(made, lambda: progress.advance(bar))
-    write_plot(path, picture(made, points))
+        points = curve(chosen_plan, lambda: progress.advance(bar))
+    write_plot(path, picture(chosen_plan, points))
 
 
-def picture(made: Plan, points: tuple[Point, ...]) -> str:
+def picture(chosen_plan: Plan, points: tuple[Point, ...]) -> str:
     """The SVG text."""
-    request, choice = made.request, made.choice
+    request, choice = chosen_plan.request, chosen_plan.choice
     series = (
         Series(
             f"{choice.candidate.title}, shuffled: epsilon is central",
@@ -41,12 +41,12 @@ def picture(made: Plan, points: tuple[Point, ...]) -> str:
         ),
     )
     error = 0.0 if choice.errors is None else choice.errors.ranked
-    at = made.guarantee.epsilon_upper if request.epsilon is None else request.epsilon
+    at = chosen_plan.guarantee.epsilon_upper if request.epsilon is None else request.epsilon
     mark = Mark(f"planned: {figure(error)} at epsilon {at:g}", at, error) if error > 0.0 else None
     what = request.question.what
     unit = request.question.unit or "the value's unit"
     subtitle = (
-        f"{request.n:,} devices, {made.guarantee.n_honest:,} certified reports, delta = "
+        f"{request.n:,} devices, {chosen_plan.guarantee.n_honest:,} certified reports, delta = "
         f"{request.delta:g}, replace-one"
     )
     return draw(

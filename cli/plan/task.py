@@ -29,7 +29,7 @@ def task_text(plan: Plan, length_s: int = 604_800) -> str:
         if request.epsilon is not None
         else bound_text(choice.epsilon_upper, digits=6)
     )
-    made = (
+    mechanism_text = (
         f"Planned by `shoal plan`: {choice.candidate.title}, for {request.n} devices, central "
         f"epsilon <= {target}."
     )
@@ -55,7 +55,7 @@ def task_text(plan: Plan, length_s: int = 604_800) -> str:
     windows["length_s"] = length_s
     windows["length_s"].trivia.comment_ws = " " * max(1, 25 - len(str(length_s)))
     windows["count"] = request.windows
-    return f"# {made}\n{document.as_string()}"
+    return f"# {mechanism_text}\n{document.as_string()}"
 
 
 def _say(item: Any, text: str, blanks: int) -> None:

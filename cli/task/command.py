@@ -75,20 +75,20 @@ def lint_command(
 
     Exit status 2 if anything is refused. Example: shoal task lint visits.toml
     """
-    made = read_task(file)
-    result = _lint(made)
+    parsed = read_task(file)
+    result = _lint(parsed)
     if as_json:
         certificate = result.guarantee.to_json() if result.guarantee else None
         rounds = (
             {}
-            if made.pairwise is None or result.errors
-            else {"rounds": pairwise_show.derived(made)}
+            if parsed.pairwise is None or result.errors
+            else {"rounds": pairwise_show.derived(parsed)}
         )
-        memoized = _memoized(made)
+        memoized = _memoized(parsed)
         sent = (
             {}
-            if made.pairwise or result.errors
-            else {"report_bytes": made.report_size, "frame_bytes": frame_bytes(made)}
+            if parsed.pairwise or result.errors
+            else {"report_bytes": parsed.report_size, "frame_bytes": frame_bytes(parsed)}
         )
         findings = {
             "errors": list(result.errors),
@@ -97,9 +97,9 @@ def lint_command(
         }
         emit_json({**findings, **sent, **rounds, **memoized})
     else:
-        _show_findings(file.name, made, result)
+        _show_findings(file.name, parsed, result)
         if not result.errors:
-            pairwise_show.show(made)
+            pairwise_show.show(parsed)
     if result.errors:
         raise ShoalError(Kind.CONFIG, f"{file.name}: refused: {result.errors[0]}")
 
@@ -114,12 +114,12 @@ def sign(
 
     Example: shoal task sign visits.toml --key authority.key --out visits.task
     """
-    made = read_task(file)
-    result = _lint(made)
-    _show_findings(file.name, made, result)
+    parsed = read_task(file)
+    result = _lint(parsed)
+    _show_findings(file.name, parsed, result)
     if result.errors:
         raise ShoalError(Kind.CONFIG, f"{file.name}: not signed: {result.errors[0]}")
-    signed = sign_task(made, load_signing_key(key))
+    signed = sign_task(parsed, load_signing_key(key))
     write_new(out, signed)
     say(
         f"task {trust_task(signed, {codec.decode_signed_task(signed).authority}).task_id.hex} in "
@@ -127,23 +127,23 @@ def sign(
     )
 
 
-def _lint(made: Task) -> LintResult:
+def _lint(parsed: Task) -> LintResult:
     return _with_texts(
-        made,
+        parsed,
         with_frame(
-            made, pairwise_show.with_noise(made, pairwise_show.with_graph(made, lint(made)))
+            parsed, pairwise_show.with_noise(parsed, pairwise_show.with_graph(parsed, lint(parsed)))
         ),
     )
 
 
-def _with_texts(made: Task, result: LintResult) -> LintResult:
+def _with_texts(parsed: Task, result: LintResult) -> LintResult:
     """With an error for each text that `shoal plan --emit` left to be filled in: owners would be
     asked for consent to "fill in".
     """
     texts = {
-        "name": (made.name, UNNAMED),
-        "purpose": (made.purpose, UNSAID),
-        "question": (made.question, UNSAID),
+        "name": (parsed.name, UNNAMED),
+        "purpose": (parsed.purpose, UNSAID),
+        "question": (parsed.question, UNSAID),
     }
     left = [
         Finding(
@@ -156,9 +156,9 @@ def _with_texts(made: Task, result: LintResult) -> LintResult:
     return replace(result, findings=(*result.findings, *left))
 
 
-def sign_task(made: Task, signer: SigningKey) -> bytes:
+def sign_task(parsed: Task, signer: SigningKey) -> bytes:
     """The SignedTask's bytes."""
-    data = codec.encode_task(made)
+    data = codec.encode_task(parsed)
     return codec.encode_signed_task(
         codec.Signed(data, signer.public, signer.sign(SigningContext.TASK, data))
     )
@@ -188,69 +188,71 @@ def show(
 
 def describe(trusted: TrustedTask) -> dict[str, Any]:
     """A task's fields for people and programs."""
-    made, plan = trusted.task, trusted.task.windows
-    guarantee = lint(made).guarantee
+    parsed, plan = trusted.task, trusted.task.windows
+    guarantee = lint(parsed).guarantee
     return {
         "task_id": trusted.task_id.hex,
-        "name": made.name,
-        "purpose": made.purpose,
-        "question": made.question,
+        "name": parsed.name,
+        "purpose": parsed.purpose,
+        "question": parsed.question,
         # The coordinates of a vector that have no names are their numbers: not listed, there may be
         # a million.
-        "cells": list(made.domain.names if isinstance(made.domain, Vector) else made.domain.labels),
-        **({"rounds": pairwise_show.derived(made)} if made.pairwise else {}),
-        "mechanism": made.mechanism.name,
-        "parameters": dict(made.mechanism.parameters),
+        "cells": list(
+            parsed.domain.names if isinstance(parsed.domain, Vector) else parsed.domain.labels
+        ),
+        **({"rounds": pairwise_show.derived(parsed)} if parsed.pairwise else {}),
+        "mechanism": parsed.mechanism.name,
+        "parameters": dict(parsed.mechanism.parameters),
         **(
             {}
-            if made.pairwise
+            if parsed.pairwise
             else {
-                "messages": made.messages,
-                "report_bytes": made.report_size,
-                "frame_bytes": frame_bytes(made),
+                "messages": parsed.messages,
+                "report_bytes": parsed.report_size,
+                "frame_bytes": frame_bytes(parsed),
             }
         ),
         "epsilon0": guarantee.epsilon0 if guarantee and math.isfinite(guarantee.epsilon0) else None,
         "guaranteed_epsilon": guarantee.epsilon_upper if guarantee else None,
-        "delta": made.delta,
-        "target_epsilon": made.target_epsilon,
-        **_memoized(made),
-        "min_batch": made.min_batch,
-        "max_batch": made.max_batch,
-        "honest_fraction": float(made.honest_fraction),
+        "delta": parsed.delta,
+        "target_epsilon": parsed.target_epsilon,
+        **_memoized(parsed),
+        "min_batch": parsed.min_batch,
+        "max_batch": parsed.max_batch,
+        "honest_fraction": float(parsed.honest_fraction),
         "windows": plan.count,
         "window_seconds": plan.length_s,
         "first_window": datetime.fromtimestamp(plan.start_s, UTC).isoformat(),
         "grace_s": plan.grace_s,
-        "retention_s": made.retention_s,
-        "admission": made.admission.name.lower(),
-        "suite": made.suite,
-        "shuffler_address": made.shuffler_address,
+        "retention_s": parsed.retention_s,
+        "admission": parsed.admission.name.lower(),
+        "suite": parsed.suite,
+        "shuffler_address": parsed.shuffler_address,
         "authority": trusted.authority.hex(),
-        "key_authority": made.key_authority.hex(),
-        "shuffler_key": made.shuffler_key.hex(),
-        "analyzer_key": made.analyzer_key.hex(),
-        "enrolment_key": made.enrolment_key.hex(),
+        "key_authority": parsed.key_authority.hex(),
+        "shuffler_key": parsed.shuffler_key.hex(),
+        "analyzer_key": parsed.analyzer_key.hex(),
+        "enrolment_key": parsed.enrolment_key.hex(),
     }
 
 
-def _memoized(made: Task) -> dict[str, Any]:
+def _memoized(parsed: Task) -> dict[str, Any]:
     """What memoizing promises, and the epsilon of an unchanged value over all windows; None where
     the task can't be memoized.
     """
-    if not made.memoized:
+    if not parsed.memoized:
         return {}
     try:
-        mechanism = create(made.mechanism, made.domain)
+        mechanism = create(parsed.mechanism, parsed.domain)
         return {
             "memoized": promised(mechanism)[0],
-            "lifetime_epsilon": lifetime_epsilon(made, mechanism),
+            "lifetime_epsilon": lifetime_epsilon(parsed, mechanism),
         }
     except ShoalError:
         return {"memoized": None, "lifetime_epsilon": None}
 
 
-def _show_findings(name: str, made: Task, result: LintResult) -> None:
+def _show_findings(name: str, parsed: Task, result: LintResult) -> None:
     for message in result.errors:
         say(f"error: {message}")
     for message in result.warnings:
@@ -258,7 +260,7 @@ def _show_findings(name: str, made: Task, result: LintResult) -> None:
     guarantee = result.guarantee
     if guarantee is None:
         return
-    if made.pairwise is not None:
+    if parsed.pairwise is not None:
         say(f"{name}: {pairwise_show.guarantee(guarantee)}")
     else:
         say(
@@ -268,9 +270,9 @@ def _show_findings(name: str, made: Task, result: LintResult) -> None:
             f"{guarantee.delta:g}"
         )
         if not result.errors:
-            say(f"{name}: {made.mechanism.name}: {report_words(made)}")
-        if made.memoized and not result.errors:
-            memoized = _memoized(made)
+            say(f"{name}: {parsed.mechanism.name}: {report_words(parsed)}")
+        if parsed.memoized and not result.errors:
+            memoized = _memoized(parsed)
             what = (
                 "epsilon0"
                 if memoized["lifetime_epsilon"] == guarantee.epsilon0

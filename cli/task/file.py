@@ -70,13 +70,13 @@ def _summed(path: Path, values: dict[str, Any]) -> Task:
     file = checked(PairwiseTaskFile, values, path.name)
     if not 1e-100 <= file.delta < 1:
         raise _wrong(path.name, "delta", "at least 1e-100 and below 1: 1e-6 or less is usual")
-    made = _sum_design(path.name, file)
+    sum_design = _sum_design(path.name, file)
     return Task(
-        domain=made.domain,
-        mechanism=made.mechanism,
-        report_size=made.plan.vector_bytes(made.domain.dimension),
+        domain=sum_design.domain,
+        mechanism=sum_design.mechanism,
+        report_size=sum_design.plan.vector_bytes(sum_design.domain.dimension),
         aggregator=Aggregator.PAIRWISE,
-        pairwise=made.plan,
+        pairwise=sum_design.plan,
         **_common(path, file),
     )
 

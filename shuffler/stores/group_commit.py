@@ -74,7 +74,7 @@ class GroupCommit(Generic[Item]):
         self._works = 0  # pieces of work in the queue
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._counted = threading.Condition()
+        self._commit_done = threading.Condition()
         self._done: deque[_Done[Item] | None] = deque()  # None: the end
         self._threads: list[threading.Thread] = []
 
@@ -198,16 +198,16 @@ class GroupCommit(Generic[Item]):
     # --- the second thread, and the end of a group
 
     def _hand_over(self, done: _Done[Item] | None) -> None:
-        with self._counted:
+        with self._commit_done:
             self._done.append(done)
-            self._counted.notify()
+            self._commit_done.notify()
 
     def _count(self) -> None:
         """Count what is on disk, then answer."""
         while True:
-            with self._counted:
+            with self._commit_done:
                 while not self._done:
-                    self._counted.wait()
+                    self._commit_done.wait()
                 groups = [one for one in self._done if one is not None]
                 ended = len(groups) < len(self._done)
                 self._done.clear()

@@ -226,7 +226,11 @@ def singles_found(folder: Path) -> set[bytes]:
             one.sealed + one.seed for window in store.windows() for one in _singles(store, window)
         }
         counted = (
-            {key[1] for key, count in store._counted().all().items() if count == 2 * GROUPS}
+            {
+                key[1]
+                for key, count in store._acknowledged_counts().all().items()
+                if count == 2 * GROUPS
+            }
             if store._held
             else set()
         )

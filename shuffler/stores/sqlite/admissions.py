@@ -55,7 +55,7 @@ class Admissions:
         self._secrets: dict[tuple[bytes, int], bytes] = {}
         # windows of which it is not known any more who answered
         self._unsure: set[tuple[bytes, int]] = set()
-        self._told = False
+        self._damaged = False
         self._counts: AcknowledgedCounts | None = None
         self._db: sqlite.Connection | None = None
         if (folder / FILE_NAME).exists() or (folder / COUNTS_NAME).exists():
@@ -64,8 +64,8 @@ class Admissions:
 
     def _open(self) -> sqlite.Connection:
         if self._db is None:
-            found = open_mended(self._folder / FILE_NAME, "rounds", _TABLES)
-            self._db, self._counts = found.db, AcknowledgedCounts(self._folder / COUNTS_NAME)
+            mended = open_mended(self._folder / FILE_NAME, "rounds", _TABLES)
+            self._db, self._counts = mended.db, AcknowledgedCounts(self._folder / COUNTS_NAME)
             acknowledged = self._counts.all()
             rows = self._db.execute("SELECT task_id, window, secret, count FROM secret").fetchall()
             self._secrets = {(task_id, window): secret for task_id, window, secret, _ in rows}
@@ -80,17 +80,17 @@ class Admissions:
                     self._unsure.add((task_id, window))
             self._unsure |= {
                 (row[0], row[1])
-                for _, row in found.lost
+                for _, row in mended.lost
                 if isinstance(row[0], bytes) and isinstance(row[1], int)
             }
             # a window may have been forgotten half-way
             sqlite.empty_log(self._db, self._folder / FILE_NAME)
-            self._told = bool(found.lost or found.aside or self._unsure)
+            self._damaged = bool(mended.lost or mended.aside or self._unsure)
         return self._db
 
     def damage(self) -> list[Condition]:
         """For ``Conditions.watch``."""
-        if not self._told:
+        if not self._damaged:
             return []
         text = (
             f"{FILE_NAME} was damaged: {len(self._unsure)} windows take no vector any more, since "

@@ -231,12 +231,12 @@ def distinct_sorted(
     connection = disk.connect(path)
     try:
         connection.text_factory = bytes
-        found = _stored_secret(connection)
-        if found is None and connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
+        stored = _stored_secret(connection)
+        if stored is None and connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
             return  # interrupted in its making
         here = RowsRead()
         yield from sorting.distinct_sorted(
-            _steps(connection, _checked_secret(found), here, row_size), spill, sorting.RUN_BYTES
+            _steps(connection, _checked_secret(stored), here, row_size), spill, sorting.RUN_BYTES
         )
         tally.rows, tally.damaged = tally.rows + here.rows, tally.damaged + here.damaged
     finally:
@@ -372,10 +372,10 @@ def _stored_secret(connection: sqlite.Connection) -> tuple[bytes, bytes | None] 
     date.
     """
     digest = "digest" if _has(connection, "secret", "digest") else "NULL"
-    found: tuple[bytes, bytes | None] | None = connection.execute(
+    stored: tuple[bytes, bytes | None] | None = connection.execute(
         f"SELECT secret, {digest} FROM secret"  # noqa: S608 - constant names
     ).fetchone()
-    return found
+    return stored
 
 
 def _has(connection: sqlite.Connection, table: str, column: str) -> bool:
@@ -384,13 +384,13 @@ def _has(connection: sqlite.Connection, table: str, column: str) -> bool:
     return connection.execute(query, (table, column)).fetchone() is not None
 
 
-def _checked_secret(found: tuple[bytes, bytes | None] | None) -> bytes:
-    """``found``: (secret, digest), or None for a file that was interrupted in its making."""
-    if found is None or not isinstance(found[0], bytes) or len(found[0]) != _SECRET_SIZE:
+def _checked_secret(stored: tuple[bytes, bytes | None] | None) -> bytes:
+    """``stored``: (secret, digest), or None for a file that was interrupted in its making."""
+    if stored is None or not isinstance(stored[0], bytes) or len(stored[0]) != _SECRET_SIZE:
         raise DamagedError("secret")
-    if found[1] is not None and hashlib.sha256(found[0]).digest() != found[1]:
+    if stored[1] is not None and hashlib.sha256(stored[0]).digest() != stored[1]:
         raise DamagedError("secret")
-    return found[0]
+    return stored[0]
 
 
 def _tag_check(tag: bytes) -> bytes:

@@ -67,14 +67,14 @@ class Records:
 
     def load(self) -> tuple[dict[WindowId, WindowRecord], set[WindowId]]:
         """All records, and the windows whose row was damaged: it is taken out."""
-        found: dict[WindowId, WindowRecord] = {}
+        records: dict[WindowId, WindowRecord] = {}
         damaged: list[tuple[Value, Value]] = []
         for row in self._db.execute(_SELECT).fetchall():
             record = _record(row)
             if record is None:
                 damaged.append((row[0], row[1]))
             else:
-                found[WindowId(TaskId(row[0]), row[1])] = record
+                records[WindowId(TaskId(row[0]), row[1])] = record
         named = set[WindowId]()
         for task_id, window in damaged:
             self._db.execute(
@@ -85,7 +85,7 @@ class Records:
                     named.add(WindowId(TaskId(task_id), window))
                 except (ShoalError, ValueError):
                     continue
-        return found, named
+        return records, named
 
     def write(self, window: WindowId, record: WindowRecord) -> None:
         """Insert or replace. Durable on return, unless a transaction is open. ``acked`` of an open
@@ -126,11 +126,11 @@ class Records:
         """Remember the task's one schedule; False if a row that is not what was written had to be
         replaced. Raises CONFLICT.
         """
-        found = self._db.execute(
+        stored = self._db.execute(
             "SELECT task_id, schedule_hash, digest FROM task WHERE task_id = ?", (task_id.raw,)
         ).fetchone()
-        if found is not None and fits(found):
-            if found[1] != schedule_hash.raw:
+        if stored is not None and fits(stored):
+            if stored[1] != schedule_hash.raw:
                 raise ShoalError(
                     Kind.CONFLICT,
                     f"task {task_id.short} was served with another key schedule: restore that one, "
@@ -142,7 +142,7 @@ class Records:
             "INSERT OR REPLACE INTO task VALUES (?, ?, ?)",
             (task_id.raw, schedule_hash.raw, row_digest(task_id.raw, schedule_hash.raw)),
         )
-        return found is None
+        return stored is None
 
     def close(self) -> None:
         """Release the file. Nothing is lost without it."""

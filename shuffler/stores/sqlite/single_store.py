@@ -113,13 +113,13 @@ class SingleStore:
 
     def _open(self) -> sqlite.Connection:
         if self._held is None:
-            found = open_mended(self._folder / FILE_NAME, "singles", _TABLES)
-            self._held, self._counts = found.db, AcknowledgedCounts(self._folder / COUNTS_NAME)
-            if found.lost or found.aside:
+            mended = open_mended(self._folder / FILE_NAME, "singles", _TABLES)
+            self._held, self._counts = mended.db, AcknowledgedCounts(self._folder / COUNTS_NAME)
+            if mended.lost or mended.aside:
                 self._tell(
                     "",
-                    f"{FILE_NAME} was damaged: {len(found.lost)} rows are lost"
-                    + (f"; it is now {found.aside.name}" if found.aside else ""),
+                    f"{FILE_NAME} was damaged: {len(mended.lost)} rows are lost"
+                    + (f"; it is now {mended.aside.name}" if mended.aside else ""),
                 )
             self._look_for_losses()
             # a window may have been forgotten half-way
@@ -130,7 +130,7 @@ class SingleStore:
         """Vectors that were acknowledged and have no row any more, and files of windows that have
         none.
         """
-        known, acknowledged = set(), self._counted().all()
+        known, acknowledged = set(), self._acknowledged_counts().all()
         for task_id, window, count in self._db.execute(
             "SELECT task_id, window, count FROM single_window"
         ).fetchall():
@@ -147,7 +147,7 @@ class SingleStore:
                 disk.unlink(path)
         fsync_folder(self._folder)
 
-    def _counted(self) -> AcknowledgedCounts:
+    def _acknowledged_counts(self) -> AcknowledgedCounts:
         assert self._counts is not None  # noqa: S101 - opened with the file
         return self._counts
 
@@ -179,7 +179,7 @@ class SingleStore:
                 return 0
             known = self._db.execute(_WINDOW, _key(window)).fetchone()
             acknowledged = max(
-                self._counted().all().get(_key(window), 0),
+                self._acknowledged_counts().all().get(_key(window), 0),
                 known[4] if known is not None and fits(known) else 0,
             )
             return max(acknowledged - sum(map(fits, self._db.execute(_SINGLES, _key(window)))), 0)
@@ -198,35 +198,38 @@ class SingleStore:
         """
         with self._lock, self._typed():
             self._db.execute("BEGIN IMMEDIATE")
-            outcomes = [self._add(one) for one in vectors]
-            for window in {one.window for one in vectors}:
+            outcomes = [self._add(vector) for vector in vectors]
+            for window in {vector.window for vector in vectors}:
                 self._sync(window)
             failpoints.hit("singles.commit")
             self._db.execute("COMMIT")
-            keys = [_key(window) for window in {one.window for one in vectors}]
+            keys = [_key(window) for window in {vector.window for vector in vectors}]
             counts = {
                 key: row[0]
                 for key in keys
                 if (row := self._db.execute(_HOW_MANY, key).fetchone()) is not None
             }
-            self._counted().put(counts)
+            self._acknowledged_counts().put(counts)
             failpoints.hit("singles.commit.done")
             return outcomes
 
-    def _add(self, one: VerifiedVector) -> Kind | None:
-        if one.window in self._over:
+    def _add(self, vector: VerifiedVector) -> Kind | None:
+        if vector.window in self._over:
             return Kind.WINDOW_CLOSED
-        key = _key(one.window)
+        key = _key(vector.window)
         known = self._db.execute(_WINDOW, key).fetchone()
         if known is None:
             known = self._begin(key)
         elif not fits(
             known
         ):  # under another secret every device would be another one, and come in twice
-            log.error(_DAMAGED_WINDOW, task=one.window.task_id, window=one.window.window)
+            log.error(_DAMAGED_WINDOW, task=vector.window.task_id, window=vector.window.window)
             return Kind.INTERNAL
         secret, closed = known[2], known[6]
-        device, digest = hmac.digest(secret, one.device_key, "sha256"), Digest.of(one.sealed).raw
+        device, digest = (
+            hmac.digest(secret, vector.device_key, "sha256"),
+            Digest.of(vector.sealed).raw,
+        )
         held = self._db.execute(
             "SELECT digest FROM single WHERE task_id = ? AND window = ? AND device = ?",
             (*key, device),
@@ -238,14 +241,14 @@ class SingleStore:
         (place,) = self._db.execute(
             "SELECT coalesce(max(place) + 1, 0) FROM single WHERE task_id = ? AND window = ?", key
         ).fetchone()
-        if place >= one.most:
+        if place >= vector.most:
             return Kind.WINDOW_FULL
-        with open(self._path(one.window), "ab", opener=_private) as file:
+        with open(self._path(vector.window), "ab", opener=_private) as file:
             # what a crash left behind the last committed row
-            file.truncate(place * len(one.sealed))
-            file.seek(place * len(one.sealed))
-            file.write(one.sealed)
-        entry = (*key, device, place, digest, one.seed, 0)
+            file.truncate(place * len(vector.sealed))
+            file.seek(place * len(vector.sealed))
+            file.write(vector.sealed)
+        entry = (*key, device, place, digest, vector.seed, 0)
         self._db.execute(
             "INSERT INTO single VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*entry, row_digest(*entry))
         )
@@ -405,7 +408,9 @@ class SingleStore:
                 del self._over[next(iter(self._over))]
             if self._held is None:
                 return
-            self._counted().forget(_key(window))  # first: what is deleted on purpose is not missed
+            self._acknowledged_counts().forget(
+                _key(window)
+            )  # first: what is deleted on purpose is not missed
             self._db.execute("BEGIN IMMEDIATE")
             self._db.execute("DELETE FROM single WHERE task_id = ? AND window = ?", _key(window))
             self._db.execute(
@@ -426,8 +431,8 @@ class SingleStore:
         with self._lock, self._typed():
             if self._held is None:
                 return set()
-            found = self._db.execute("SELECT task_id, window FROM single_window").fetchall()
-            return {WindowId(TaskId(task_id), window) for task_id, window in found}
+            rows = self._db.execute("SELECT task_id, window FROM single_window").fetchall()
+            return {WindowId(TaskId(task_id), window) for task_id, window in rows}
 
     def close(self) -> None:
         """Release the files. Nothing is lost without it."""

@@ -125,12 +125,12 @@ class SqliteStore(Intake):
     def _finished(self, window: WindowId) -> SealedRows | None:
         """A complete batch without an inbox: it was sealed, and state.db forgot."""
         path = self._batch_path(window)
-        found = batch.survey(path) if path.exists() else None
+        survey = batch.survey(path) if path.exists() else None
         return (
-            found
-            if found is not None
-            and found.row_size == self._tasks[window.task_id][1]
-            and batch.intact(path, found)
+            survey
+            if survey is not None
+            and survey.row_size == self._tasks[window.task_id][1]
+            and batch.intact(path, survey)
             else None
         )
 

@@ -46,7 +46,9 @@ class WindowStates:
         # nobody knows how many of their reports were acknowledged
         self._uncounted: set[WindowId] = set()
         self._damage: dict[str, Condition] = {}
-        self._said: dict[str, list[str]] = {}  # of windows: all that was found wrong with them
+        self._damage_texts: dict[
+            str, list[str]
+        ] = {}  # of windows: all that was found wrong with them
         try:
             self._state = Records(folder)
             self._records, suspect = self._state.load()
@@ -137,7 +139,7 @@ class WindowStates:
 
     def _tell_window(self, window: WindowId, what: str) -> None:
         subject = f"{window.task_id.short}:{window.window}"
-        said, lost = self._said.setdefault(subject, []), self._records[window].damaged
+        said, lost = self._damage_texts.setdefault(subject, []), self._records[window].damaged
         if what not in said:
             said.append(what)
         lost_text = (
@@ -189,8 +191,8 @@ class WindowStates:
                 "the disk",
             )
         files = self._files()
-        counted = self._acknowledged.all()
-        self._recover_unknown(files, counted)
+        acknowledged = self._acknowledged.all()
+        self._recover_unknown(files, acknowledged)
         for window in suspect - self._records.keys():
             self._put(window, WindowRecord(WindowState.SHREDDED, WindowState.EXPIRED))
             log.error(
@@ -224,10 +226,10 @@ class WindowStates:
                 self._put(window, replace(record, state=WindowState.CLOSING))
             if record.damaged and record.state is not WindowState.SHREDDED:
                 self._tell_window(window, "its files were damaged")
-        self._recover_counts(counted)
+        self._recover_counts(acknowledged)
 
     def _recover_unknown(
-        self, files: dict[WindowId, set[str]], counted: dict[WindowId, int]
+        self, files: dict[WindowId, set[str]], acknowledged: dict[WindowId, int]
     ) -> None:
         """Windows that have files and no row in state.db."""
         for window in files.keys() - self._records.keys():
@@ -239,11 +241,11 @@ class WindowStates:
             )
             if "batch" in kinds:
                 inbox.destroy(self._inbox_path(window))
-            if "batch" in kinds or window not in counted:
+            if "batch" in kinds or window not in acknowledged:
                 self._uncounted.add(window)
             self._tell_window(window, "state.db lost it: it goes on from its files")
 
-    def _recover_counts(self, counted: dict[WindowId, int]) -> None:
+    def _recover_counts(self, acknowledged: dict[WindowId, int]) -> None:
         """Take up what was acknowledged of every open window, and forget the others.
 
         A count of an open window in state.db is of the version before, which kept them there: it is
@@ -253,7 +255,7 @@ class WindowStates:
             if record.state is not WindowState.OPEN:
                 self._acknowledged.forget(window)
                 continue
-            if window not in counted:
+            if window not in acknowledged:
                 self._acknowledged.begin(window, record.acked)
                 if not record.acked:
                     log.error(
@@ -269,20 +271,20 @@ class WindowStates:
                     )
             if record.acked:
                 self._put(window, record)
-            self._records[window] = replace(record, acked=counted.get(window, record.acked))
-        for window in counted.keys() - self._records.keys():
+            self._records[window] = replace(record, acked=acknowledged.get(window, record.acked))
+        for window in acknowledged.keys() - self._records.keys():
             self._acknowledged.forget(window)
 
     def _files(self) -> dict[WindowId, set[str]]:
         """Windows that have files, and of which kinds."""
-        found: dict[WindowId, set[str]] = {}
+        files: dict[WindowId, set[str]] = {}
         for path in self._folder.iterdir():
             parts = _FILE.fullmatch(path.name)
             if parts is not None:
-                found.setdefault(WindowId(TaskId.parse(parts[2]), int(parts[3])), set()).add(
+                files.setdefault(WindowId(TaskId.parse(parts[2]), int(parts[3])), set()).add(
                     parts[1] + (parts[5] or "")
                 )
-        return found
+        return files
 
 
 @contextmanager
