@@ -437,10 +437,9 @@ def _show_quantiles(rows: Sequence[dict[str, Any]]) -> None:
 def _show_distribution(distribution: dict[str, Any], *, shown: bool) -> None:
     from shoal.analyzer.results.processed import readable_note
 
-    told = [
-        f"{float(share):.0%} <= {value:,.6g}" for share, value in distribution["quantiles"].items()
-    ]
-    quantiles = "" if shown else f": {', '.join(told)}"
+    shares = distribution["quantiles"].items()
+    texts = (f"{float(share):.0%} <= {value:,.6g}" for share, value in shares)
+    quantiles = "" if shown else f": {', '.join(texts)}"
     answered = (
         ""
         if distribution["answered"] is None
