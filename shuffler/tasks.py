@@ -105,7 +105,7 @@ class ShufflerTasks(TaskFolder):
         sure = self._clock.decide()
         now = self._clock.now() if sure is None else sure
         undecided = dict.fromkeys(
-            w for w in range(task.windows.count) if not self._decided(WindowId(task_id, w))
+            w for w in range(task.windows.count) if not self.is_decided(WindowId(task_id, w))
         )
         keys: dict[KeyId, HpkePrivateKey] = {}
         for window in undecided:
@@ -151,10 +151,6 @@ class ShufflerTasks(TaskFolder):
         """Where the key of this id is, or would be."""
         return folder / f"{key_id.hex}{KEY_SUFFIX}"
 
-    def _decided(self, window: WindowId) -> bool:
-        record = self._store.record(window)
-        return record is not None and record.state is not WindowState.OPEN
-
     # --- windows and keys -------------------------------------------------------------------------
 
     def running(self, now: float) -> Iterator[tuple[ServedTask, WindowId]]:
@@ -177,6 +173,11 @@ class ShufflerTasks(TaskFolder):
             for task_id, windows in self._undecided.items()
             for window in windows
         )
+
+    def is_decided(self, window: WindowId) -> bool:
+        """Whether the store says that this window takes no more reports, whoever decided it."""
+        record = self._store.record(window)
+        return record is not None and record.state is not WindowState.OPEN
 
     def decided(self, window: WindowId) -> None:
         """This window takes no more reports, durably."""

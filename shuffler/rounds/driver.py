@@ -122,33 +122,47 @@ class RoundDriver:
             if claim is None:
                 elsewhere.add(window)
                 continue
-            self._windows[window] = WindowRounds(served, claim, self._parts, self._admissions)
-            self._running[window] = asyncio.create_task(self._run(served, claim))
+            # asked when it is ours: it may have ended while this waited for the claim
+            if self._tasks.is_decided(window):
+                self._tasks.decided(window)
+                await self._held.release(window)
+                continue
+            self._begin(served, claim)
         self._elsewhere = elsewhere
+
+    def _begin(self, served: ServedTask, claim: Claim) -> None:
+        window = claim.window
+        rounds = WindowRounds(served, claim, self._parts, self._admissions)
+        self._windows[window] = rounds
+        self._running[window] = task = asyncio.create_task(self._run(served, rounds))
+        # not at the end of the task's own code: cancelled before its first step, that never runs
+        task.add_done_callback(lambda _task: self._ended(rounds))
+
+    def _ended(self, rounds: WindowRounds) -> None:
+        window = rounds.window
+        del self._windows[window], self._running[window]
+        self.ended.setdefault(window.task_id.short, Counter()).update(rounds.ended)
+        self._blamed[window.task_id.short] += rounds.blamed
 
     def _taken_over(self, window: WindowId) -> None:
         """Leave the window at once: its rounds are aborted."""
         if window in self._running:
             self._running[window].cancel()
 
-    async def _run(self, served: ServedTask, claim: Claim) -> None:
-        window = claim.window
-        rounds = self._windows[window]
+    async def _run(self, served: ServedTask, rounds: WindowRounds) -> None:
+        window = rounds.window
         # a bug in one window must not stop the others; the next tick begins it anew
         try:
             await rounds.run()
             if rounds.terms.plan.mode is Mode.HELPER:
                 await self._until_done(served, window, lambda: self._concluded(rounds))
-            await self._finish(served, claim)
+            await self._finish(served, rounds.claim)
         except StaleClaimError:
             log.warning("a window was taken over", task=window.task_id, window=window.window)
         except Exception as error:  # noqa: BLE001
             log.error("unexpected failure", task=window.task_id, window=window.window, error=error)
             await asyncio.sleep(_FINISH.first_s)
         finally:
-            del self._windows[window], self._running[window]
-            self.ended.setdefault(window.task_id.short, Counter()).update(rounds.ended)
-            self._blamed[window.task_id.short] += rounds.blamed
             await self._held.release(window)
 
     async def _concluded(self, rounds: WindowRounds) -> bool:

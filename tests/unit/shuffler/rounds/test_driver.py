@@ -182,7 +182,8 @@ async def test_rounds_of_a_window_have_one_shuffler_and_another_when_it_sleeps(t
 async def test_a_window_that_was_finished_by_another_is_not_finished_again(two: Two) -> None:
     """The first shuffler sleeps while it waits for the analyzer's release, and wakes when another
     one has the window: what it does then changes nothing. Planted: ``forget`` of who answered
-    without a look at the claim -> forgotten too early, fails.
+    without a look at the claim -> forgotten too early, fails; no look at the record when the first
+    one has the claim again -> the window is finished anew, fails.
     """
     first, second, window = two.first, two.second, two.window
     await first.driver.tick()
@@ -213,6 +214,58 @@ async def test_a_window_that_was_finished_by_another_is_not_finished_again(two: 
     assert record.state is WindowState.SHREDDED
     assert not await two.storage.answered.answered(window, DEVICE)
     assert await two.storage.vectors.rows(window) == []
+    asked = len(first.analyzer.finished)
+    for _ in range(2):  # the first one looks around
+        await first.driver.tick()
+    assert first.driver.window(window) is None
+    assert not first.driver.is_elsewhere(window)
+    assert window not in [open_ for _, open_ in first.book.running(first.clock.now())]
+    assert len(first.analyzer.finished) == asked
+    assert first.decided == []
+
+
+async def test_a_window_that_ends_while_its_claim_is_asked_for_is_not_begun_again(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of windows is older than the answer of a store across a network. Planted: no look at
+    the record once the claim is there -> finished twice, fails.
+    """
+    first, second, window = two.first, two.second, two.window
+    two.pass_time(two.end_of_window() + 1)
+    store, asked, go_on = two.storage.reports, asyncio.Event(), asyncio.Event()
+    claim_at_once = store.claim
+
+    async def slowly(wanted: WindowId, owner: OwnerId, seconds: float) -> Claim | None:
+        if owner == OwnerId(b"f" * 16):
+            asked.set()
+            await go_on.wait()
+        return await claim_at_once(wanted, owner, seconds)
+
+    monkeypatch.setattr(store, "claim", slowly)
+    tick = asyncio.create_task(first.driver.tick())
+    async with asyncio.timeout(PATIENCE_S):
+        await asked.wait()
+    await second.driver.tick()
+    await two.until(lambda: second.decided == [window])
+    await two.until(lambda: second.driver.window(window) is None)
+    go_on.set()
+    await tick
+    assert first.driver.window(window) is None
+    assert first.analyzer.finished == []
+
+
+async def test_a_window_whose_rounds_are_cancelled_before_they_begin_is_begun_anew(
+    two: Two,
+) -> None:
+    """Planted: what is under way forgotten in the task's own ``finally``, which never runs then ->
+    the window is skipped for ever, fails.
+    """
+    first, window = two.first, two.window
+    await first.driver.tick()
+    first.driver._taken_over(window)
+    await two.until(lambda: first.driver.window(window) is None)
+    await first.driver.tick()
+    assert first.driver.window(window) is not None
 
 
 async def test_who_sleeps_over_the_end_of_a_window_shows_nothing_of_it(two: Two) -> None:
