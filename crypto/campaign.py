@@ -38,8 +38,9 @@ class Campaign(Protocol):
         """The step that follows these releases; None: the campaign is over. The same releases give
         the same step, on every machine.
 
-        ``releases``: one of each step so far, oldest first, signatures verified. Raises MISMATCH
-        where they are not those of its steps.
+        ``releases``: the last one of each step so far, oldest first, which the caller trusts: it
+        verified their signatures, or they come from its own store. Raises MISMATCH where they are
+        not those of its steps.
         """
         ...
 

@@ -24,7 +24,8 @@ R(x'), hence q = min_{z, y} 2 R(y | z) / (R(y | x) + R(y | x')).
 
 **What is bounded.** delta(epsilon) from above, for every dataset of the others. It bounds from
 above because the numbers of symbols tell more than the reports: the view is made from them by
-post-processing. All honest devices have to run the victim's randomizer.
+post-processing. All honest devices have to run the same randomizer, which may be chosen adaptively,
+by place, but never by device.
 
 **Checked** by enumeration of both views of the theorem in exact fractions, pair by pair over all
 datasets of finite tables at small n (tests/unit/accounting/bounds/test_exact.py). Planted there:

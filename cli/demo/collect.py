@@ -75,7 +75,9 @@ async def shredded(shuffler: Process, tasks: int) -> None:
 
 
 def _read(data: Path) -> dict[TaskId, Release]:
-    """Releases by task; nothing while the analyzer hasn't made its store yet."""
+    """Releases by task, which have one window each; nothing while the analyzer hasn't made its
+    store yet.
+    """
     with contextlib.suppress(ShoalError, FileNotFoundError):
         store = AnalyzerStore(data / FILE_NAME, read_only=True)
         try:

@@ -1,7 +1,7 @@
 """What a device knows between two steps of a round, one class per step that was taken.
 
 Each class holds what the next steps need and nothing more: a key whose last use is past is not in
-the next class, so whoever reads the device's memory later can't undo that use.
+the next class. What the memory of the process may still show of it is said in ``machine``.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ as measured. The true coverages, where counts are binomial, were added up exactl
 each, and the seeds are fixed. Reduced: the exact limits of Clopper and Pearson for the coverage,
 each wrong with probability 1e-6, must leave room for something from 94 % to 96 %: fewer than 901
 and more than 986 of 1,000 are refused. Where chance reports a cell a few times, intervals cover
-more (tests/unit/mechanisms/parts/test_intervals.py).
+more (tests/unit/mechanisms/parts/test_intervals.py): about 97 % for dBitFlip with one bit at
+epsilon0 4, so that another seed would refuse that member with probability 1e-3, not 1e-6.
 
 **epsilon0.** ``accounting.audit`` attacks one report. Its statistic is a likelihood ratio that is
 learned from the reports (other trials than those that are judged), so it is the best event for the
