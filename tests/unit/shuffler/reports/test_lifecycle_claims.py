@@ -107,10 +107,10 @@ async def test_a_shuffler_that_sleeps_longer_than_its_claim_loses_and_doubles_no
     """Suspended right before any of the changes of a window's life, for longer than its claim
     holds; another one carries the window on; the first one wakes, and goes on where it was. Each
     row is in the batch once, there is one batch, and the window ends once. Planted, for each method
-    of ``ThreadedStore`` that takes a claim, but ``lapse`` (which the store's suite holds): the check
-    left out -> the first one's change is carried out after the window's end, or it is not told that
-    it was late, fails. Planted: a window that is closed already is closed again and again -> it
-    stays undecided, fails.
+    of ``ThreadedStore`` that takes a claim, but ``lapse`` (which the store's suite holds): the
+    check left out -> the first one's change is carried out after the window's end, or it is not
+    told that it was late, fails. Planted: a window that is closed already is closed again and again
+    -> it stays undecided, fails.
     """
     seconds = 0.0
     line.start()
