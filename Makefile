@@ -5,8 +5,8 @@
 .PHONY: help demo test test-full campaigns bench flower peers node lint format proto links constraints wheel clean distclean
 
 PYTHON ?=
-# One more than two cores: many tests wait for other processes and for the clock.
-JOBS ?= 3
+# Two more than two cores: many tests wait for other processes and for the clock.
+JOBS ?= 4
 ARGS ?=
 
 VENV := .venv
