@@ -67,6 +67,9 @@ class ProcessExecutor:
             while under_way:
                 yield await under_way.popleft()
         except BrokenProcessPool:
+            # The pool ends what is under way itself. Cancelled while it does (which `finally` would
+            # do), a future makes its thread fail before it has ended the other workers: Python 3.11
+            await asyncio.gather(*under_way, return_exceptions=True)
             raise ShoalError(
                 Kind.UNAVAILABLE,
                 "a worker process died while it opened reports: the batch is opened again",
