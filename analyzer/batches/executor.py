@@ -67,8 +67,7 @@ class ProcessExecutor:
             while under_way:
                 yield await under_way.popleft()
         except BrokenProcessPool:
-            # The pool ends what is under way itself. Cancelled while it does (which `finally` would
-            # do), a future makes its thread fail before it has ended the other workers: Python 3.11
+            # the pool ends them, and must not find them cancelled: see ``WorkerPool``
             await asyncio.gather(*under_way, return_exceptions=True)
             raise ShoalError(
                 Kind.UNAVAILABLE,

@@ -108,10 +108,11 @@ class WorkerPool:
 
     def _replace(self, broken: ProcessPoolExecutor) -> None:
         """New workers for a pool that broke; once, though every call that waited for it comes
-        here.
+        here. Blocks until the pool has ended what is left of it: a call that is
+        cancelled meanwhile makes its thread fail, and its other workers stay (Python 3.11).
         """
         if self._pool is broken:
-            broken.shutdown(wait=False, cancel_futures=True)
+            broken.shutdown(wait=True, cancel_futures=True)
             self._pool = self._make()
 
     def close(self) -> None:

@@ -9,7 +9,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,38 @@ async def test_a_dead_worker_is_unavailable_and_replaced(others: list[int]) -> N
         assert not wait_until_dead(before)
         assert len(spawned(others)) == 2
     finally:
+        pool.close()
+
+
+def test_the_next_call_waits_until_a_broken_pool_has_ended_what_was_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever hears of it drops its other calls: one that is cancelled before the pool has ended it
+    makes the pool's thread fail, and its workers stay. Here the thread is held at the first call
+    for a while. Planted: new workers made without waiting -> calls are not done then, fails.
+    """
+    pool, reached, go_on = WorkerPool(1), threading.Event(), threading.Event()
+    try:
+        pool.warm()
+        under_way = [pool.submit(die) for _ in range(8)]
+        # the later ones are not in a worker's queue, and could be cancelled
+        under_way[0].add_done_callback(lambda _: (reached.set(), go_on.wait(20.0)))
+        assert reached.wait(20.0)
+        done_before: list[bool] = []
+        real = pool._make
+
+        def make() -> ProcessPoolExecutor:
+            done_before.extend(future.done() for future in under_way)
+            return real()
+
+        monkeypatch.setattr(pool, "_make", make)
+        threading.Timer(0.1, go_on.set).start()
+        with pytest.raises(ShoalError) as caught:
+            pool.submit(square, 1)
+        assert caught.value.kind is Kind.UNAVAILABLE
+        assert done_before == [True] * 8
+    finally:
+        go_on.set()
         pool.close()
 
 
