@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.codec import parse
-from shoal.crypto.signing import SigningContext, verify
-from shoal.errors import ShoalError
+from shoal.crypto.signing import SigningContext, is_signed
 from shoal.protos import release_pb2
 from shoal.storage.checksums import Value, row_digest
 
@@ -35,16 +34,10 @@ class ReleaseSignatures:
             return False
         digest = row_digest(release, signature)
         if digest not in self._verified:
-            if not any(_verifies(key, release, signature) for key in self._keys):
+            if not any(
+                is_signed(key, SigningContext.RELEASE, release, signature) for key in self._keys
+            ):
                 return False
             self._verified.add(digest)
         parsed = parse(release_pb2.Release, release, "release")
         return bool(parsed.task_id == task_id and parsed.window == window)
-
-
-def _verifies(key: bytes, release: bytes, signature: bytes) -> bool:
-    try:
-        verify(key, SigningContext.RELEASE, release, signature)
-    except ShoalError:
-        return False
-    return True

@@ -115,3 +115,12 @@ def verify(public: bytes, context: SigningContext, data: bytes, signature: bytes
             f"the {context.value} signature does not verify: refuse the {context.value} and tell "
             "its sender",
         ) from None
+
+
+def is_signed(public: bytes, context: SigningContext, data: bytes, signature: bytes) -> bool:
+    """Whether ``verify`` would return: for whoever goes on with another key, or reports it."""
+    try:
+        verify(public, context, data, signature)
+    except ShoalError:
+        return False
+    return True

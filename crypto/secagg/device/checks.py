@@ -27,7 +27,7 @@ from shoal.crypto.secagg.records import (
 from shoal.crypto.secagg.ring import Seat
 from shoal.crypto.secagg.shares import CIPHERTEXT_SIZE
 from shoal.crypto.secagg.terms import RoundTerms
-from shoal.crypto.signing import SigningContext, verify
+from shoal.crypto.signing import SigningContext, is_signed, verify
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
@@ -273,7 +273,9 @@ def check_endorsements(
     valid = 0
     for endorsement in endorsements:
         device = waiting.get(endorsement.position)
-        if device is not None and _signed(device, record, endorsement.signature):
+        if device is not None and is_signed(
+            device, SigningContext.ROUND_ENDORSE, record, endorsement.signature
+        ):
             # counted once: a corrupt neighbour may send its own many times
             del waiting[endorsement.position]
             valid += 1
@@ -347,14 +349,6 @@ def _check_arc(
         seed,
         list(started.proof),
     )
-
-
-def _signed(device: bytes, record: bytes, signature: bytes) -> bool:
-    try:
-        verify(device, SigningContext.ROUND_ENDORSE, record, signature)
-    except ShoalError:
-        return False
-    return True
 
 
 def _match(condition: bool, message: str) -> None:
