@@ -88,7 +88,7 @@ def test_predicted_errors_are_observed(request_: Request) -> None:
 @for_each("name", sorted(REGISTRY))
 def test_every_registered_family_is_predicted_right(name: str) -> None:
     """Whatever is registered: a plan restricted to it, 300 runs, within 20 %. False alarm per
-    family below 1e-6.
+    family below 2e-5, as above: 1.4e-5 where one number is estimated, less where cells err apart.
     """
     for question in (Frequencies(cells(5)), Frequencies(YesNo()), Mean(0.0, 1.0, levels=(5,))):
         try:

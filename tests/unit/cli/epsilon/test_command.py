@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -120,16 +121,7 @@ def test_solve_dummies_of_buckets(capsys: Capture) -> None:
     """A large batch needs less than one dummy per device. Planted: the probability rounded to a
     float downward -> the answer asked for again is not the certificate that came with it.
     """
-    common = (
-        "--mechanism",
-        "bucket-dummies",
-        "--buckets",
-        "64",
-        "--n",
-        "100000",
-        "--delta",
-        "1e-6",
-    )
+    common = shlex.split("--mechanism bucket-dummies --buckets 64 --n 100000 --delta 1e-6")
     value = ask(capsys, *common, "--solve", "probability", "--target", "1")
     probability = value["solved"]["probability"]
     assert value["certificate"] == ask(capsys, *common, "--probability", repr(probability))
@@ -253,16 +245,7 @@ def test_gaussian(capsys: Capture) -> None:
     """No epsilon0 is given; that of one report at this delta is shown, and shuffling is better."""
     value = ask(
         capsys,
-        "--mechanism",
-        "gaussian",
-        "--sigma",
-        "1",
-        "--sensitivity",
-        "1",
-        "--n",
-        "100000",
-        "--delta",
-        "1e-6",
+        *shlex.split("--mechanism gaussian --sigma 1 --sensitivity 1 --n 100000 --delta 1e-6"),
     )
     assert list(value) == KEYS
     # the analytic Gaussian mechanism at delta 1e-6
@@ -271,16 +254,7 @@ def test_gaussian(capsys: Capture) -> None:
     assert any("Gaussian over the real numbers" in line for line in value["assumptions"])
     alone = ask(
         capsys,
-        "--mechanism",
-        "gaussian",
-        "--sigma",
-        "1",
-        "--sensitivity",
-        "1",
-        "--n",
-        "1",
-        "--delta",
-        "1e-6",
+        *shlex.split("--mechanism gaussian --sigma 1 --sensitivity 1 --n 1 --delta 1e-6"),
     )
     assert alone["epsilon_upper"] == alone["epsilon0"]
 
@@ -290,16 +264,7 @@ def test_dummies(capsys: Capture) -> None:
     fails.
     """
     common = (
-        "--mechanism",
-        "dummies",
-        "--buckets",
-        "16",
-        "--per-device",
-        "4",
-        "--n",
-        "1000",
-        "--delta",
-        "1e-6",
+        *shlex.split("--mechanism dummies --buckets 16 --per-device 4 --n 1000 --delta 1e-6"),
     )
     value = ask(capsys, *common)
     expected = certify_messages(UniformDummies(16, 4), 1000, 1e-6)
@@ -367,16 +332,7 @@ def test_plot_beside_json(tmp_path: Path, capsys: Capture) -> None:
     """
     file = tmp_path / "d.svg"
     common = (
-        "--mechanism",
-        "dummies",
-        "--buckets",
-        "16",
-        "--per-device",
-        "2",
-        "--n",
-        "1000",
-        "--delta",
-        "1e-6",
+        *shlex.split("--mechanism dummies --buckets 16 --per-device 2 --n 1000 --delta 1e-6"),
     )
     assert list(ask(capsys, *common, "--plot", str(file)))[:9] == KEYS
     titles = [element.text or "" for element in ElementTree.parse(file).iter(f"{SVG}text")]  # noqa: S314

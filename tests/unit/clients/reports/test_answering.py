@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,19 +25,6 @@ from shoal.errors import Kind, ShoalError
 from tests.worlds.answers import given, made, nothing, refusal, told
 from tests.worlds.clients import START
 from tests.worlds.outbox import claim
-
-
-@pytest.fixture
-def commitments() -> MemoryCommitments:
-    return MemoryCommitments()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[AgentStore]:
-    opened = AgentStore(tmp_path / "outbox.db")
-    yield opened
-    opened.close()
-
 
 # --- fresh tasks ----------------------------------------------------------------------------------
 

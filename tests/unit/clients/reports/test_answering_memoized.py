@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ import pytest
 from shoal.clients.core import Assignment, draw
 from shoal.clients.memory.commitments import NANO, nano_down
 from shoal.clients.memory.commitments_memory import MemoryCommitments
-from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner.policy import Policy, check
 from shoal.clients.reports.answering import SamePoint, Terms, charge_sum
@@ -26,19 +23,6 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from tests.worlds.answers import FREE, LEVELS, given, made, nothing, refusal, told
 from tests.worlds.clients import START, VISITS
-
-
-@pytest.fixture
-def commitments() -> MemoryCommitments:
-    return MemoryCommitments()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[AgentStore]:
-    opened = AgentStore(tmp_path / "outbox.db")
-    yield opened
-    opened.close()
-
 
 # --- memoized tasks -------------------------------------------------------------------------------
 
