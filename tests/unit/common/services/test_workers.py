@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -140,8 +140,13 @@ def test_the_next_call_waits_until_a_broken_pool_has_ended_what_was_under_way(
     try:
         pool.warm()
         under_way = [pool.submit(die) for _ in range(8)]
+
+        def hold(_: Future[None]) -> None:
+            reached.set()
+            go_on.wait(20.0)
+
         # the later ones are not in a worker's queue, and could be cancelled
-        under_way[0].add_done_callback(lambda _: (reached.set(), go_on.wait(20.0)))
+        under_way[0].add_done_callback(hold)
         assert reached.wait(20.0)
         done_before: list[bool] = []
         real = pool._make
