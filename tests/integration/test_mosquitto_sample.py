@@ -50,7 +50,7 @@ OURS = (
 )
 TAG = tag_of(bytes(32))
 UP, DOWN, TASK = up_topic(TAG, new_reply()), down_topic(new_reply()), task_topic(TaskId(bytes(32)))
-pytestmark = pytest.mark.skipif(brokers.mosquitto() is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.skipif(brokers.mosquitto() is None, reason=brokers.LACKING)
 
 
 def lines(folder: Path) -> list[str]:

@@ -14,7 +14,7 @@ from shoal.limits import LIMITS
 from shoal.mqtt import link as link_module
 from shoal.mqtt.link import Link
 from shoal.mqtt.settings import BrokerSettings, LoginRefused, Untrusted
-from tests.worlds.broker import Broker, kinds
+from tests.worlds.broker import LACKING, Broker, kinds
 from tests.worlds.mqtt_links import PATIENCE_S, silent
 from tests.worlds.mqtt_wire import Puppet
 
@@ -148,7 +148,7 @@ async def test_no_acknowledgement_is_a_deadline_and_a_lost_connection_is_not() -
         assert caught.value.kind is Kind.UNAVAILABLE
 
 
-@pytest.mark.skipif("mosquitto" not in kinds(), reason="needs mosquitto's access lists")
+@pytest.mark.skipif("mosquitto" not in kinds(), reason=f"wants mosquitto's access lists: {LACKING}")
 async def test_an_access_list_is_named(tmp_path: Path) -> None:
     """MQTT 5 says that a publication was refused. Planted: its reason code not looked at -> a frame
     is lost without a word.
