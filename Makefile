@@ -1,8 +1,10 @@
-# `make` lists the targets. PYTHON=/path/to/python chooses the interpreter, JOBS=n the number of test processes.
+# `make` lists the targets. PYTHON=/path/to/python chooses the interpreter, JOBS=n the number of
+# test processes.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full campaigns bench flower peers node lint format proto links constraints wheel clean distclean
+.PHONY: help demo test test-full campaigns bench flower peers node lint format proto links \
+  constraints wheel clean distclean
 
 PYTHON ?=
 # Two more than two cores: many tests wait for other processes and for the clock.
@@ -12,41 +14,45 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Stamps carry a checksum of this folder's path: a copied or moved checkout installs anew instead of running the code of the old place.
+# Stamps carry a checksum of this folder's path: a copied or moved checkout installs anew instead of
+# running the code of the old place.
 HERE := $(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
 SERVER := $(VENV)/.server-$(HERE)
 DEV := $(VENV)/.dev-$(HERE)
 
-# Before tests: what the client in JavaScript wants, where there is npm. A test that misses it says so.
+# Before tests: what the client in JavaScript wants, where there is npm. A test that misses it says
+# so.
 NODE = if command -v npm >/dev/null; then $(MAKE) -s node || true; fi
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: $(SERVER) ## run the whole pipeline on this machine: report.html and results.json in ./shoal-demo/ (ARGS="--devices 2000" for more)
+demo: $(SERVER) ## run the whole pipeline on this machine, into ./shoal-demo/ (ARGS="--devices 2000")
 	@$(BIN)/shoal demo $(ARGS)
 
-# Bytecode is kept even where the environment says not to: else each of some hundred processes compiles all that it imports, and each
-# worker every test.
+# Bytecode is kept even where the environment says not to: else each of some hundred processes
+# compiles all that it imports, and each worker every test.
 test: $(DEV) ## run the tests at reduced counts (ARGS="tests/unit -k task" for some of them)
 	@$(NODE)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
 test-full: $(DEV) ## run the tests at full counts; takes an hour
 	@$(NODE)
-	@PYTHONDONTWRITEBYTECODE= SHOAL_FULL=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -o timeout=3600 $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= SHOAL_FULL=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
+	  -o timeout=3600 $(ARGS)
 
 campaigns: $(DEV) ## run audits, kills and coverage at counts that take hours
-	@PYTHONDONTWRITEBYTECODE= SHOAL_CAMPAIGN=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist load -m campaign -o timeout=21600 $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= SHOAL_CAMPAIGN=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist load \
+	  -m campaign -o timeout=21600 $(ARGS)
 
-bench: $(SERVER) ## measure against bare limits on this machine (ARGS="--quick", ARGS="unary batch --json out.json")
+bench: $(SERVER) ## measure against bare limits (ARGS="--quick", ARGS="unary batch --json out.json")
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-flower: .venv-flower/.made ## an environment of its own for Flower, which `make bench ARGS=secagg` then measures beside ours
+flower: .venv-flower/.made ## install Flower beside, for `make bench ARGS=secagg` to measure too
 
-peers: .venv-peers/.made ## an environment of its own for pure-ldp and multi-freq-ldpy, for `make bench ARGS=peers`
+peers: .venv-peers/.made ## install pure-ldp and multi-freq-ldpy beside, for `make bench ARGS=peers`
 
-node: .venv-node/.made ## the packages of docs/examples/javascript, with which the tests run it (wants Node.js 20 and npm)
+node: .venv-node/.made ## install the packages of docs/examples/javascript for the tests (Node.js 20, npm)
 
 lint: $(DEV) ## ruff and mypy --strict
 	@$(BIN)/python -m ruff check .
@@ -74,7 +80,8 @@ wheel: $(DEV) ## build dist/shoal-*.whl
 	@ls dist/*.whl
 
 clean: ## remove what was built and cached, and the demo's output
-	@rm -rf build dist shoal-demo shoal.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	@rm -rf build dist shoal-demo shoal.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	  .coverage
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv too
@@ -84,7 +91,8 @@ distclean: clean ## clean, and remove .venv too
 .venv-flower/.made: benchmarks/flower.txt
 	@echo "installing Flower into .venv-flower"
 	@python="$(PYTHON)"; "$${python:-$$(tools/python.sh)}" -m venv --clear .venv-flower
-	@.venv-flower/bin/python -m pip --disable-pip-version-check --quiet install -r benchmarks/flower.txt
+	@.venv-flower/bin/python -m pip --disable-pip-version-check --quiet install \
+	  -r benchmarks/flower.txt
 	@touch $@
 
 # Nor can pure-ldp and multi-freq-ldpy: they were written for numpy 1.
@@ -103,7 +111,8 @@ distclean: clean ## clean, and remove .venv too
 
 # A virtual environment that works is kept, whoever made it.
 $(VENV)/.made-$(HERE):
-	@if ! $(BIN)/python -c "import pip, sys; sys.version_info >= (3, 11) or sys.exit(1)" 2>/dev/null; then \
+	@if ! $(BIN)/python -c "import pip, sys; sys.version_info >= (3, 11) or sys.exit(1)" \
+	  2>/dev/null; then \
 	    python='$(PYTHON)'; \
 	    if [ -z "$$python" ]; then python=$$(tools/python.sh) || exit 1; fi; \
 	    echo "making $(VENV) with $$("$$python" --version)"; \
@@ -111,7 +120,8 @@ $(VENV)/.made-$(HERE):
 	fi
 	@touch $@
 
-# Building without isolation takes setuptools from constraints.txt too: every version that is installed is written there.
+# Building without isolation takes setuptools from constraints.txt too: every version that is
+# installed is written there.
 $(SERVER): pyproject.toml constraints.txt | $(VENV)/.made-$(HERE)
 	@echo "installing shoal[server] into $(VENV)"
 	@$(PIP) install -c constraints.txt setuptools

@@ -250,7 +250,9 @@ class Manifest(_message.Message):
     rows_hash: _builtins.bytes
     """SHA-256 over all rows in delivered order"""
     damaged: _builtins.int
-    """rows that were acknowledged and are not in the batch, because the shuffler's disk lost or changed them"""
+    """rows that were acknowledged and are not in the batch, because the shuffler's disk lost or
+    changed them
+    """
     def __init__(
         self,
         *,

@@ -59,9 +59,13 @@ class KeySchedule(_message.Message):
     """1"""
     task_id: _builtins.bytes
     analyzer_signature: _builtins.bytes
-    """Ed25519 by the task's analyzer_key over "shoal/v1/sign/analyzer-keys" 0x00 the analyzer keys, in order"""
+    """Ed25519 by the task's analyzer_key over "shoal/v1/sign/analyzer-keys" 0x00 the analyzer keys,
+    in order
+    """
     hop_signature: _builtins.bytes
-    """Ed25519 by the task's shuffler_key over "shoal/v1/sign/hop-keys" 0x00 the hop keys; equal ones in a row once"""
+    """Ed25519 by the task's shuffler_key over "shoal/v1/sign/hop-keys" 0x00 the hop keys; equal ones
+    in a row once
+    """
     @_builtins.property
     def windows(self) -> _containers.RepeatedCompositeFieldContainer[Global___WindowKeys]:
         """one per window of the task, in order, no gap"""

@@ -72,7 +72,9 @@ class Release(_message.Message):
     withheld: _builtins.str
     """why nothing is published; empty for a release"""
     counts: _builtins.str
-    """"all cells": the estimates are numbers of devices, one for every cell of the domain; "some cells"; "none" """
+    """"all cells": the estimates are numbers of devices, one for every cell of the domain; "some
+    cells"; "none"
+    """
     damaged: _builtins.int
     """reports that were acknowledged and are missing, because a service's disk lost or changed them"""
     @_builtins.property
@@ -126,7 +128,9 @@ Global___Release: _TypeAlias = Release  # noqa: Y015
 
 @_typing.final
 class Quantile(_message.Message):
-    """A share of the devices that answered is at or below a number in [ci_low, ci_high], with 95 %, values held fixed."""
+    """A share of the devices that answered is at or below a number in [ci_low, ci_high], with 95 %,
+    values held fixed.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -159,7 +163,9 @@ Global___Quantile: _TypeAlias = Quantile  # noqa: Y015
 
 @_typing.final
 class Distribution(_message.Message):
-    """How a number is distributed among the devices that answered. Post-processed: without errors, biased, and never a part of a sum."""
+    """How a number is distributed among the devices that answered. Post-processed: without errors,
+    biased, and never a part of a sum.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -221,9 +227,13 @@ class RoundsReport(_message.Message):
     rounding_stderr: _builtins.float
     """of each total, at most: unbiased rounding to the grid"""
     epsilon_analyzer: _builtins.float
-    """upper bound against the analyzer alone (with the corrupt share of devices), at the release's delta"""
+    """upper bound against the analyzer alone (with the corrupt share of devices), at the release's
+    delta
+    """
     epsilon_together: _builtins.float
-    """upper bound against shuffler and analyzer together (with the corrupt share); infinite: nothing is promised"""
+    """upper bound against shuffler and analyzer together (with the corrupt share); infinite: nothing
+    is promised
+    """
     @_builtins.property
     def aborted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rejected]:
         """rounds that ended without a sum, by reason"""
@@ -304,7 +314,9 @@ Global___Estimate: _TypeAlias = Estimate  # noqa: Y015
 
 @_typing.final
 class Privacy(_message.Message):
-    """The certificate of docs/ACCOUNTING.md; "guaranteed" figures are at floor(honest_fraction * min_batch)."""
+    """The certificate of docs/ACCOUNTING.md; "guaranteed" figures are at floor(honest_fraction *
+    min_batch).
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -375,7 +387,9 @@ Global___Privacy: _TypeAlias = Privacy  # noqa: Y015
 
 @_typing.final
 class Memoized(_message.Message):
-    """What holds over all windows of a memoized task, in which a device repeats one permanent report per value."""
+    """What holds over all windows of a memoized task, in which a device repeats one permanent report
+    per value.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

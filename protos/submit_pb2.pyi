@@ -20,7 +20,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class SubmitRequest(_message.Message):
-    """A frame is one of a few global sizes: u8 version (1), u8 suite, u8 hop (0), key_id (8 bytes), HPKE enc, ciphertext.
+    """A frame is one of a few global sizes: u8 version (1), u8 suite, u8 hop (0), key_id (8 bytes),
+    HPKE enc, ciphertext.
     It opens to u32be length, HopPayload (that many bytes), zeros.
     """
 

@@ -175,6 +175,23 @@ def test_pages_are_at_most_100_columns_wide() -> None:
     assert not wide, f"wider than {COLUMNS} columns: {', '.join(wide)}"
 
 
+def test_samples_and_schemas_are_at_most_100_columns_wide() -> None:
+    """Configurations that people fill in, schemas, and what builds. Not migrations: their text is
+    written into every store. Planted: two lines of deploy/agent.toml joined -> this fails.
+    """
+    ours = (".ci/run", "Makefile", "cli/**/*.toml", "deploy/**/*", "protos/*.proto", "tools/*.sh")
+    paths = [path for pattern in ours for path in ROOT.glob(pattern) if path.is_file()]
+    assert {ROOT / "deploy" / "agent.toml", ROOT / "protos" / "task.proto"} <= set(paths)
+    wide = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in paths
+        if path.suffix != ".md"
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if len(line) > COLUMNS
+    ]
+    assert not wide, f"wider than {COLUMNS} columns: {', '.join(wide)}"
+
+
 def test_an_entry_of_the_changelog_is_one_line() -> None:
     """Planted: an entry that goes on in the next line; the same entry twice -> this fails."""
     lines = (ROOT / "CHANGELOG.md").read_text().split("\n## ", 1)[1].splitlines()
