@@ -27,7 +27,7 @@ NODE = if command -v npm >/dev/null; then $(MAKE) -s node || true; fi
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: $(SERVER) ## run the whole pipeline on this machine, into ./shoal-demo/ (ARGS="--devices 2000")
+demo: $(SERVER) ## run the whole pipeline here, into ./shoal-demo/ (ARGS="--devices 2000")
 	@$(BIN)/shoal demo $(ARGS)
 
 # Bytecode is kept even where the environment says not to: else each of some hundred processes
@@ -52,7 +52,7 @@ flower: .venv-flower/.made ## install Flower beside, for `make bench ARGS=secagg
 
 peers: .venv-peers/.made ## install pure-ldp and multi-freq-ldpy beside, for `make bench ARGS=peers`
 
-node: .venv-node/.made ## install the packages of docs/examples/javascript for the tests (Node.js 20, npm)
+node: .venv-node/.made ## install what docs/examples/javascript needs (wants Node.js 20, npm)
 
 lint: $(DEV) ## ruff and mypy --strict
 	@$(BIN)/python -m ruff check .
