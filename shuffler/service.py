@@ -228,7 +228,7 @@ class Shuffler:
             signing_key,
             keeper,
             self._entropy,
-            lambda: {one.task.analyzer_key for one in tasks.served.values()},
+            lambda: {served.task.analyzer_key for served in tasks.served.values()},
         )
         end = asyncio.Event()
         self._stack.push_async_callback(_end, end, asyncio.create_task(keeper.run(end)))

@@ -140,7 +140,7 @@ class Shredder:
         if now is None:
             return {}
         batches = {_window(batch): batch for batch in self._store.batches()}
-        found = {
+        held = {
             (served.task_id, window): batches.get((served.task_id, window))
             for served in self._tasks.known()
             for window in range(served.task.windows.count)
@@ -148,7 +148,7 @@ class Shredder:
         }
         return {
             window: batch
-            for window, batch in found.items()
+            for window, batch in held.items()
             if batch is None or batch.state is BatchState.RECEIVING
         }
 

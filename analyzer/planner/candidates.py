@@ -129,8 +129,8 @@ def _of_family(name: str, question: Question, *, all_settings: bool) -> list[Can
             if isinstance(domain, Numeric) and not all_settings:
                 settings = settings[:1]
             those = [
-                Candidate(name, one.name, _summary(family, one, alone), domain, alone)
-                for one in settings
+                Candidate(name, setting.name, _summary(family, setting, alone), domain, alone)
+                for setting in settings
             ]
             if not any(type(each.domain) is type(domain) for each in members):
                 refused.add(type(domain))

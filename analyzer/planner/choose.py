@@ -406,5 +406,7 @@ def _least_batch(request: Request, choice: Option) -> int:
     ):
         return request.min_batch
     law = choice.candidate.build(choice.epsilon0).privacy()
-    found = smallest_n(law, request.epsilon, request.delta, honest_fraction=request.honest_fraction)
-    return max(2, min(found, request.min_batch))
+    smallest = smallest_n(
+        law, request.epsilon, request.delta, honest_fraction=request.honest_fraction
+    )
+    return max(2, min(smallest, request.min_batch))

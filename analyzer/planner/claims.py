@@ -89,7 +89,7 @@ def weigh(recipe: Recipe, n: int | None = None, tell: TellProgress | None = None
     candidate = _candidate(recipe)
     epsilon0 = recipe.epsilon
     if recipe.central:
-        found = largest(
+        bracket = largest(
             candidate,
             recipe.epsilon,
             recipe.delta,
@@ -97,7 +97,7 @@ def weigh(recipe: Recipe, n: int | None = None, tell: TellProgress | None = None
             start=6.0,
             beaten=lambda _: False,
         )
-        epsilon0 = found.epsilon0
+        epsilon0 = bracket.epsilon0
     mechanism = candidate.build(epsilon0)
     shuffled = guaranteed(mechanism.privacy(), n, Fraction(1), recipe.delta)
     request = replace(request, epsilon=recipe.epsilon if recipe.central else shuffled.epsilon_upper)

@@ -64,7 +64,7 @@ def _shuffled(chosen_plan: Plan, epsilon: float) -> float:
     request, candidate = chosen_plan.request, chosen_plan.choice.candidate
     start = guess(epsilon, request.delta, request.n_honest)
     try:
-        found = largest(
+        bracket = largest(
             candidate,
             epsilon,
             request.delta,
@@ -75,7 +75,7 @@ def _shuffled(chosen_plan: Plan, epsilon: float) -> float:
         )
     except ShoalError:
         return math.nan
-    return _error(request, candidate, found.epsilon0)
+    return _error(request, candidate, bracket.epsilon0)
 
 
 def _error(request: Request, candidate: Candidate, epsilon0: float) -> float:

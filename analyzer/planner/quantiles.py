@@ -229,8 +229,8 @@ def _by_delta(
         _tally(np.rint(np.maximum(at, 0.0) * _SCALE))
         for at in (shares, *(shares + moved), *(shares - moved))
     ]
-    found = quantiles_of_each(mechanism, domain, each, question)
-    biases, (more, less) = found[0] - question.values(), np.split(found[1:], 2)
+    estimates = quantiles_of_each(mechanism, domain, each, question)
+    biases, (more, less) = estimates[0] - question.values(), np.split(estimates[1:], 2)
     gradient = ((more - less) / (2.0 * steps[:, None])).T
     variances = np.array([mixed.variance(weights) for weights in gradient]) / n
     return variances + biases**2, biases

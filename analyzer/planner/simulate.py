@@ -112,8 +112,8 @@ def simulate_mean(
     for run in range(runs):
         up = bernoulli(np.broadcast_to(threshold, n), entropy)
         cells = np.minimum(below + up.astype(np.int64), domain.levels - 1)
-        found = answer(asked, mechanism.estimate(_tally(mechanism, cells, entropy)), n)
-        squares[run] = (found - wanted) ** 2
+        estimate = answer(asked, mechanism.estimate(_tally(mechanism, cells, entropy)), n)
+        squares[run] = (estimate - wanted) ** 2
         if tell is not None:
             tell()
     return _result(squares, at_value(mechanism, domain, n, value, asked))

@@ -187,7 +187,9 @@ async def _explain(arguments: argparse.Namespace, config: AgentConfig) -> int:
     async with _agent(config) as agent:
         assignment = agent.tasks.find(arguments.task)
         lines = await agent.explain(arguments.task)
-        status = next(one for one in agent.status() if one.assignment.task_id == assignment.task_id)
+        status = next(
+            status for status in agent.status() if status.assignment.task_id == assignment.task_id
+        )
     if arguments.json:
         print_json({**task_json(status, _rules(config, assignment.task)), "explanation": lines})
     else:

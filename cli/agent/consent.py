@@ -90,7 +90,12 @@ async def _accept(arguments: argparse.Namespace, agent: Agent) -> int:
     assignment, back = agent.tasks.find(arguments.name), arguments.answer == "ask"
     accepted = await agent.accept(arguments.name, back=back)
     refusal = next(
-        (one.refusal for one in agent.status() if one.assignment.task_id == assignment.task_id), ""
+        (
+            status.refusal
+            for status in agent.status()
+            if status.assignment.task_id == assignment.task_id
+        ),
+        "",
     )
     if arguments.json:
         shown = "infinite" if accepted == math.inf else accepted
@@ -156,8 +161,8 @@ async def _listed(config: AgentConfig) -> list[dict[str, Any]]:
         stored = commitments.consents() if commitments is not None else {}
     policy, ceiling = config.policy, config.effective_policy.ceiling
     asked: dict[str, list[str]] = {}
-    for one in statuses:
-        asked.setdefault(one.assignment.task.purpose, []).append(one.assignment.task.name)
+    for status in statuses:
+        asked.setdefault(status.assignment.task.purpose, []).append(status.assignment.task.name)
     return [
         {
             "purpose": purpose,

@@ -85,7 +85,9 @@ def demo(
         ),
     )
     if mechanism:
-        results["chosen"] = next(one.name for one in asked if one.mechanism.name == mechanism)
+        results["chosen"] = next(
+            choice.name for choice in asked if choice.mechanism.name == mechanism
+        )
     _leave(out, json_path, json.dumps(results, indent=2) + "\n", page)
     _show(screen, results, secagg=secagg)
     _show_places(screen, time.monotonic() - started, out, keep)

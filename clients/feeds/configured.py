@@ -27,11 +27,11 @@ def open_feeds(
         # each feed loads its library: only those that are configured
         from shoal.clients.feeds.grpc_feed import GrpcFeed
 
-        for one in config.feeds.shufflers:
-            ca = b"" if config.insecure else _authorities(one.ca)
+        for shuffler in config.feeds.shufflers:
+            ca = b"" if config.insecure else _authorities(shuffler.ca)
             feeds.append(
                 GrpcFeed(
-                    one.address,
+                    shuffler.address,
                     ca,
                     offer,
                     pause=pause,
@@ -57,8 +57,8 @@ def _authorities(path: Path | None) -> bytes:
     paths = ssl.get_default_verify_paths()
     standard = (paths.cafile, paths.openssl_cafile, "/etc/ssl/certs/ca-certificates.crt")
     tried = [path] if path is not None else [Path(name) for name in standard if name is not None]
-    for one in tried:
-        with contextlib.suppress(OSError), one.open("rb") as file:
+    for candidate in tried:
+        with contextlib.suppress(OSError), candidate.open("rb") as file:
             data = file.read(_CA_BYTES + 1)
             if len(data) <= _CA_BYTES:
                 return data

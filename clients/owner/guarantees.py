@@ -211,13 +211,13 @@ def revision() -> str:
         (*mechanisms.__path__, "**/*.py"),
     ]
     try:
-        found = [sorted(Path(folder).glob(pattern)) for folder, pattern in folders]
-        if not all(found):
+        matches = [sorted(Path(folder).glob(pattern)) for folder, pattern in folders]
+        if not all(matches):
             return ""
         for file in (
             Path(__file__),
             _version_of_numpy(),
-            *(file for files in found for file in files),
+            *(file for files in matches for file in files),
         ):
             data = file.read_bytes()
             parts.append(f"{file.name} {len(data)} ".encode() + sha256(data))

@@ -355,12 +355,12 @@ class Runner:
             await agent.pauses.look(LIMITS.feed_once_s, opened.arrivals.pause, opened.heard)
             self._sources(agent)
             failures = [
-                one
-                for one in (
+                reason
+                for reason in (
                     await agent.memory.run(agent.memory.forgetful),
                     await self._answered(agent),
                 )
-                if one is not None
+                if reason is not None
             ]
             for outcome in await agent.flush():
                 outcomes.append(outcome)

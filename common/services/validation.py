@@ -30,7 +30,7 @@ def first_mistake(error: Any, model: Any) -> str:
     """
     # A key that nobody knows first: where a required one is missing, it is often the same,
     # mistyped.
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"]) or "file"
     if first["type"] == "extra_forbidden":
         return f"{key}: {no_such_key(str(first['loc'][-1]), _keys_of(model, first['loc'][:-1]))}"

@@ -294,8 +294,8 @@ class DBitFlip:
             root = Z * np.sqrt(
                 np.maximum(zz * a**2 / 4.0 + a * at * (1.0 - at) + coins * (1.0 + zz * a), 0.0)
             )
-            found: NDArray[np.float64] = (at + zz * a / 2.0 + side * root) / (1.0 + zz * a)
-            return found
+            edge: NDArray[np.float64] = (at + zz * a / 2.0 + side * root) / (1.0 + zz * a)
+            return edge
 
         def corrected(side: float) -> NDArray[np.float64]:
             f = np.clip(end(side, share), 0.0, 1.0)

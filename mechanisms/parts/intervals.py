@@ -162,11 +162,11 @@ def of_weights(
     beside = ((weights * second).sum(axis=0), (weights * third).sum(axis=0))
 
     def moments(holders: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        found = [
+        sums = [
             holders * mine + (rows - holders) * other
             for mine, other in zip(own, beside, strict=True)
         ]
-        return found[0] / units**2, found[1] / units**3
+        return sums[0] / units**2, sums[1] / units**3
 
     variance = np.maximum(np.maximum(values * own[0] + (rows - values) * beside[0], seen), 0.0)
     return score(values, variance, own[0] - beside[0], units, moments, round(rows))

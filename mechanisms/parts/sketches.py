@@ -315,11 +315,13 @@ def second_moment(table: NDArray[np.float64], drew: NDArray[np.int64], squares: 
         return float(count) ** 2
     scale, noise = count * (count - 1.0) / pairs, squares / m
     uneven = float(np.square(table - each_row[:, None] / m).sum()) - count * squares
-    found = m / (m - 1) * (scale * (uneven + together / m) + count - count**2 / m)
+    square_sum = m / (m - 1) * (scale * (uneven + together / m) + count - count**2 / m)
     variance = 2.0 * m * together * noise**2 + 4.0 * together / count * noise * max(
         uneven + count, 0.0
     )
-    return float(min(max(found, count) + 2.0 * m / (m - 1) * scale * math.sqrt(variance), count**2))
+    return float(
+        min(max(square_sum, count) + 2.0 * m / (m - 1) * scale * math.sqrt(variance), count**2)
+    )
 
 
 def check_domain(domain: Domain) -> Words | Categories:

@@ -208,7 +208,7 @@ class GroupCommit(Generic[Item]):
             with self._commit_done:
                 while not self._done:
                     self._commit_done.wait()
-                groups = [one for one in self._done if one is not None]
+                groups = [outcome for outcome in self._done if outcome is not None]
                 ended = len(groups) < len(self._done)
                 self._done.clear()
             self._finish(groups)
@@ -240,7 +240,7 @@ class GroupCommit(Generic[Item]):
             return [
                 (
                     future,
-                    [one or kind for one in result]
+                    [refusal or kind for refusal in result]
                     if call.work is None and isinstance(result, list)
                     else result,
                 )

@@ -126,8 +126,8 @@ def _scalar(number: int) -> bytes | None:
     """32 bytes that X25519 reads as this number, or as its negative, modulo the order; None if
     there are none.
     """
-    for one in (number, _ORDER - number):
-        multiple = one + -one * pow(_ORDER, -1, 8) % 8 * _ORDER
+    for root in (number, _ORDER - number):
+        multiple = root + -root * pow(_ORDER, -1, 8) % 8 * _ORDER
         if multiple >> 254 == 1:
             return multiple.to_bytes(32, "little")
     return None

@@ -74,7 +74,8 @@ class _Block:
     def image(self) -> bytes:
         """The next generation."""
         entries = b"".join(
-            _ENTRY.pack(one.task_id.raw, one.window, rows) for one, rows in self.counts.items()
+            _ENTRY.pack(window.task_id.raw, window.window, rows)
+            for window, rows in self.counts.items()
         )
         head = _HEAD.pack(_MAGIC, self.number, len(self.counts), self.generation + 1)
         return head + entries + hashlib.sha256(head + entries).digest()[:_CHECK]
@@ -197,17 +198,17 @@ def _read(data: bytes, number: int) -> _Block:
     """What the intact copy with the larger generation says; an empty block of generation 0 if there
     is none.
     """
-    found, broken = _Block(number), list[bytes]()
+    latest, broken = _Block(number), list[bytes]()
     for copy in (0, 1):
         at = (2 * number + copy) * BLOCK
-        one = _copy(data[at : at + BLOCK], number)
-        if one is None:
+        block = _copy(data[at : at + BLOCK], number)
+        if block is None:
             broken.append(data[at : at + BLOCK])
-        elif one.generation > found.generation:
-            one.latest, found = copy, one
+        elif block.generation > latest.generation:
+            block.latest, latest = copy, block
     # Empty is a copy that was never written, while the other one is of the first generation.
-    found.spoiled = sum(found.generation > 1 or any(one) for one in broken)
-    return found
+    latest.spoiled = sum(latest.generation > 1 or any(copy) for copy in broken)
+    return latest
 
 
 def _copy(data: bytes, number: int) -> _Block | None:

@@ -110,7 +110,7 @@ class Admissions:
             secret = self._secrets.get(_key(window))
             if secret is None:
                 return False
-            found = (
+            known = (
                 self._open()
                 .execute(
                     "SELECT 1 FROM admitted WHERE task_id = ? AND window = ? AND device = ?",
@@ -118,7 +118,7 @@ class Admissions:
                 )
                 .fetchone()
             )
-            return found is not None
+            return known is not None
 
     def remember(self, window: WindowId, device_key: bytes) -> None:
         """This device's vector is complete. Durable on return; may be repeated. Raises OVERLOADED

@@ -188,8 +188,8 @@ def destroy(path: Path) -> None:
     """Unlink the file and an unfinished one, durably. What the disk's blocks still hold is the file
     system's matter.
     """
-    for one in (path.with_name(path.name + _TEMPORARY), path):
+    for place in (path.with_name(path.name + _TEMPORARY), path):
         failpoints.hit("batch.unlink")
-        disk.unlink(one)
+        disk.unlink(place)
     failpoints.hit("batch.unlinked")
     fsync_folder(path.parent)  # also if it was gone: a crash may have come before this

@@ -46,16 +46,16 @@ class _Run(NamedTuple):
 
     def has(self, wanted: _Run) -> NDArray[np.bool_]:
         """For each wanted key whether it is here."""
-        found = np.zeros(len(wanted.high), dtype=bool)
+        present = np.zeros(len(wanted.high), dtype=bool)
         places = np.searchsorted(self.high, wanted.high)
-        left = np.arange(len(found))
+        left = np.arange(len(present))
         while True:  # once, and once more for keys that differ but share their first half
             left = left[places[left] < len(self.high)]
             left = left[self.high[places[left]] == wanted.high[left]]
             if not len(left):
-                return found
-            found[left] = self.low[places[left]] == wanted.low[left]
-            left = left[~found[left]]
+                return present
+            present[left] = self.low[places[left]] == wanted.low[left]
+            left = left[~present[left]]
             places[left] += 1
 
 
@@ -79,14 +79,14 @@ class KeySet:
 
     def known(self, keys: Sequence[bytes]) -> list[bool]:
         """For each key (16 bytes) whether it was added before."""
-        found = [key in self._recent for key in keys]
+        known = [key in self._recent for key in keys]
         if self._runs and keys:
             wanted = _Run.of(keys)
-            hits = np.array(found)
+            hits = np.array(known)
             for run in self._runs:
                 hits |= run.has(wanted)
-            found = hits.tolist()
-        return found
+            known = hits.tolist()
+        return known
 
     def add(self, keys: Collection[bytes]) -> None:
         """Add keys, none of which is here; no key twice."""

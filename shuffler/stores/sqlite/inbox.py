@@ -57,18 +57,18 @@ class KeyedHash:
         """``secret``: at most 64 bytes."""
         block = secret.ljust(hashlib.sha256().block_size, b"\0")
         self._inner, self._outer = (
-            hashlib.sha256(bytes(one ^ pad for one in block)) for pad in (0x36, 0x5C)
+            hashlib.sha256(bytes(byte ^ pad for byte in block)) for pad in (0x36, 0x5C)
         )
 
     def digests(self, messages: Iterable[bytes]) -> list[bytes]:
         """32 bytes for each."""
-        inner, outer, found = self._inner.copy, self._outer.copy, list[bytes]()
+        inner, outer, digests = self._inner.copy, self._outer.copy, list[bytes]()
         for message in messages:
-            one, other = inner(), outer()
-            one.update(message)
-            other.update(one.digest())
-            found.append(other.digest())
-        return found
+            inside, other = inner(), outer()
+            inside.update(message)
+            other.update(inside.digest())
+            digests.append(other.digest())
+        return digests
 
 
 class Inbox:
@@ -92,25 +92,25 @@ class Inbox:
                     raise
                 # its version is newer than any, but state.db's is not
                 raise DamagedError("version") from None
-            found = self._connection.execute("SELECT secret, digest FROM secret").fetchone()
-            if found is None:
+            stored = self._connection.execute("SELECT secret, digest FROM secret").fetchone()
+            if stored is None:
                 failpoints.hit("inbox.secret")
-                found = (secret or os.urandom(_SECRET_SIZE), None)
-            if found[1] is None:  # new, or of the version before
-                known = _checked_secret(found)
+                stored = (secret or os.urandom(_SECRET_SIZE), None)
+            if stored[1] is None:  # new, or of the version before
+                known = _checked_secret(stored)
                 for row in self._connection.execute("SELECT key, sealed FROM inbox LIMIT 1"):
                     if not _intact(known, row):
                         raise DamagedError("secret")
-                found = (known, hashlib.sha256(known).digest())
+                stored = (known, hashlib.sha256(known).digest())
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.execute("DELETE FROM secret")
-                self._connection.execute("INSERT INTO secret VALUES (?, ?)", found)
+                self._connection.execute("INSERT INTO secret VALUES (?, ?)", stored)
                 self._connection.execute("COMMIT")
             # Also of a file that is there already: whoever made it may have been cut off before
             # this.
             failpoints.hit("inbox.folder")
             fsync_folder(path.parent)
-            self._secret: bytes = _checked_secret(found)
+            self._secret: bytes = _checked_secret(stored)
             self._keyed = KeyedHash(self._secret)
             (self.rows,) = self._connection.execute(
                 "SELECT coalesce(max(rowid), 0) FROM inbox"
@@ -133,7 +133,7 @@ class Inbox:
         sha256 = hashlib.sha256
         return [
             digest[: StorageKey.SIZE]
-            for digest in self._keyed.digests([sha256(one).digest() for one in sealed])
+            for digest in self._keyed.digests([sha256(report).digest() for report in sealed])
         ]
 
     def tag(self, device: bytes) -> bytes:
@@ -173,14 +173,14 @@ class Inbox:
         """The storage keys of all rows: after a start. Reads the file once, in steps. Sets ``rows``
         to those that are there.
         """
-        keys, found = KeySet(), 0
+        keys, rows = KeySet(), 0
         cursor = self._connection.execute("SELECT key FROM inbox")
         while chunk := cursor.fetchmany(_CHUNK):
-            found += len(chunk)
+            rows += len(chunk)
             keys.load(
                 [key for (key,) in chunk if isinstance(key, bytes) and len(key) == StorageKey.SIZE]
             )
-        self.rows = found
+        self.rows = rows
         return keys
 
     def tags(self) -> KeySet:
@@ -289,7 +289,7 @@ def most_rows(path: Path, row_size: int) -> int:
     or in the log.
     """
     both = (path, path.with_name(path.name + "-wal"))
-    return sum(one.stat().st_size for one in both if one.exists()) // row_size
+    return sum(file.stat().st_size for file in both if file.exists()) // row_size
 
 
 def salvage(path: Path, most: int) -> bool:

@@ -80,8 +80,8 @@ class Intake(WindowStates):
                 kinds = [self._refused(window, error, len(indices))] * len(indices)
             if len(groups) == 1:
                 return kinds
-            for index, one in zip(indices, kinds, strict=True):
-                outcome[index] = one
+            for index, kind in zip(indices, kinds, strict=True):
+                outcome[index] = kind
         return outcome
 
     def _append(self, window: WindowId, reports: Sequence[AdmittedReport]) -> list[Kind | None]:
@@ -114,7 +114,7 @@ class Intake(WindowStates):
                 box.append(
                     rows
                     if len(fresh) == len(keys)
-                    else {key: one for key, one in rows if key in fresh}.items(),
+                    else {key: sealed for key, sealed in rows if key in fresh}.items(),
                     entering,
                 )
             except sqlite.Error as error:
@@ -223,10 +223,8 @@ class Intake(WindowStates):
         """
         self._forget(window)
         path, record = self._inbox_path(window), self._records[window]
-        counted = max(record.acked, self._unconfirmed.get(window, 0)) + LIMITS.writer_queue_rows
-        some = inbox.salvage(
-            path, max(counted, inbox.most_rows(path, self._tasks[window.task_id][1]))
-        )
+        most = max(record.acked, self._unconfirmed.get(window, 0)) + LIMITS.writer_queue_rows
+        some = inbox.salvage(path, max(most, inbox.most_rows(path, self._tasks[window.task_id][1])))
         log.error(
             "an inbox is damaged",
             task=window.task_id,

@@ -309,14 +309,14 @@ class SingleStore:
         with self._lock, self._typed():
             if self._held is None:
                 return []
-            known, found = self._db.execute(_WINDOW, _key(window)).fetchone(), self._whole(window)
-            if known is not None and (not fits(known) or (known[3] and known[5] != len(found))):
+            known, rows = self._db.execute(_WINDOW, _key(window)).fetchone(), self._whole(window)
+            if known is not None and (not fits(known) or (known[3] and known[5] != len(rows))):
                 raise ShoalError(
                     Kind.MISMATCH,
                     f"the rows of a decided sum are damaged on disk: restore {FILE_NAME} from a "
                     "copy",
                 )
-            return found
+            return rows
 
     def _whole(self, window: WindowId) -> list[StoredVector]:
         held = self._db.execute(_SINGLES, _key(window)).fetchall()

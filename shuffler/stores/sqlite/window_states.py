@@ -160,10 +160,12 @@ class WindowStates:
         """As ``BlockingStore.damage``."""
         over = {
             f"{window.task_id.short}:{window.window}"
-            for window, one in self.records().items()
-            if one.state is WindowState.SHREDDED
+            for window, record in self.records().items()
+            if record.state is WindowState.SHREDDED
         }
-        return [one for subject, one in list(self._damage.items()) if subject not in over]
+        return [
+            condition for subject, condition in list(self._damage.items()) if subject not in over
+        ]
 
     # --- files ------------------------------------------------------------------------------------
 
