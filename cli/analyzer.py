@@ -13,8 +13,15 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.output import emit_json, exit_unless_ready, readiness, say, say_conditions, say_table
-from shoal.cli.results import plain_table
+from shoal.cli.output import (
+    emit_json,
+    exit_unless_ready,
+    plain_table,
+    readiness,
+    say,
+    say_conditions,
+    say_table,
+)
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.task import split_address

@@ -29,7 +29,7 @@ PARTS = (
     "task.command",
     "shuffler",
     "analyzer",
-    "results",
+    "results.command",
     "epsilon.command",
     "load.command",
     "audit",

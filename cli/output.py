@@ -175,3 +175,12 @@ def public_key(text: str, what: str) -> bytes:
             f"{what} is an Ed25519 public key: 64 hex digits: shoal keys signing prints it",
         )
     return key
+
+
+def plain_table(first: str, *others: str) -> Table:
+    """Fits 80 columns: only the first column folds."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, no_wrap=True)
+    return table

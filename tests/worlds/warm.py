@@ -64,7 +64,7 @@ _PRELOADED = (
     "shoal.cli.keys",
     "shoal.cli.shuffler",
     "shoal.cli.analyzer",
-    "shoal.cli.results",
+    "shoal.cli.results.command",
 )
 _AFRESH = "shoal.cli"  # looks at the environment and at the terminal when it is imported
 

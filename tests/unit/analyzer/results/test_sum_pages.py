@@ -18,9 +18,9 @@ from shoal.analyzer.results.report_page import MOST_ROWS, render_report
 from shoal.analyzer.rounds.sum_release import conclude_sums
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
-from shoal.cli import results
 from shoal.cli.main import main
-from shoal.cli.results import Format, render
+from shoal.cli.results import command, terminal
+from shoal.cli.results.files import Format, render
 from shoal.domain import Norm, Vector
 from shoal.ids import Digest
 from shoal.secagg import Mode
@@ -152,8 +152,8 @@ def test_an_epsilon0_that_is_none_is_shown_as_none(
     """In tables "none", in CSV an empty cell, in JSON null. Planted: ``bound_text`` without None ->
     TypeError, and this fails.
     """
-    monkeypatch.setattr(results, "read_releases", lambda *_: [NOTHING])
-    monkeypatch.setattr(results, "check_damage", lambda *_: None)
+    monkeypatch.setattr(command, "read_releases", lambda *_: [NOTHING])
+    monkeypatch.setattr(command, "check_damage", lambda *_: None)
     assert re.search(r"\bnone\b", run(capsys, "list", "--data", "x"))
     out = run(capsys, "show", "moments", "--data", "x")
     assert "epsilon0 = none" in out
@@ -167,15 +167,15 @@ def test_a_terminal_is_not_flooded(monkeypatch: pytest.MonkeyPatch, capsys: Capt
     row = SUMMED["estimates"][0]
     many = {
         **SUMMED,
-        "estimates": [{**row, "label": f"at {i}"} for i in range(results.MOST_ROWS + 7)],
+        "estimates": [{**row, "label": f"at {i}"} for i in range(terminal.MOST_ROWS + 7)],
     }
-    monkeypatch.setattr(results, "read_releases", lambda *_: [many])
-    monkeypatch.setattr(results, "check_damage", lambda *_: None)
+    monkeypatch.setattr(command, "read_releases", lambda *_: [many])
+    monkeypatch.setattr(command, "check_damage", lambda *_: None)
     out = run(capsys, "show", "moments", "--data", "x")
     assert "at 999 " in out
     assert "at 1000 " not in out
     assert "and 7 more: shoal results export --format csv has them all" in out
-    assert len(render([many], Format.csv).splitlines()) == results.MOST_ROWS + 8
+    assert len(render([many], Format.csv).splitlines()) == terminal.MOST_ROWS + 8
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""``shoal results``: what an analyzer released."""

@@ -1,0 +1,149 @@
+"""``shoal results``: what an analyzer released, as a table, JSON, CSV or a page with plots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.extras import need
+from shoal.cli.output import emit_json, give, plain_table, say, say_table
+from shoal.cli.results.files import Format, render
+from shoal.cli.results.reading import check_damage, read_releases, select
+from shoal.cli.results.terminal import show_release, up
+from shoal.errors import ShoalError
+
+results = typer.Typer(no_args_is_help=True, help="What an analyzer released.")
+
+ResultsDataOption = Annotated[Path | None, typer.Option(help="The analyzer's data_dir.")]
+ResultsConfigOption = Annotated[
+    Path | None, typer.Option(help="The analyzer's configuration file, instead of --data.")
+]
+ResultsJsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+EMPTY = "nothing has been released yet"
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``shoal results``."""
+    app.add_typer(results, name="results")
+
+
+@results.command("list")
+def list_command(
+    data: ResultsDataOption = None,
+    config: ResultsConfigOption = None,
+    as_json: ResultsJsonOption = False,
+) -> None:
+    """Every release, one line each; --json: everything in them.
+
+    Example: shoal results list --data /var/lib/shoal/analyzer
+    """
+    releases = read_releases(data, config)
+    if as_json:
+        emit_json(releases)
+    elif not releases:
+        say(EMPTY)
+    else:
+        _list(releases)
+    check_damage(data, config)
+
+
+def _list(releases: list[dict[str, Any]]) -> None:
+    table = plain_table(
+        "task", "id", "window", "reports", "rejected", "epsilon ≤", "epsilon0", "outcome"
+    )
+    for release in releases:
+        privacy = release["privacy"]
+        table.add_row(
+            release["name"],
+            release["task_id"][:8],
+            str(release["window"]),
+            f"{release['n']:,}",
+            f"{sum(release['rejected'].values()):,}",
+            up(_overall(privacy, releases, release["task_id"])),
+            up(privacy["epsilon0"]),
+            "withheld" if release["withheld"] else "released",
+        )
+    say_table(table)
+
+
+def _overall(privacy: dict[str, Any], releases: list[dict[str, Any]], task_id: str) -> float:
+    """The epsilon to show of a release in one number: of a memoized task with several windows
+    opened, what is left of all of them.
+    """
+    memoized = [
+        release["privacy"]["memoized"]
+        for release in releases
+        if release["task_id"] == task_id and "memoized" in release["privacy"]
+    ]
+    alone: float = privacy["epsilon_upper"]
+    return (
+        max([alone, *(privacy_of_task["lifetime_epsilon"] for privacy_of_task in memoized)])
+        if len(memoized) > 1
+        else alone
+    )
+
+
+@results.command()
+def show(
+    task: Annotated[
+        str,
+        typer.Argument(
+            help="TASK or TASK:WINDOW: a task's name, or its id or the beginning of it."
+        ),
+    ],
+    data: ResultsDataOption = None,
+    config: ResultsConfigOption = None,
+    as_json: ResultsJsonOption = False,
+) -> None:
+    """The estimates and the certificate of a task's releases.
+
+    Example: shoal results show outpatient-visit:0 --data /var/lib/shoal/analyzer
+    """
+    releases = read_releases(data, config)
+    try:
+        releases = select(releases, task)
+    except ShoalError:
+        check_damage(data, config)  # it may be the one that can't be read
+        raise
+    if as_json:
+        emit_json(releases)
+    else:
+        for release in releases:
+            show_release(release)
+    check_damage(data, config, releases[0]["task_id"] + "".join(task.partition(":")[1:]))
+
+
+@results.command()
+def export(
+    out: Annotated[
+        Path, typer.Option(help="File to write, which must not exist yet; - for stdout.")
+    ],
+    kind: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="json, csv (one line per estimate and quantile) or html (a page with plots).",
+        ),
+    ] = Format.json,
+    task: Annotated[str | None, typer.Option(help="Only TASK or TASK:WINDOW.")] = None,
+    data: ResultsDataOption = None,
+    config: ResultsConfigOption = None,
+) -> None:
+    """Write releases to a file, or to stdout.
+
+    Example: shoal results export --format html --out report.html --data /var/lib/shoal/analyzer
+    """
+    if kind is Format.html:
+        need("plot")
+    releases = read_releases(data, config)
+    releases = releases if task is None else select(releases, task)
+    count = f"{len(releases)} release{'' if len(releases) == 1 else 's'} written to {out}"
+    give(
+        out,
+        render(releases, kind).encode(),
+        count if releases else f"{EMPTY}: {out} is empty of releases",
+    )
+    check_damage(data, config)
