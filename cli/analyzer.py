@@ -5,31 +5,18 @@ The service is imported where it runs: ``shoal --help`` loads this file too.
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.output import (
-    emit_json,
-    exit_unless_ready,
-    plain_table,
-    readiness,
-    say,
-    say_conditions,
-    say_table,
-)
+from shoal.cli.output import emit_json, plain_table, say, say_table
+from shoal.cli.service_status import exit_unless_ready, fetch_status, readiness, say_conditions
 from shoal.errors import Kind, ShoalError
-from shoal.limits import LIMITS
-from shoal.task import split_address
 
 analyzer = typer.Typer(
     no_args_is_help=True, help="Run the analyzer, or ask a running one how it does."
 )
-_STATUS_BYTES = 16 << 20
 
 AnalyzerConfigOption = Annotated[
     Path,
@@ -86,7 +73,7 @@ def status(
         from shoal.services.settings import load_settings
 
         admin = load_settings(AnalyzerConfig, config).admin_listen
-    service_status = fetch_status(str(admin))
+    service_status = fetch_status("analyzer", str(admin), 7446)
     if as_json:
         emit_json(readiness(service_status))
     else:
@@ -145,24 +132,3 @@ def clock(
     from shoal.services.settings import load_settings
 
     clock_command(load_settings(AnalyzerConfig, config).data_dir, "analyzer", confirming, as_json)
-
-
-def fetch_status(address: str) -> dict[str, Any]:
-    """The JSON object behind /status of an admin port. Raises CONFIG, UNAVAILABLE."""
-    if split_address(address) is None:
-        raise ShoalError(
-            Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:7446'
-        )
-    try:
-        with urllib.request.urlopen(f"http://{address}/status", timeout=LIMITS.status_s) as reply:
-            status = json.loads(reply.read(_STATUS_BYTES))
-    except (OSError, urllib.error.URLError, ValueError):
-        raise ShoalError(
-            Kind.UNAVAILABLE,
-            f"nobody answers on {address}: is the analyzer running with this configuration?",
-        ) from None
-    if not isinstance(status, dict) or status.get("service") != "analyzer":
-        raise ShoalError(
-            Kind.UNAVAILABLE, f"what answers on {address} is no analyzer: check admin_listen"
-        )
-    return status

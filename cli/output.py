@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
@@ -65,36 +64,6 @@ def _longest(text: RenderableType, *, whole: bool) -> int:
 def emit_json(value: Any) -> None:
     """To stdout, as it is: no colours, no wrapping."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
-
-
-def readiness(status: dict[str, Any]) -> dict[str, Any]:
-    """What a service's /status says, for programs: its ``ready``, null or why not, as true or
-    false, and the reason as ``not_ready``.
-    """
-    trouble = status["ready"]
-    return {
-        **status,
-        "ready": trouble is None,
-        **({} if trouble is None else {"not_ready": trouble}),
-    }
-
-
-def say_conditions(status: dict[str, Any]) -> None:
-    """For people: whether a service is ready, and everything that is wrong with it, a line each."""
-    wrong = status.get("conditions", [])
-    say("ready" if status["ready"] is None else f"not ready: {status['ready']}")
-    for condition in wrong:
-        if condition["message"] != status["ready"]:
-            say(
-                f"{'' if condition['stops'] else 'ready, but '}{condition['code']}: "
-                f"{condition['message']}"
-            )
-
-
-def exit_unless_ready(status: dict[str, Any]) -> None:
-    """Exit status 1 for a service that is not ready, so that scripts need not read."""
-    if status["ready"] is not None:
-        raise typer.Exit(1)
 
 
 def give(path: Path, data: bytes, written: str) -> None:

@@ -4,19 +4,15 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from shoal.cli.output import emit_json, exit_unless_ready, readiness, say, say_conditions, say_table
+from shoal.cli.output import emit_json, say, say_table
+from shoal.cli.service_status import exit_unless_ready, fetch_status, readiness, say_conditions
 from shoal.errors import Kind, ShoalError
-from shoal.limits import LIMITS
-from shoal.task import split_address
 
 ShufflerConfigOption = Annotated[
     Path,
@@ -72,7 +68,7 @@ def status(
         from shoal.shuffler.config import ShufflerConfig
 
         admin = load_settings(ShufflerConfig, config).admin_listen
-    answer = _fetch(str(admin))
+    answer = fetch_status("shuffler", str(admin), 7444)
     if as_json:
         emit_json(readiness(answer))
     else:
@@ -102,26 +98,6 @@ def clock(
     from shoal.shuffler.config import ShufflerConfig
 
     clock_command(load_settings(ShufflerConfig, config).data_dir, "shuffler", confirming, as_json)
-
-
-def _fetch(address: str) -> dict[str, Any]:
-    if split_address(address) is None:
-        raise ShoalError(
-            Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:7444'
-        )
-    try:
-        with urllib.request.urlopen(f"http://{address}/status", timeout=LIMITS.status_s) as reply:
-            answer: dict[str, Any] = json.load(reply)
-    except (urllib.error.URLError, OSError, ValueError):
-        raise ShoalError(
-            Kind.UNAVAILABLE,
-            f"no shuffler answers at {address}: check admin_listen, and that it runs",
-        ) from None
-    if answer.get("service") != "shuffler":
-        raise ShoalError(
-            Kind.CONFIG, f"what answers at {address} is no shuffler: check admin_listen"
-        )
-    return answer
 
 
 def _show(answer: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ side loads on use (``shoal.arrays``).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -265,6 +265,32 @@ class Parameter:
     low: int
     high: int
     meaning: str
+
+
+def check_parameters(spec: MechanismSpec, parameters: Sequence[Parameter]) -> None:
+    """That a task states every integer of a family, in its range, and no other. Raises INVALID,
+    naming the parameter.
+    """
+    stated, known = (
+        {name for name, _ in spec.parameters},
+        {parameter.name for parameter in parameters},
+    )
+    if stated - known:
+        raise invalid(
+            f"{spec.name} has no parameter {_quoted(stated - known)}: it takes {_quoted(known)}"
+        )
+    if known - stated:
+        raise invalid(f"{spec.name} lacks the parameter {_quoted(known - stated)}")
+    for parameter in parameters:
+        if not parameter.low <= spec.get(parameter.name) <= parameter.high:
+            raise invalid(
+                f'{spec.name}: the parameter "{parameter.name}" is {parameter.low} to '
+                f"{parameter.high} ({parameter.meaning})"
+            )
+
+
+def _quoted(names: set[str]) -> str:
+    return ", ".join(f'"{name}"' for name in sorted(names))
 
 
 @dataclass(frozen=True, slots=True)

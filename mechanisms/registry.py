@@ -9,7 +9,7 @@ from importlib import import_module
 
 from shoal.domain import Domain, Vector
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms.base import Family, Mechanism, invalid
+from shoal.mechanisms.base import Family, Mechanism, check_parameters, invalid
 from shoal.task import MechanismSpec
 
 # A family's name, which its file has too, and the folder of mechanisms/ that the file stands in:
@@ -68,22 +68,7 @@ def create(spec: MechanismSpec, domain: Domain) -> Mechanism:
     fits.
     """
     family = _family(spec.name, domain)
-    stated, known = (
-        {name for name, _ in spec.parameters},
-        {parameter.name for parameter in family.parameters},
-    )
-    if stated - known:
-        raise invalid(
-            f"{spec.name} has no parameter {_quoted(stated - known)}: it takes {_quoted(known)}"
-        )
-    if known - stated:
-        raise invalid(f"{spec.name} lacks the parameter {_quoted(known - stated)}")
-    for parameter in family.parameters:
-        if not parameter.low <= spec.get(parameter.name) <= parameter.high:
-            raise invalid(
-                f'{spec.name}: the parameter "{parameter.name}" is {parameter.low} to '
-                f"{parameter.high} ({parameter.meaning})"
-            )
+    check_parameters(spec, family.parameters)
     return family.create(spec, domain)
 
 
@@ -128,7 +113,3 @@ def _family(name: str, domain: Domain) -> Family:
             f"there is no mechanism of that name: choose one of {', '.join(sorted(REGISTRY))}"
         )
     return REGISTRY[name]
-
-
-def _quoted(names: set[str]) -> str:
-    return ", ".join(f'"{name}"' for name in sorted(names))

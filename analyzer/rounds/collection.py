@@ -44,7 +44,6 @@ _START_BYTES = LIMITS.cohort * 96 + 4 * KIB
 _COMMIT_BYTES = LIMITS.cohort * (32 + 1 + 4) + 4 * KIB
 _UNMASK_BYTES = 2 * MIB  # shares of many devices: the shuffler sends about 1 MiB at a time
 _CHUNK_BYTES = LIMITS.chunk_bytes + KIB
-_AT_ONCE = 4 * MIB  # of vectors that are opened in one go
 _MOST_VECTORS = 1 << 40  # of a window, as the shuffler counts them
 
 
@@ -192,7 +191,7 @@ class CollectionService:
             if not chunk.data or len(chunk.data) > LIMITS.chunk_bytes:
                 raise ShoalError(Kind.INVALID, f"chunk: 1 to {LIMITS.chunk_bytes} bytes")
             buffer += chunk.data
-            if len(buffer) >= max(_AT_ONCE, open_round.collector.row_bytes):
+            if len(buffer) >= max(LIMITS.vectors_bytes, open_round.collector.row_bytes):
                 at += await self._take(open_round, at, buffer)
         if open_round is None:
             raise ShoalError(Kind.INVALID, "delivery: no chunk came")

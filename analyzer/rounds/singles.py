@@ -20,14 +20,13 @@ from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
-from shoal.limits import LIMITS, MIB
+from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.protos import pairwise_pb2
 from shoal.rpc.call import Call
 from shoal.secagg import Mode
 
 log = get_log("analyzer")
-_AT_ONCE = 4 * MIB  # of vectors that are opened in one go
 # The task and window that bytes name, checked: the service's own.
 CheckedWindow = Callable[[bytes, int], Awaitable[tuple[ServedTask, int]]]
 
@@ -83,7 +82,7 @@ class SingleCollection:
             at += len(chunk.data)
             if at > delivery.rows * size:
                 raise ShoalError(Kind.INVALID, "delivery: more rows than it announced")
-            if len(buffer) >= _AT_ONCE:
+            if len(buffer) >= LIMITS.vectors_bytes:
                 await self._take(delivery, buffer, size)
         if delivery is None:
             raise ShoalError(Kind.INVALID, "delivery: no chunk came")

@@ -12,7 +12,7 @@ from typing import Protocol
 from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.limits import LIMITS
-from shoal.mechanisms.base import Parameter, invalid
+from shoal.mechanisms.base import Parameter, check_parameters, invalid
 from shoal.mechanisms.noise import polya, skellam
 from shoal.task import MechanismSpec
 
@@ -115,24 +115,5 @@ def create_noise(spec: MechanismSpec) -> VectorNoise:
             f"there is no noise of that name: choose one of {', '.join(sorted(REGISTRY))}"
         )
     family = REGISTRY[spec.name]
-    stated, known = (
-        {name for name, _ in spec.parameters},
-        {parameter.name for parameter in family.parameters},
-    )
-    if stated - known:
-        raise invalid(
-            f"{spec.name} has no parameter {_quoted(stated - known)}: it takes {_quoted(known)}"
-        )
-    if known - stated:
-        raise invalid(f"{spec.name} lacks the parameter {_quoted(known - stated)}")
-    for parameter in family.parameters:
-        if not parameter.low <= spec.get(parameter.name) <= parameter.high:
-            raise invalid(
-                f'{spec.name}: the parameter "{parameter.name}" is {parameter.low} to '
-                f"{parameter.high} ({parameter.meaning})"
-            )
+    check_parameters(spec, family.parameters)
     return family.create(spec)
-
-
-def _quoted(names: set[str]) -> str:
-    return ", ".join(f'"{name}"' for name in sorted(names))

@@ -1,0 +1,71 @@
+"""What ``shoal analyzer status`` and ``shoal shuffler status`` make of who answers there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from shoal.cli.service_status import fetch_status
+from shoal.errors import Kind, ShoalError
+
+
+@contextmanager
+def answering(body: bytes) -> Iterator[str]:
+    """Somebody who answers every question with ``body``; its HOST:PORT."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'["service"]', Kind.CONFIG),  # JSON, but no object
+        (b'{"service": "analyzer"}', Kind.CONFIG),
+        (b"{}", Kind.CONFIG),
+        (b"<html>", Kind.UNAVAILABLE),
+        (b"\xff\xfe", Kind.UNAVAILABLE),
+    ],
+)
+def test_a_stranger_on_the_port_is_one_line(body: bytes, kind: Kind) -> None:
+    """Planted: no look at whether the answer is an object -> AttributeError for the first body."""
+    with answering(body) as address, pytest.raises(ShoalError) as caught:
+        fetch_status("shuffler", address, 7444)
+    assert caught.value.kind is kind
+    assert "admin_listen" in str(caught.value)
+
+
+def test_the_service_itself_is_believed() -> None:
+    with answering(b'{"service": "shuffler", "ready": null}') as address:
+        assert fetch_status("shuffler", address, 7444) == {"service": "shuffler", "ready": None}
+
+
+def test_no_address_and_nobody_there() -> None:
+    with pytest.raises(ShoalError) as caught:
+        fetch_status("analyzer", "7446", 7446)
+    assert caught.value.kind is Kind.CONFIG
+    with answering(b"") as address:
+        pass
+    with pytest.raises(ShoalError) as caught:
+        fetch_status("analyzer", address, 7446)
+    assert caught.value.kind is Kind.UNAVAILABLE
