@@ -29,7 +29,7 @@ from shoal.approximate import ApproximateLaw, GaussianLaw, LocalCurve
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
 from tests.sizes import size
-from tests.unit.accounting.brute import Law, Truth, add_one, divergence, histogram_law
+from tests.unit.accounting.brute import Law, Truth, add_one, divergence, histogram_law, whole
 
 Rows = list[list[Fraction]]
 
@@ -51,10 +51,15 @@ TABLES: dict[str, Rows] = {
 
 
 def local_delta(rows: Rows, e: Fraction) -> Fraction:
-    return max(
-        sum((max(Fraction(0), p - e * q) for p, q in zip(a, b, strict=True)), Fraction(0))
-        for a, b in permutations(rows, 2)
-    )
+    masses, total = whole(mass for row in rows for mass in row)
+    width = len(rows[0])
+    laws = [masses[at : at + width] for at in range(0, len(masses), width)]
+    losses = [
+        [e.denominator * p - e.numerator * q for p, q in zip(a, b, strict=True)]
+        for a, b in permutations(laws, 2)
+    ]
+    largest = max(sum(loss for loss in pair if loss > 0) for pair in losses)
+    return Fraction(largest, total * e.denominator)
 
 
 @dataclass(frozen=True)

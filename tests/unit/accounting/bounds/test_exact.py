@@ -21,6 +21,7 @@ from tests.sizes import FULL
 from tests.unit.accounting.brute import (
     Truth,
     clones_divergence,
+    kary_truth,
     positive_part_expectation,
     rows_of_kary,
 )
@@ -96,7 +97,7 @@ def test_lower_curves_are_real_datasets(k: int, same: int, other: int, n: int) -
     """Each lower curve is the exact divergence of its dataset. Planted: ``slope_e`` of the second
     case = slope -> this fails.
     """
-    truth = Truth(rows_of_kary(k, same, other), n)
+    truth = kary_truth(k, same, other, n)
     answers = [0, 1] if k == 2 else [2, 0, 1]
     for walk, answer in zip(kary_datasets(KaryLaw(k, same, other), n), answers, strict=True):
         found = curve(walk, Direction.LOWER)
@@ -112,7 +113,7 @@ def test_upper_and_lower_curves_hold_the_truth(k: int, same: int, other: int, n:
     projected) as upper -> this fails.
     """
     law = KaryLaw(k, same, other)
-    truth = Truth(rows_of_kary(k, same, other), n, symmetric=True)
+    truth = kary_truth(k, same, other, n)
     uppers = [
         curve(kary_blanket(law, n), Direction.UPPER),
         curve(kary_clones(law, n), Direction.UPPER),
@@ -188,7 +189,7 @@ def test_certificate_holds_the_truth(k: int, same: int, other: int, n: int, delt
     """(upper, delta) is true of every dataset and (lower, delta) false of some. Planted:
     ``crossing`` ends swapped -> this fails.
     """
-    truth = Truth(rows_of_kary(k, same, other), n, symmetric=True)
+    truth = kary_truth(k, same, other, n)
     certificate = certify(KaryLaw(k, same, other), n, delta)
     assert (
         truth.delta(Fraction(math.exp(certificate.epsilon_upper)) * (1 + Fraction(1, 10**15)))

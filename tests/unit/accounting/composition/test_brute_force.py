@@ -1,12 +1,13 @@
-"""Composition by brute force: every dataset and every output, in fractions."""
+"""Composition by brute force: every dataset and every output, in whole numbers over one total."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations_with_replacement
+from math import prod
 
 from shoal.accounting.composition.compose import (
     compose,
@@ -17,9 +18,15 @@ from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.brute import add_one, histogram_law, rows_of_kary
 
-# A discrete pair as {likelihood ratio: probability under the first}: all that a divergence depends
-# on.
-Losses = dict[Fraction, Fraction]
+
+@dataclass(frozen=True)
+class Losses:
+    """A discrete pair: the weights of each likelihood ratio under the first law and under the
+    second, both out of ``total``. All that a divergence depends on.
+    """
+
+    weights: tuple[tuple[int, int], ...]
+    total: int
 
 
 def views(k: int, same: int, other: int, n: int) -> list[Losses]:
@@ -32,35 +39,37 @@ def views(k: int, same: int, other: int, n: int) -> list[Losses]:
         base = histogram_law(others, rows)
         one, two = add_one(base, rows[0]), add_one(base, rows[1])
         for p, q in ((one, two), (two, one)):
-            losses: Losses = defaultdict(Fraction)
-            for key, mass in p.items():
-                losses[mass / q[key]] += mass
-            found.append(dict(losses))
+            ratios: dict[Fraction, tuple[int, int]] = {}
+            for key, mass in p.weights.items():
+                ratio = Fraction(mass, q.weights[key])
+                first, second = ratios.get(ratio, (0, 0))
+                ratios[ratio] = first + mass, second + q.weights[key]
+            found.append(Losses(tuple(ratios.values()), p.total))
     return found
 
 
-def product(first: Losses, second: Losses) -> Losses:
-    result: Losses = defaultdict(Fraction)
-    for r, p in first.items():
-        for s, q in second.items():
-            result[r * s] += p * q
-    return dict(result)
-
-
 def delta_of(losses: Losses, e: Fraction) -> Fraction:
-    return sum((p * (1 - e / r) for r, p in losses.items() if r > e), Fraction(0))
+    return adaptive([[losses]], e)
 
 
 def adaptive(rounds: Sequence[list[Losses]], e: Fraction) -> Fraction:
     """The largest divergence when every round's pair is chosen knowing the earlier rounds'
     views.
     """
-    if not rounds:
-        return max(Fraction(0), 1 - e)
-    return max(
-        sum((p * adaptive(rounds[1:], e / r) for r, p in pair.items()), Fraction(0))
-        for pair in rounds[0]
-    )
+    total = prod(pairs[0].total for pairs in rounds) * e.denominator
+    return Fraction(largest_excess(rounds, e.denominator, e.numerator), total)
+
+
+def largest_excess(rounds: Sequence[list[Losses]], up: int, down: int) -> int:
+    """The largest sum of (up P - down Q)_+ over the views of all rounds, in weights."""
+    excesses = []
+    for pair in rounds[0]:
+        scaled = [(up * p, down * q) for p, q in pair.weights]
+        if len(rounds) == 1:
+            excesses.append(sum(p - q for p, q in scaled if p > q))
+        else:
+            excesses.append(sum(largest_excess(rounds[1:], p, q) for p, q in scaled))
+    return max(excesses)
 
 
 def law_of(pairs: list[Losses], epsilon0: float, tail: float = 1e-12) -> LossLaw:

@@ -15,7 +15,7 @@ from shoal.accounting.numerics.cells import Cell, CellSum, blanket_sums, dataset
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, SymmetricLaw
 from tests.cases import for_each
-from tests.unit.accounting.brute import Truth, positive_part_expectation
+from tests.unit.accounting.brute import Truth, longer_sums, positive_part_expectation, whole
 
 TABLES = {
     "skewed": FiniteLaw(((8, 3, 1), (2, 6, 4), (1, 2, 9))),
@@ -29,14 +29,14 @@ GROWTH = [Fraction(1), Fraction(9, 8), Fraction(3, 2), Fraction(3)]
 
 
 def exact(cell_sum: CellSum, e: Fraction) -> Fraction:
-    """E[(L_1 + ... + L_n)_+] / n by enumeration."""
-    sums = {Fraction(0): Fraction(1)}
+    """E[(L_1 + ... + L_n)_+] / n by enumeration, in whole numbers."""
+    masses, total = whole(cell.mass for cell in cell_sum.cells)
+    steps, unit = whole(cell.first - e * cell.second for cell in cell_sum.cells)
+    sums = {0: 1}
     for _ in range(cell_sum.n):
-        longer: dict[Fraction, Fraction] = defaultdict(Fraction)
-        for (x, p), cell in product(sums.items(), cell_sum.cells):
-            longer[x + cell.first - e * cell.second] += p * cell.mass
-        sums = dict(longer)
-    return sum((p * x for x, p in sums.items() if x > 0), Fraction(0)) / cell_sum.n
+        sums = longer_sums(sums, masses, steps)
+    above = sum(mass * at for at, mass in sums.items() if at > 0)
+    return Fraction(above, total**cell_sum.n * unit * cell_sum.n)
 
 
 def rows_of(law: FiniteLaw) -> list[list[Fraction]]:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations_with_replacement, permutations
+from operator import add
 
 import numpy as np
 import pytest
@@ -33,44 +34,43 @@ from shoal.accounting.several_messages.messages import (
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
 from tests.sizes import size
-from tests.unit.accounting.brute import Law, divergence
+from tests.unit.accounting.brute import Histogram, Law, divergence, whole
 
 DELTA = 1e-6
 
 
 def convolve(p: Law, q: Law) -> Law:
-    out: Law = defaultdict(Fraction)
-    for a, x in p.items():
-        for b, y in q.items():
-            out[tuple(i + j for i, j in zip(a, b, strict=True))] += x * y
-    return dict(out)
+    out: dict[Histogram, int] = defaultdict(int)
+    for a, x in p.weights.items():
+        for b, y in q.weights.items():
+            out[tuple(map(add, a, b))] += x * y
+    return Law(dict(out), p.total * q.total)
 
 
-def unit(buckets: int, at: int) -> tuple[int, ...]:
+def unit(buckets: int, at: int) -> Histogram:
     return tuple(int(i == at) for i in range(buckets))
+
+
+def certain(outcome: Histogram) -> Law:
+    return Law({outcome: 1}, 1)
 
 
 def dummies_of_one(protocol: SeveralMessages) -> Law:
     """The law of one device's dummies, by its definition."""
     if isinstance(protocol, UniformDummies):
-        law: Law = {(0,) * protocol.buckets: Fraction(1)}
-        one = {
-            unit(protocol.buckets, at): Fraction(1, protocol.buckets)
-            for at in range(protocol.buckets)
-        }
+        law = certain((0,) * protocol.buckets)
+        one = Law(
+            {unit(protocol.buckets, at): 1 for at in range(protocol.buckets)}, protocol.buckets
+        )
         for _ in range(protocol.per_device):
             law = convolve(law, one)
         return law
     assert isinstance(protocol, BernoulliDummies)
-    law = {(0,) * protocol.buckets: Fraction(1)}
+    none = (0,) * protocol.buckets
+    law = certain(none)
+    (sent, not_sent), total = whole((protocol.probability, 1 - protocol.probability))
     for at in range(protocol.buckets):
-        law = convolve(
-            law,
-            {
-                (0,) * protocol.buckets: 1 - protocol.probability,
-                unit(protocol.buckets, at): protocol.probability,
-            },
-        )
+        law = convolve(law, Law({none: not_sent, unit(protocol.buckets, at): sent}, total))
     return law
 
 
@@ -83,8 +83,8 @@ def truths(protocol: UniformDummies | BernoulliDummies, n: int, e: Fraction) -> 
     for others in combinations_with_replacement(range(d), n - 1):
         base = one
         for value in others:
-            base = convolve(base, convolve(one, {unit(d, value): Fraction(1)}))
-        views = [convolve(base, {unit(d, x): Fraction(1)}) for x in range(d)]
+            base = convolve(base, convolve(one, certain(unit(d, value))))
+        views = [convolve(base, certain(unit(d, x))) for x in range(d)]
         found |= {divergence(views[x], views[y], e) for x, y in permutations(range(d), 2)}
     return found
 
