@@ -40,21 +40,24 @@ def epsilon0_upper(privacy: LocalPrivacy) -> float:
 
 def log_upper(ratio: Fraction) -> float:
     """ln(ratio) rounded up, for a ratio >= 1; 0.0 exactly for ratio 1."""
-    if ratio < 1:
+    # In whole numbers: a designer asks this some hundred times, and a quotient of integers is
+    # rounded as the float of a fraction is.
+    top, bottom = ratio.numerator, ratio.denominator
+    if top < bottom:
         raise ShoalError(Kind.INVALID, f"a privacy ratio is at least 1, got {ratio}")
-    if ratio == 1:
+    if top == bottom:
         return 0.0
-    excess = ratio - 1
-    value = math.log1p(float(excess)) if excess < 1 else _log_big(ratio)
+    excess = top - bottom
+    value = math.log1p(excess / bottom) if excess < bottom else _log_big(top, bottom)
     for _ in range(_ULPS):
         value = math.nextafter(value, math.inf)
     return value
 
 
-def _log_big(ratio: Fraction) -> float:
-    """ln of a ratio >= 2 that may lie beyond the range of a float."""
-    shift = max(0, ratio.numerator.bit_length() - ratio.denominator.bit_length() - 512)
-    return math.log(float(ratio / (1 << shift))) + shift * math.log(2.0)
+def _log_big(top: int, bottom: int) -> float:
+    """ln of a ratio >= 2, in lowest terms, that may lie beyond the range of a float."""
+    shift = max(0, top.bit_length() - bottom.bit_length() - 512)
+    return math.log(top / (bottom << shift)) + shift * math.log(2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +221,7 @@ class PureLaw:
     ratio: Fraction
 
     def __post_init__(self) -> None:
-        if self.ratio < 1:
+        if self.ratio.numerator < self.ratio.denominator:
             raise ShoalError(Kind.INVALID, "a privacy ratio is at least 1")
 
     @property
