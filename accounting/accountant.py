@@ -19,10 +19,10 @@ two ways of computing that share no step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 
 from shoal.accounting.bounds.approximate import approximate_bound, approximate_lower, local_epsilon
 from shoal.accounting.bounds.binary import Interval
@@ -97,9 +97,9 @@ def certify(
     share, n_honest = _checked(n, delta, honest_fraction)
     law = simplest(privacy)
     epsilon0 = epsilon0_upper(law)
-    interval, method = _search(law, n_honest, delta, DEFAULT_EFFORT)
-    upper = interval.upper
-    lower = interval.lower or lower_bound(law, max(1, n_honest), delta, upper)
+    if not isinstance(law, Hashable):
+        raise ShoalError(Kind.INVALID, "a law must be hashable: give a frozen dataclass")
+    lower, upper, method = _both_ends(law, n_honest, delta)
     assumed = _SAME_LAW if method in {EXACT, BLANKET, TABLE_CLONES} else _ANY_LAW
     return Certificate(
         epsilon_upper=upper,
@@ -112,6 +112,17 @@ def certify(
         assumptions=(_ALONE, *_BASIC, _honest(n, n_honest), assumed),
         error_budget=BUDGET[method],
     )
+
+
+@lru_cache(maxsize=32)  # a task's promise is asked for when it is planned, linted, shown, released
+def _both_ends(privacy: LocalPrivacy, n_honest: int, delta: float) -> tuple[float, float, str]:
+    """(lower, upper, method): both ends of the certificate. Laws are frozen, and those kept here
+    are the ones that ``numerics.cells`` keeps as well.
+    """
+    interval, method = _search(privacy, n_honest, delta, DEFAULT_EFFORT)
+    upper = interval.upper
+    lower = interval.lower or lower_bound(privacy, max(1, n_honest), delta, upper)
+    return lower, upper, method
 
 
 def certify_approximate(

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from shoal.accounting import certify, routes
+from shoal.accounting import accountant, certify, routes
 from shoal.accounting.accountant import (
     certify_approximate,
     compare,
@@ -142,6 +142,19 @@ def test_monotone_in_epsilon0(k: int) -> None:
         ]
         values = [certify(law, n, 1e-8).epsilon_upper for law in laws]
         assert all(a <= b for a, b in pairwise(values))
+
+
+def test_what_is_kept_answers_the_same_question_only() -> None:
+    """The last bounds are kept. Planted: delta, or the number of reports, left out of what they are
+    kept by -> this fails.
+    """
+    questions = [
+        (kary(k, 1.0), n, delta) for k in (2, 3) for n in (10, 20) for delta in (1e-3, 1e-6)
+    ]
+    at_first, again = ([certify(*each) for each in questions] for _ in range(2))
+    accountant._both_ends.cache_clear()
+    assert at_first == again == [certify(*each) for each in reversed(questions)][::-1]
+    assert len({found.epsilon_upper for found in at_first}) == len(questions)
 
 
 def test_honest_fraction_is_exact_and_rounds_down() -> None:
