@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.entropy import Entropy
+
 
 class DryError(Exception):
     """The code asked for more randomness than the script holds."""
@@ -39,6 +41,25 @@ class Tape:
     def done(self) -> bool:
         """Whether every chunk was used."""
         return not self._chunks
+
+
+class Poured:
+    """The bytes of another source, fetched a mebibyte at a time: many small draws in a row cost
+    little.
+    """
+
+    def __init__(self, entropy: Entropy) -> None:
+        self._entropy, self._held, self._at = entropy, b"", 0
+
+    def bytes(self, count: int) -> bytes:
+        if self._at + count > len(self._held):
+            self._held, self._at = self._entropy.bytes(max(count, 1 << 20)), 0
+        served = self._held[self._at : self._at + count]
+        self._at += count
+        return served
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        return np.frombuffer(self.bytes(8 * count), dtype="<u8")
 
 
 class Tapes:

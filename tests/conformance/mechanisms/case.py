@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class Case:
     # cells to enumerate; all when empty, which of an open vocabulary nobody can
     inputs: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def mechanism(self) -> Mechanism:
         return create(self.spec, self.domain)
 
@@ -104,3 +105,5 @@ def table(law: LocalPrivacy) -> Table:
 
 every_case = for_each("case", lambda suite: suite.CASES, ids=lambda case: case.name)
 """Stands above each test of a member that takes a ``case``: it runs for all of the class's."""
+every_domain = for_each("domain", lambda suite: dict.fromkeys(case.domain for case in suite.CASES))
+"""Likewise for a ``domain``: once for each that the class's cases are about."""

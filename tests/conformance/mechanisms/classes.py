@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 
@@ -13,11 +14,13 @@ class Classes:
     def __init__(self) -> None:
         self._found: dict[tuple[Fraction, ...], dict[Fraction, Fraction]] = {}
 
-    def add(self, weights: list[int], least: int, total: int) -> None:
-        """An output, or a class of them, with these integer weights under x, x' (and z)."""
+    def add(self, weights: Sequence[int], least: int, total: int, alike: int = 1) -> None:
+        """An output, or a class of them, with these integer weights under x, x' (and z); or as many
+        of them as are ``alike``.
+        """
         ratios = tuple(Fraction(weight, weights[0]) for weight in weights[1:])
         found, share = self._found.setdefault(ratios, {}), Fraction(least, weights[0])
-        found[share] = found.get(share, Fraction(0)) + Fraction(weights[0], total)
+        found[share] = found.get(share, Fraction(0)) + Fraction(weights[0] * alike, total)
 
     def masses(self) -> dict[tuple[Fraction, ...], Fraction]:
         """P(class | x)."""

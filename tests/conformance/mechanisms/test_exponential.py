@@ -40,7 +40,7 @@ class TestExponential(AuditOfTheEnds, MechanismSuite):
     )
 
     def draws(self, case: Case) -> tuple[Draw, ...]:
-        rows = self.stated(case)
+        rows = self.table_of(case)
         return (Draw(8, tuple(sum(row[:y]) for row in rows for y in range(1, len(row)))),)
 
     def stated(self, case: Case) -> Table:

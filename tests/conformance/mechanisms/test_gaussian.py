@@ -47,7 +47,7 @@ class TestGaussian(AuditOfTheEnds, MechanismSuite):
         monkeypatch.setattr(suite, "ASKED", suite.ASKED[:: size(6, 1)])
 
     def draws(self, case: Case) -> tuple[Draw, ...]:
-        rows = self.stated(case)
+        rows = self.table_of(case)
         return (Draw(8, tuple(sum(row[:y]) for row in rows for y in range(1, len(row)))),)
 
     def stated(self, case: Case) -> Table:

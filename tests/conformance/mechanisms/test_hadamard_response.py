@@ -133,7 +133,7 @@ class TestHadamardResponse(MechanismSuite):
         entry; beyond: the classes of two blocks. Planted: rows numbered from 0 (the row of ones,
         which every output supports); ``cell // blocks`` for the block -> fails.
         """
-        law, stated = case.mechanism.privacy(), self.stated(case)
+        law, stated = case.mechanism.privacy(), self.table_of(case)
         blocks = case.spec.get("blocks")
         if blocks in {1, case.domain.size} or case.domain.size > 16:
             assert isinstance(law, SymmetricLaw)
@@ -153,7 +153,7 @@ class TestHadamardResponse(MechanismSuite):
         blocks = case.spec.get("blocks")
         if blocks == 1 or case.domain.size > 16:
             return
-        law, stated = two_blocks(blocks, case.spec.get("include")), self.stated(case)
+        law, stated = two_blocks(blocks, case.spec.get("include")), self.table_of(case)
         ratio = law.max_ratio
         assert symmetric_clones(law, 2).pair == 2 / (ratio + 1)
         share = 1 / (ratio + 1)

@@ -43,7 +43,7 @@ class TestLaplace(MechanismSuite):
     )
 
     def draws(self, case: Case) -> tuple[Draw, ...]:
-        rows = self.stated(case)
+        rows = self.table_of(case)
         return (
             Draw(
                 8,

@@ -182,7 +182,7 @@ class TestLocalHash(MechanismSuite):
         as the law says. Each fails with probability 1e-6 over the seeds of the test, which are
         fixed.
         """
-        g, uniform, count = case.spec.get("g"), case.spec.get("uniform"), size(40_000, 1_000_000)
+        g, uniform, count = case.spec.get("g"), case.spec.get("uniform"), size(20_000, 1_000_000)
         share = uniform / WORDS
         for x, other in itertools.islice(itertools.permutations(case.cells, 2), 4):
             reports = case.mechanism.randomize(

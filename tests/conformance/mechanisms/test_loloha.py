@@ -131,7 +131,7 @@ class TestLoloha(LongitudinalSuite):
         the true and another cell. Each fails with probability 1e-6 over the seeds of the test,
         which are fixed.
         """
-        g, count = case.spec.get("g"), size(40_000, 1_000_000)
+        g, count = case.spec.get("g"), size(20_000, 1_000_000)
         x, other = case.cells[0], case.cells[-1]
         reports = case.mechanism.randomize(np.full(count, x), SeededEntropy(case.name))[:, 0, :]
         supports = np.bincount(self.outcomes(case.mechanism, reports, x, other), minlength=4)

@@ -47,7 +47,7 @@ class TestOneBitMean(MechanismSuite):
     )
 
     def draws(self, case: Case) -> tuple[Draw, ...]:
-        return (Draw(8, tuple(zero for zero, _ in self.stated(case))),)
+        return (Draw(8, tuple(zero for zero, _ in self.table_of(case))),)
 
     def stated(self, case: Case) -> Table:
         """Even steps of 2 S around one half, out of 2^64; one half without an answer."""

@@ -75,7 +75,7 @@ class TestPiecewise(MechanismSuite):
 
     def draws(self, case: Case) -> tuple[Draw, ...]:
         return (
-            Draw(8, tuple(sum(row[:y]) for row in self.stated(case) for y in range(1, len(row)))),
+            Draw(8, tuple(sum(row[:y]) for row in self.table_of(case) for y in range(1, len(row)))),
         )
 
     def stated(self, case: Case) -> Table:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
@@ -38,7 +39,6 @@ OPEN = Words(("flu", "cold", "none"))
 SOME = (*OPEN.label_cells, OPEN.encode("a word that nobody looks for"))
 
 
-@cache
 def hash_of(spec: MechanismSpec, index: int, cell: int) -> int:
     """As docs/WIRE.md has it."""
     mask, m = (1 << 62) - 1, spec.get("m")
@@ -54,11 +54,16 @@ def hash_of(spec: MechanismSpec, index: int, cell: int) -> int:
     return (a1 * (x >> 31) + a2 * (x & ((1 << 31) - 1)) + b) % WORDS * m // WORDS
 
 
+@cache
+def hashes_of(spec: MechanismSpec, cell: int) -> NDArray[np.int64]:
+    """int64[h]: the cell's value under every function."""
+    return np.array([hash_of(spec, index, cell) for index in range(spec.get("h"))])
+
+
 def apart(spec: MechanismSpec, one: int, two: int) -> float:
     """The share of the functions under which the two cells do not collide."""
-    return sum(
-        hash_of(spec, j, one) != hash_of(spec, j, two) for j in range(spec.get("h"))
-    ) / spec.get("h")
+    differ = np.count_nonzero(hashes_of(spec, one) != hashes_of(spec, two))
+    return differ / spec.get("h")
 
 
 def sketch(name: str, h: int, m: int, flip: int, seed: int = 0) -> MechanismSpec:
@@ -129,7 +134,7 @@ class SketchSuite(MechanismSuite):
 
         Planted: the law of two cells that collide in half of the rows stated -> fails.
         """
-        law, stated = case.mechanism.privacy(), self.stated(case)
+        law, stated = case.mechanism.privacy(), self.table_of(case)
         assert isinstance(law, SymmetricLaw)
         ratio = law.max_ratio
         assert (
@@ -142,31 +147,27 @@ class SketchSuite(MechanismSuite):
         if len(stated[0]) > 64 or ratio > 10**6:
             return
         least = [min(column) for column in zip(*self.all_hashes(case), strict=True)]
-        total = sum(stated[0])
+        total, pairs = sum(stated[0]), set()
+        for one, two in itertools.permutations(stated, 2):
+            mass = Counter[tuple[Fraction, Fraction]]()
+            for (a, b, low), alike in Counter(zip(one, two, least, strict=True)).items():
+                mass[Fraction(a, low), Fraction(b, low)] += alike * low
+            cells = [Cell(Fraction(words, total), *ratios) for ratios, words in mass.items()]
+            idle = 1 - Fraction(mass.total(), total)
+            pairs.add((*cells, *[Cell(idle, Fraction(0), Fraction(0))] * (idle > 0)))
         for n, e in itertools.product(
             (1, 3), {Fraction(1), (1 + ratio) / 2, min(ratio, Fraction(11, 10))}
         ):
             (bound,) = blanket_sums(law, n)
-            for one, two in itertools.permutations(stated, 2):
-                sums: dict[tuple[Fraction, Fraction], Fraction] = {}
-                for a, b, low in zip(one, two, least, strict=True):
-                    key = Fraction(a, low), Fraction(b, low)
-                    sums[key] = sums.get(key, Fraction(0)) + Fraction(low, total)
-                idle = 1 - sum(sums.values(), Fraction(0))
-                cells = [Cell(mass, *key) for key, mass in sums.items()] + [
-                    Cell(idle, Fraction(0), Fraction(0))
-                ] * (idle > 0)
-                assert exact(CellSum(n, tuple(cells)), e) <= exact(bound, e)
+            limit = exact(bound, e)
+            assert all(exact(CellSum(n, cells), e) <= limit for cells in pairs)
 
     def row(self, case: Case, hashes: list[int]) -> tuple[int, ...]:
         """The weights of all reports for a cell with these hashes, by the paper."""
         raise NotImplementedError
 
     def stated(self, case: Case) -> Table:
-        return tuple(
-            self.row(case, [hash_of(case.spec, j, cell) for j in range(case.spec.get("h"))])
-            for cell in case.listed
-        )
+        return tuple(self.row(case, hashes_of(case.spec, cell).tolist()) for cell in case.listed)
 
     def all_hashes(self, case: Case) -> Table:
         """Of cells that have every value under every function."""
@@ -224,9 +225,7 @@ class TestCountSketch(SketchSuite):
         spec = mechanism.spec
         width = 1 if spec.get("h") <= 256 else 2
         index = reports[:, :width].astype(np.int64) @ (256 ** np.arange(width)[::-1])
-        places = np.array(
-            [[hash_of(spec, j, cell) for cell in (one, two)] for j in range(spec.get("h"))]
-        )[index]
+        places = np.stack([hashes_of(spec, cell) for cell in (one, two)], axis=1)[index]
         bits = np.unpackbits(reports[:, width:], axis=1)
         return np.asarray(
             2 * bits[np.arange(len(bits)), places[:, 0]].astype(np.int64)
@@ -272,9 +271,8 @@ class TestHadamardSketch(SketchSuite):
         """Whether the report supports each of the two."""
         spec = mechanism.spec
         numbers = reports.astype(np.int64) @ (256 ** np.arange(reports.shape[1])[::-1])
-        places = np.array(
-            [[hash_of(spec, j, cell) for cell in (one, two)] for j in range(spec.get("h"))]
-        )[numbers // 2 // spec.get("m")]
+        hashes = np.stack([hashes_of(spec, cell) for cell in (one, two)], axis=1)
+        places = hashes[numbers // 2 // spec.get("m")]
         parity = (
             np.bitwise_count((numbers // 2 % spec.get("m"))[:, None] & places) % 2
             == (numbers % 2)[:, None]
