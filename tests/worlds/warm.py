@@ -44,7 +44,12 @@ from tests.sizes import FULL
 ROOT = Path(__file__).parents[2]
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 COMMANDS = "shoal.cli.main"
-_WARM = (COMMANDS, "tests.faults.", "tests.worlds.planted_service")  # modules that run warm
+_WARM = (  # modules that run warm
+    COMMANDS,
+    "tests.faults.",
+    "tests.worlds.planted_service",
+    "tests.worlds.quick_rounds",
+)
 _WORKER = "multiprocessing.spawn"
 _STARTERS = {"demo", "load", "analyzer"}  # commands that start processes
 _PRELOADED = (
