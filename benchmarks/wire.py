@@ -60,9 +60,14 @@ async def _publish(place: Place, topic: str, size: int, count: int, in_flight: i
         room = asyncio.Semaphore(in_flight)
 
         async def read_acknowledgements() -> None:
-            for _ in range(count):
-                if (await _packet(reader))[0] != _PUBACK:
+            left = count
+            while left:
+                first, _ = await _packet(reader)
+                if first & 0xF0 == _PUBLISH & 0xF0:
+                    continue  # amqtt sends what it retains to whoever connects
+                if first != _PUBACK:
                     raise RuntimeError("the broker did not acknowledge")
+                left -= 1
                 room.release()
 
         begin, cpu = time.perf_counter(), time.process_time()
