@@ -69,7 +69,8 @@ _BARE = f"{LIBRARIES}; import grpc"
 def run(bench: Bench) -> Outcome:
     """What one report, one start and an idle agent cost a device."""
     site = bench.fresh_site("agent", 300)
-    environment = compiled(bench.folder / "bytecode")
+    bytecode = bench.folder / "bytecode"
+    environment = compiled(bench.pick(None, bytecode, bytecode))
     idle = _idle(site, environment)
     imports = {
         code: tuple(_import_s(code, environment) for _ in range(bench.pick(1, 5, 11)))

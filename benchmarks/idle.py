@@ -49,10 +49,12 @@ def memory(pid: int) -> Memory:
     return Memory(sizes["VmRSS"], sizes["RssAnon"])
 
 
-def compiled(folder: Path) -> dict[str, str]:
+def compiled(folder: Path | None) -> dict[str, str]:
     """Environment of processes of which ``folder`` keeps the bytecode: that of all that is measured
-    here is in it.
+    here is in it. None: this process's, where it does not matter what is compiled.
     """
+    if folder is None:
+        return dict(os.environ)
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {**kept, "PYTHONPATH": str(_ROOT), "PYTHONPYCACHEPREFIX": str(folder)}
     subprocess.run(

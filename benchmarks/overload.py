@@ -51,7 +51,7 @@ class Load:
 
 def run(bench: Bench) -> Outcome:
     """What a shuffler still takes when many times as much is offered as it can."""
-    size, seconds = bench.pick(20, 500, 500), bench.pick(1.0, 10.0, 30.0)
+    size, seconds = bench.pick(20, 500, 500), bench.pick(0.2, 10.0, 30.0)
     levels = bench.pick((2,), (1, 2, 5, 10), (1, 2, 3, 5, 7, 10))
     batches, workers = bench.pick(4, 60, 120), max(1, bench.cores - 1)
     # one more than is sent: the window stays open
@@ -80,7 +80,7 @@ def run(bench: Bench) -> Outcome:
             figures += _level_figures(level, load, taken, machine.peak_mb(pid))
             notes.append(_level_note(level, load))
         figures.append(Figure("capacity", tuple(capacities), RATE))
-        calls = bench.pick(8, 1_000, 1_000)
+        calls = bench.pick(2, 1_000, 1_000)
         caller.submit(flood, site.address, site.ca, requests[0], calls).result()
         figures.append(
             Figure(
