@@ -39,7 +39,7 @@ from tests.sizes import size
 from tests.worlds.secagg import Play, World, remembered_agreements, remembered_signatures
 
 pytestmark = pytest.mark.campaign
-ROUNDS = size(100, 600, 6_000)
+ROUNDS = size(50, 600, 6_000)
 D = 32
 CHI_SQUARE_MOST = 385.0
 CORRELATION_MOST = 5.2

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from shoal.clients.fleet import pool
 from shoal.clients.fleet.arrivals import Arrivals
 from shoal.clients.fleet.misbehaviour import (
     HOSTILE,
@@ -40,6 +41,7 @@ from shoal.crypto.envelope import open_frame
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.task import Admission
+from tests.sizes import size
 from tests.unit.clients.fleet.judge import Defect, Judge, Verdict, none
 from tests.worlds.clients import World, make_world
 
@@ -345,9 +347,9 @@ async def test_batches_with_copies_and_oversized_frames_keep_the_limits() -> Non
             calls.append((len(frames), sum(len(one) + 8 for one in frames)))  # type: ignore[arg-type, attr-defined, misc] # a list of frames
             return await super().submit_batch(frames, ack_keys, deadline_s)  # type: ignore[arg-type] # lists of bytes
 
-    world = world_of()
+    world, copied = world_of(), size(300, 400)
     for tasks, conduct in (
-        (1, (Conduct.HONEST, *(Conduct.DUPLICATE,) * 400)),
+        (1, (Conduct.HONEST, *(Conduct.DUPLICATE,) * copied)),
         (1, (Conduct.OVERSIZED,) * 40),
         (40, (Conduct.OVERSIZED,)),  # more than a call takes, of one device
     ):
@@ -355,15 +357,16 @@ async def test_batches_with_copies_and_oversized_frames_keep_the_limits() -> Non
         await FleetSimulation(replace(share, tasks=share.tasks * tasks), [Counting(world)]).run()
     assert max(frames for frames, _ in calls) <= 500
     assert max(size for _, size in calls) <= 1 << 20
-    assert sum(frames for frames, _ in calls) == 1 + 3 * 400 + 2 * 40
+    assert sum(frames for frames, _ in calls) == 1 + 3 * copied + 2 * 40
 
 
 async def test_a_device_may_have_more_tasks_than_a_call_takes() -> None:
-    """600 tasks, and 40 of which a device's frames might have been the largest there are. Planted:
-    whole devices alone, as long as all of their frames would fit one call -> nothing is sent, and
-    nothing said.
+    """600 tasks, or fewer of which each frame is sent three times; and 40 of which a device's
+    frames might have been the largest there are. Planted: whole devices alone, as long as all of
+    their frames would fit one call -> nothing is sent, and nothing said.
     """
-    for tasks, conduct in ((600, (Conduct.HONEST, Conduct.DUPLICATE)), (40, (Conduct.HONEST,) * 3)):
+    both = Conduct.HONEST, Conduct.DUPLICATE
+    for tasks, conduct in ((size(260, 600), both), (40, (Conduct.HONEST,) * 3)):
         world = world_of()
         judge = Judge(world, none, False, most=1 << 30)
         share = share_of(world, conduct, Carrier.RELAY, in_flight=1)
@@ -392,13 +395,16 @@ async def test_a_relay_does_not_wait_for_frames_that_its_call_has_no_room_for() 
     assert sent == [0.14, 0.29, 0.44, 0.59]
 
 
-async def test_prepared_reports_are_all_different_and_each_devices_own() -> None:
-    """Planted: hand out a block twice -> fewer stored reports than devices."""
-    world = world_of()
-    conduct = (Conduct.HONEST, Conduct.NOISE) * 1_100
+async def test_prepared_reports_are_all_different_and_each_devices_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of several blocks. Planted: hand out a block twice -> fewer stored reports than devices."""
+    monkeypatch.setattr(pool, "BLOCK", size(100, pool.BLOCK))
+    world, honest = world_of(), size(250, 1_100)
+    conduct = (Conduct.HONEST, Conduct.NOISE) * honest
     result, judge = await run(world, conduct, Carrier.GRPC, prepare=True, in_flight=7)
-    assert result.acked == len(judge.stored) == 1_100
-    assert len({content.ack_key for content in judge.stored.values()}) == 1_100
+    assert result.acked == len(judge.stored) == honest
+    assert len({content.ack_key for content in judge.stored.values()}) == honest
     assert (
         len(
             {
@@ -409,7 +415,7 @@ async def test_prepared_reports_are_all_different_and_each_devices_own() -> None
                 and frame[3:11] == world.hop.config.key_id.raw
             }
         )
-        == 1_100
+        == honest
     )
 
 

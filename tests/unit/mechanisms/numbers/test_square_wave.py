@@ -98,13 +98,17 @@ def test_ems_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("epsilon0", [0.7, 3.0, 6.5])
-def test_decoded_together_is_decoded_alone(epsilon0: float) -> None:
+def test_decoded_together_is_decoded_alone(
+    epsilon0: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To the bit, whoever else is there: tallies that end after a few iterations, after hundreds,
     and not before the limit.
 
     Planted: the shares of who ends written to the first places of the answer -> this fails; one
     product of two matrices in the place of the stacked ones -> this fails.
     """
+    limit = size(1_000, ITERATIONS)
+    monkeypatch.setattr("shoal.mechanisms.numbers.square_wave.ITERATIONS", limit)
     mechanism, entropy = made(Numeric(0.0, 1.0, 12), epsilon0), SeededEntropy("together")
     table = mechanism.response.table.probabilities()
     sizes = [(cell, 10.0**power) for cell in range(9) for power in (1, 4, 9)]
