@@ -273,15 +273,20 @@ def prover_for(task: Task, identity: DeviceIdentity | None, now: float) -> Prove
     """What this device shows with a report of a task: nothing where anybody is admitted, whoever it
     is. ``identity``: what it has; ``now``: Unix seconds.
 
-    Raises CONFIG if the task does not admit this device, or not now: nothing may be randomized
-    then.
+    Raises CONFIG if the task does not admit this device, or not now, or in a way that this version
+    has no member for: nothing may be randomized then.
     """
-    if task.admission is Admission.OPEN:
-        return OPEN
-    # 0.1 MB: only for enrolled tasks
-    from shoal.crypto.admission.enrolled import EnrolledProver
+    match task.admission:
+        case Admission.OPEN:
+            return OPEN
+        case Admission.ENROLLED:
+            # 0.1 MB: only for enrolled tasks
+            from shoal.crypto.admission.enrolled import EnrolledProver
 
-    return EnrolledProver(enrolled_identity(task, identity, now))
+            return EnrolledProver(enrolled_identity(task, identity, now))
+    raise ShoalError(
+        Kind.CONFIG, f"task {task.name}: its admission is not available in this version"
+    )
 
 
 def enrolled_identity(task: Task, identity: DeviceIdentity | None, now: float) -> DeviceIdentity:

@@ -65,6 +65,8 @@ ENROLLED_ADMISSION = (
     "fraction is an assumption about enrolled"
     " devices"
 )
+# what a release says it stands on; an admission that is not here is released by nobody
+ADMISSION_LINES = {Admission.OPEN: OPEN_ADMISSION, Admission.ENROLLED: ENROLLED_ADMISSION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +261,7 @@ def _memoized(prepared: Prepared, spendings: Sequence[Spending]) -> release_pb2.
 
 
 def _assumptions(task: Task, guarantee: Guarantee) -> list[str]:
-    admission = OPEN_ADMISSION if task.admission is Admission.OPEN else ENROLLED_ADMISSION
+    admission = ADMISSION_LINES[task.admission]
     if not task.memoized:
         return [*guarantee.assumptions, admission]
     promise, alone, repeated = promised(create(task.mechanism, task.domain))

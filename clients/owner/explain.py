@@ -22,7 +22,7 @@ from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.policy import check
 from shoal.clients.owner.rules import describe
 from shoal.domain import NO_ANSWER, Numeric, Vector, Words, YesNo
-from shoal.errors import ShoalError
+from shoal.errors import Kind, ShoalError
 from shoal.task import Admission
 
 if TYPE_CHECKING:
@@ -153,7 +153,9 @@ def _source(spec: SourceSpec) -> str:
             return f"the SQLite file {spec.file}, by the query {spec.query!r}"
         case "command":
             return f"the output of the command `{shlex.join(spec.argv)}`{place}"
-    return f"{spec.url}{place}"
+        case "http":
+            return f"{spec.url}{place}"
+    raise ShoalError(Kind.INTERNAL, f"a source of kind {spec.kind} has no words for its owner")
 
 
 def _cells(domain: Domain) -> str:
@@ -323,7 +325,7 @@ def _no_promise(assignment: Assignment) -> list[str]:
             "devices is an assumption; where it fails, only the promise against shuffler and "
             "analyzer together is left."
         )
-    else:
+    elif task.admission is Admission.ENROLLED:
         lines.append(
             "Known to the shuffler: which enrolled device takes part. The analyzer does not learn "
             "it."

@@ -18,7 +18,7 @@ from shoal.clients.owner.explain import explain
 from shoal.clients.owner.explain_cost import guaranteed_epsilon
 from shoal.clients.owner.fleet_policy import FleetPolicy
 from shoal.clients.owner.rules import Rule
-from shoal.clients.sources.spec import SourceSpec
+from shoal.clients.sources.spec import KINDS, SourceSpec
 from shoal.domain import Categories, Domain, Norm, Numeric, YesNo
 from shoal.mechanisms import create
 from shoal.secagg import Mode
@@ -141,27 +141,27 @@ def test_a_fleets_denial_is_told() -> None:
     assert "denied by the fleet's file" in lines[-1]
 
 
-@for_each(
-    "spec, words",
-    [
-        (
-            SourceSpec("json", file=Path("/d/x.json"), pointer="/a/0"),
-            "the JSON file /d/x.json, at /a/0 is read, for at most 5 seconds",
-        ),
-        (
-            SourceSpec("sqlite", file=Path("/d/x.db"), query="SELECT 1"),
-            "the SQLite file /d/x.db, by the query 'SELECT 1' is read",
-        ),
-        (
-            SourceSpec("command", argv=("/bin/n", "-x y")),
-            "the output of the command `/bin/n '-x y'` is read",
-        ),
-        (
-            SourceSpec("http", 2.0, url="http://127.0.0.1:1/n"),
-            "http://127.0.0.1:1/n is read, for at most 2 seconds",
-        ),
-    ],
-)
+READ_FROM = [
+    (
+        SourceSpec("json", file=Path("/d/x.json"), pointer="/a/0"),
+        "the JSON file /d/x.json, at /a/0 is read, for at most 5 seconds",
+    ),
+    (
+        SourceSpec("sqlite", file=Path("/d/x.db"), query="SELECT 1"),
+        "the SQLite file /d/x.db, by the query 'SELECT 1' is read",
+    ),
+    (
+        SourceSpec("command", argv=("/bin/n", "-x y")),
+        "the output of the command `/bin/n '-x y'` is read",
+    ),
+    (
+        SourceSpec("http", 2.0, url="http://127.0.0.1:1/n"),
+        "http://127.0.0.1:1/n is read, for at most 2 seconds",
+    ),
+]
+
+
+@for_each("spec, words", READ_FROM)
 def test_where_the_value_comes_from(spec: SourceSpec, words: str) -> None:
     world = small_world()
     assert words in text_of(
@@ -170,6 +170,11 @@ def test_where_the_value_comes_from(spec: SourceSpec, words: str) -> None:
             config_of(world, sources={"visits": spec, "other": SourceSpec("command", argv=("x",))}),
         )
     )
+
+
+def test_every_kind_of_source_has_words() -> None:
+    """Planted: a kind more in ``KINDS`` -> this fails, and so does explaining it."""
+    assert {spec.kind for spec, _ in READ_FROM} == set(KINDS)
 
 
 def test_the_rules_that_apply_are_told_and_no_others() -> None:
