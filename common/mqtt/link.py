@@ -24,7 +24,6 @@ Subscriptions = Sequence[tuple[str, int]]  # (topic filter, QoS)
 _CLOSED = "this connection to the MQTT broker is closed: open another"
 # MQTT 3.1.1 section 3.1.3.1
 _ID_CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_BACKOFF = Backoff(LIMITS.mqtt_retry_first_s, LIMITS.mqtt_retry_most_s)
 _ID_SIZE = 22  # of them: about 131 bits
 _log = get_log("mqtt")
 
@@ -163,6 +162,7 @@ class Link:
     async def _run(self) -> None:
         attempt = 0
         loop = asyncio.get_running_loop()
+        backoff = Backoff(LIMITS.mqtt_retry_first_s, LIMITS.mqtt_retry_most_s)
         while True:
             began = loop.time()
             # whatever it was, ours or the library's: the next attempt may fare better
@@ -181,7 +181,7 @@ class Link:
             # A broker that takes connections only to end them is no better than one that refuses
             # them.
             attempt = 1 if loop.time() - began > LIMITS.mqtt_retry_most_s else attempt + 1
-            await asyncio.sleep(_BACKOFF.pause(attempt, self._entropy))
+            await asyncio.sleep(backoff.pause(attempt, self._entropy))
 
     async def _once(self) -> None:
         """One connection, from its socket to its end. Raises UNAVAILABLE if it does not come up.

@@ -39,7 +39,7 @@ from shoal.shuffler.tasks import ShufflerTasks
 GROUP = 4  # reports per commit in "life"
 # Pauses of up to 30 s are meant for a broker that flaps for hours; here one is killed every second,
 # and each kill would wait them out.
-EAGER = replace(LIMITS, mqtt_retry_most_s=1.0)
+EAGER = replace(LIMITS, mqtt_retry_first_s=0.05, mqtt_retry_most_s=0.1)
 _RETRY = (Kind.OVERLOADED, Kind.INTERNAL)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clocks.backoff import Backoff
 from shoal.crypto.tlscerts import make_authority
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -169,10 +168,9 @@ async def test_an_access_list_is_named(tmp_path: Path) -> None:
 
 
 async def test_the_log_has_a_line_per_change_not_per_attempt(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Planted: log every attempt -> this fails."""
-    monkeypatch.setattr(link_module, "_BACKOFF", Backoff(0.01, 0.02))
     async with silent() as settings:
         gone = settings
     async with Link(gone) as link:
