@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -74,8 +75,7 @@ async def life(folder: Path) -> None:
     plan = json.loads((folder / "reports.json").read_text())
     config = load_settings(ShufflerConfig, folder / "shuffler.toml")
     task_id, clock = TaskId.parse(plan["task"]), FakeClock(plan["start"])
-    acked = os.open(folder / "acked", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with DataFolder(config.data_dir) as data:
+    with DataFolder(config.data_dir) as data, (folder / "acked").open("a", buffering=1) as acked:
         store = ThreadedStore(SqliteStore(data), commit_ms=0)
         book = ShufflerTasks(
             store,
@@ -112,7 +112,7 @@ async def life(folder: Path) -> None:
 raw = bytes.fromhex
 
 
-async def _submit(store: ThreadedStore, reports: list[AdmittedReport], acked: int) -> None:
+async def _submit(store: ThreadedStore, reports: list[AdmittedReport], acked: TextIO) -> None:
     """As a device does: the same bytes again until they are accepted or refused for good."""
     for _ in range(5):
         try:
@@ -122,7 +122,7 @@ async def _submit(store: ThreadedStore, reports: list[AdmittedReport], acked: in
             continue
         for report, outcome in zip(reports, outcomes, strict=True):
             if outcome is None:
-                os.write(acked, f"{report.window.window} {report.sealed[0].hex()}\n".encode())
+                acked.write(f"{report.window.window} {report.sealed[0].hex()}\n")
         if not any(outcome in _RETRY for outcome in outcomes):
             return
 

@@ -2,26 +2,30 @@
 counts twice, nothing is left.
 
 A scenario lives through three windows (released, withheld, without a report). For every point that
-it passes and every way to fail, it is broken there, run again without failures, and the outcome
-compared with what was acknowledged.
+it passes and every way to fail, it is broken there, in a process of its own, run again without
+failures, and the outcome compared with what was acknowledged.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from shoal.errors import ShoalError
 from shoal.shuffler import core
 from tests.faults.conftest import ROOT, Forge
+from tests.faults.shuffler_child import life
 from tests.sizes import FULL
 from tests.worlds.shuffler import GRACE, LENGTH, START, World
 
-WAYS = ("exit", "eio", "enospc")
+FAILURES = ("eio", "enospc")
 # exit statuses of a child; REFUSED: it did not start, with a typed error
 SIGKILL, FINE, REFUSED = -9, 0, 3
 _PLAN = (6, 2, 0)  # distinct reports per window; min_batch is 3
@@ -134,17 +138,21 @@ def test_the_scenario_passes_every_point_of_the_store_and_the_writer(
     }
 
 
-def occurrences(point: str, count: int, way: str) -> list[int]:
-    """Killed at the first and the last passing, and one of the two failures at the last, both at
-    the commit of reports. In full: every passing, and both failures.
+def strikes(passed: dict[str, int]) -> Iterator[tuple[str, str, int]]:
+    """Point, way to fail, and at which passing. Killed at the first and the last passing, and one
+    failure at the last: the two take turns over the ordered points. Both at the commit of reports,
+    where a device is told something else: INTERNAL by a failing disk, OVERLOADED by a full one.
+
+    In full: every passing, and both failures.
     """
-    if FULL:
-        return list(range(1, count + 1))
-    if way == "exit":
-        return sorted({1, count})
-    if point == "inbox.commit" or (way == "enospc") == (len(point) % 2 == 0):
-        return [count]
-    return []
+    for place, (point, count) in enumerate(sorted(passed.items())):
+        every = range(1, count + 1)
+        for at in every if FULL else sorted({1, count}):
+            yield point, "exit", at
+        both = FULL or point == "inbox.commit"
+        for way in FAILURES if both else FAILURES[place % 2 :][:1]:
+            for at in every if FULL else (count,):
+                yield point, way, at
 
 
 @pytest.mark.timeout(1_800)
@@ -155,24 +163,19 @@ def test_sweep(forge: Forge, passed: dict[str, int], memory_folder: Path) -> Non
     commit after the rows' -> exit at inbox.committed. Each fails here.
     """
     broken, runs = list[str](), 0
-    for point, count in sorted(passed.items()):
-        for way in WAYS:
-            for number in occurrences(point, count, way):
-                runs += 1
-                folder = memory_folder / f"{runs}"
-                sent = prepare(folder)
-                status = forge.run("life", folder, f"{point}={way}@{number}")
-                if way == "exit" and status != SIGKILL:
-                    broken.append(f"{point}={way}@{number}: did not die ({status})")
-                if way != "exit" and status not in (FINE, REFUSED):
-                    broken.append(f"{point}={way}@{number}: an untyped failure ({status})")
-                if forge.run("life", folder) != 0:
-                    broken.append(f"{point}={way}@{number}: the next start failed")
-                    continue
-                try:
-                    check(folder, sent)
-                except AssertionError as error:
-                    broken.append(f"{point}={way}@{number}: {error}")
-                shutil.rmtree(folder)
+    for runs, (point, way, at) in enumerate(strikes(passed), 1):
+        strike, folder = f"{point}={way}@{at}", memory_folder / f"{runs}"
+        sent = prepare(folder)
+        status = forge.run("life", folder, strike)
+        if way == "exit" and status != SIGKILL:
+            broken.append(f"{strike}: did not die ({status})")
+        if way != "exit" and status not in (FINE, REFUSED):
+            broken.append(f"{strike}: an untyped failure ({status})")
+        try:
+            asyncio.run(life(folder))
+            check(folder, sent)
+        except (AssertionError, OSError, ShoalError) as error:
+            broken.append(f"{strike}, and the next start: {type(error).__name__}: {error}")
+        shutil.rmtree(folder)
     assert broken == []
     assert runs >= (3 if FULL else 2) * len(passed)
