@@ -1,7 +1,7 @@
 """Every step of sums by secure aggregation, made to die or to fail in a real process: an exact sum
 or none, and nobody answers twice.
 
-Shuffler and analyzer are processes of their own; six devices live in the test, or one of them in a
+Shuffler and analyzer are processes of their own; the devices live in the test, or one of them in a
 process too. For every point that a window passes and every way to fail, one window is broken there,
 the dead process started again, and the window brought to its end. ``Services.check`` says what must
 hold then.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -26,12 +27,12 @@ from shoal.errors import Kind
 from shoal.secagg import Mode
 from tests.faults.conftest import ROOT
 from tests.faults.rounds_services import SIGKILL, Part, Services, Smithy, serving
-from tests.sizes import FULL
+from tests.sizes import FULL, size
 
-SEATS = 6
+SEATS, LEAST = size(4, 6), size(3, 4)  # of a round, and in a sum
 STALL_S = 5.0  # real seconds without any device coming to an end, after a crash
 REFUSED = 3  # exit status of a child that ended with a typed error
-WINDOWS = 600 if FULL else 120
+WINDOWS = size(72, 600)
 DEVICE = {"client.round.masked", "client.round.released", "ledger.commit"}
 CALLS = (
     "rounds.OpenRound",
@@ -96,6 +97,7 @@ HELPER = {
     },
 }
 POINTS = {Mode.DEFAULT: ROUNDS, Mode.STRICT: ROUNDS, Mode.HELPER: HELPER}
+HALFWAY = {"rounds.forgotten.done", "singles.forget.done"}  # the log is to be emptied yet
 OWN = (
     "counts.",
     "rounds.",
@@ -274,22 +276,23 @@ async def live(services: Services, window: int, mode: Mode, strike: Strike | Non
 
 
 def strikes(passed: dict[str, dict[str, int]], points: dict[str, set[str]]) -> Iterator[Strike]:
-    """Killed at the first and the last passing, and one failure at the last, but for points that
-    only look back on something done.
+    """Killed at the first and the last passing, and one failure at the last: EIO and ENOSPC take
+    turns. No failure of points that only look back on something done, unless more is to be done in
+    the same step.
 
     In full: every passing, and both failures.
     """
+    failures = itertools.cycle(("eio", "enospc"))
     for role, names in points.items():
         for point in sorted(names):
             # How many vectors share a commit is a matter of time.
             count = 1 if point.startswith(("counts.", "singles.")) else passed[role][point]
             for at in range(1, count + 1) if FULL else sorted({1, count}):
                 yield Strike(role, point, "exit", at)
-            for way in ("eio", "enospc"):
-                if FULL or (
-                    not point.endswith(".done") and (way == "enospc") == (len(point) % 2 == 0)
-                ):
-                    yield Strike(role, point, way, count)
+            if FULL:
+                yield from (Strike(role, point, way, count) for way in ("eio", "enospc"))
+            elif not point.endswith(".done") or point in HALFWAY:
+                yield Strike(role, point, next(failures), count)
 
 
 @pytest.mark.timeout(3_600)
@@ -303,17 +306,18 @@ async def test_services_that_die_or_fail_anywhere(
 ) -> None:
     """Planted, each fails here at the point that is named. Rounds: a device remembered after its
     answer (rounds.admitted), the sum stored after the reply (a device is told of a sum that is not
-    there, without any crash), the log of secrets emptied only with what was deleted
-    (rounds.forgotten.done), every abort taken at its word by a device that gave shares
-    (rounds.UnmaskRound.done). Helper mode: seeds committed after the answer (singles.commit), what
-    a crash left in the file of vectors kept (singles.commit, singles.sync), the file removed before
-    its rows are forgotten (singles.forget), the log of seeds not emptied (no crash wanted), a
-    window delivered again although it is released (singles.forget, and everything after it).
+    there, without any crash), the log of secrets emptied only with what was deleted (a failure, no
+    crash, at rounds.forgotten.done: opening the file empties the log too), every abort taken at its
+    word by a device that gave shares (rounds.UnmaskRound.done). Helper mode: seeds committed after
+    the answer (singles.commit), what a crash left in the file of vectors kept (singles.commit,
+    singles.sync), the file removed before its rows are forgotten (singles.forget), the log of seeds
+    not emptied (no crash wanted), a window delivered again although it is released (singles.forget,
+    and everything after it).
     """
     broken, window = list[str](), 0
     seats = SEATS + (mode is Mode.HELPER)
     async with serving(
-        smithy, memory_folder, windows=WINDOWS, mode=mode, devices=seats, survivors_min=4
+        smithy, memory_folder, windows=WINDOWS, mode=mode, devices=seats, survivors_min=LEAST
     ) as services:
         if mode is not Mode.HELPER:
             services.begin(window)
@@ -344,12 +348,12 @@ async def test_a_shuffler_that_is_gone_until_the_window_is_over_leaves_devices_i
     word (send_single) -> told that it is in no sum, and it is in one: this fails.
     """
     async with serving(
-        smithy, memory_folder, windows=2, mode=Mode.HELPER, devices=SEATS, survivors_min=4
+        smithy, memory_folder, windows=2, mode=Mode.HELPER, devices=SEATS, survivors_min=LEAST
     ) as services:
         parts = services.parts(range(SEATS))
-        await services.together(parts[:4], 0)
+        await services.together(parts[:LEAST], 0)
         await services.arm("shuffler", "singles.commit.done=exit@1")
-        sending = asyncio.create_task(services.together(parts[4:], 0))
+        sending = asyncio.create_task(services.together(parts[LEAST:], 0))
         assert await services.smithy.gone(services.pids["shuffler"]) == SIGKILL
         services.remember(0)
         services.clock.set(services.world.published.task.windows.deadline_of(0) + 1.0)
@@ -357,8 +361,8 @@ async def test_a_shuffler_that_is_gone_until_the_window_is_over_leaves_devices_i
         await sending
         await services.finish(0)
         (inside,) = services.check(0, parts)
-        assert inside > {0, 1, 2, 3}
-        assert {part.outcomes[-1].state for part in parts[4:]} == {RoundState.LOST}
+        assert inside > set(range(LEAST))
+        assert {part.outcomes[-1].state for part in parts[LEAST:]} == {RoundState.LOST}
 
 
 # --- devices --------------------------------------------------------------------------------------
@@ -380,7 +384,7 @@ async def rest_goes_on(services: Services, others: list[Part], state: DeviceStat
 async def struck(
     services: Services, window: int, mode: Mode, strike: Strike, statuses: set[int]
 ) -> None:
-    """A device's process is struck among five others; then it is started again, and again."""
+    """A device's process is struck among others; then it is started again, and again."""
     services.begin(window)
     first, *others = services.parts(range(SEATS))
     folder = services.folder_of(first, window)
@@ -458,7 +462,7 @@ async def test_a_device_that_dies_or_fails_anywhere_never_sends_a_second_vector(
     vector that was taken.
     """
     async with serving(
-        smithy, memory_folder, windows=16, mode=mode, devices=SEATS, survivors_min=4
+        smithy, memory_folder, windows=16, mode=mode, devices=SEATS, survivors_min=LEAST
     ) as services:
         for window, (strike, statuses) in enumerate(device_strikes(mode)):
             try:

@@ -70,6 +70,9 @@ _PRELOADED = (
     "shoal.cli.shuffler",
     "shoal.cli.analyzer",
     "shoal.cli.results.command",
+    "uvicorn.lifespan.off",  # by which names uvicorn finds its parts when a server starts
+    "uvicorn.protocols.http.auto",
+    "uvloop",
 )
 _AFRESH = "shoal.cli"  # looks at the environment and at the terminal when it is imported
 

@@ -168,8 +168,8 @@ class Admissions:
                 del self._secrets[_key(window)]
                 self._unsure.discard(_key(window))
                 failpoints.hit("rounds.forgotten.done")
-            # The log would keep the secret. Also when nothing is left to delete: a crash may have
-            # come between.
+            # The log would keep the secret. Also when nothing is left to delete: emptying it may
+            # have failed before.
             sqlite.empty_log(self._db, self._folder / FILE_NAME)
 
     def windows(self) -> set[WindowId]:
