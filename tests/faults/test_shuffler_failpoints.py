@@ -140,8 +140,9 @@ def test_the_scenario_passes_every_point_of_the_store_and_the_writer(
 
 def strikes(passed: dict[str, int]) -> Iterator[tuple[str, str, int]]:
     """Point, way to fail, and at which passing. Killed at the first and the last passing, and one
-    failure at the last: the two take turns over the ordered points. Both at the commit of reports,
-    where a device is told something else: INTERNAL by a failing disk, OVERLOADED by a full one.
+    failure at the first, mostly of the window that is released: EIO and ENOSPC take turns over the
+    ordered points. Both at the commit of reports, where a device is told something else: INTERNAL
+    by a failing disk, OVERLOADED by a full one.
 
     In full: every passing, and both failures.
     """
@@ -151,16 +152,17 @@ def strikes(passed: dict[str, int]) -> Iterator[tuple[str, str, int]]:
             yield point, "exit", at
         both = FULL or point == "inbox.commit"
         for way in FAILURES if both else FAILURES[place % 2 :][:1]:
-            for at in every if FULL else (count,):
+            for at in every if FULL else (1,):
                 yield point, way, at
 
 
 @pytest.mark.timeout(1_800)
 def test_sweep(forge: Forge, passed: dict[str, int], memory_folder: Path) -> None:
     """Planted: SEALED recorded before the batch is renamed -> exit at seal.rename loses six
-    reports. Planted: the inbox unlinked before SEALED -> exit at state.sealed. Planted: answering
-    before the commit -> eio at inbox.commit. Planted: tags kept in memory alone, or written in a
-    commit after the rows' -> exit at inbox.committed. Each fails here.
+    reports. Planted: the inbox unlinked before the batch is renamed -> exit at seal.rename (between
+    that and SEALED it does no harm: the finished batch is found). Planted: answering before the
+    commit -> eio at inbox.commit. Planted: tags kept in memory alone, or written in a commit after
+    the rows' -> exit at inbox.committed. Each fails here.
     """
     broken, runs = list[str](), 0
     for runs, (point, way, at) in enumerate(strikes(passed), 1):
