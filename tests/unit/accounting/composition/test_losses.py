@@ -18,6 +18,7 @@ from shoal.accounting.numerics.curve import Curve, Direction
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
 from tests.sizes import size
+from tests.unit.accounting.brute import whole
 from tests.unit.accounting.laws import kary
 
 Pair = tuple[list[Fraction], list[Fraction]]
@@ -43,7 +44,10 @@ def random_pairs(rng: random.Random) -> list[Pair]:
 
 
 def divergence(p: Sequence[Fraction], q: Sequence[Fraction], e: Fraction) -> Fraction:
-    return sum((max(Fraction(0), a - e * b) for a, b in zip(p, q, strict=True)), Fraction(0))
+    (first, one), (second, two) = whole(p), whole(q)
+    up, down = two * e.denominator, one * e.numerator
+    losses = (up * a - down * b for a, b in zip(first, second, strict=True))
+    return Fraction(sum(loss for loss in losses if loss > 0), one * up)
 
 
 def worst(pairs: Sequence[Pair], e: Fraction) -> Fraction:

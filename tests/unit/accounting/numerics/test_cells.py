@@ -47,7 +47,7 @@ def rows_of(law: FiniteLaw) -> list[list[Fraction]]:
 @for_each("n", [1, 2, 3])
 def test_blanket_above_and_datasets_below_the_truth(name: str, n: int) -> None:
     """Planted: the least weight over x and x' alone -> "third is least" fails; one direction of
-    every pair -> "skewed" fails; n - 1 for n in either sum -> this fails.
+    every pair -> "skewed" fails; n - 1 for n in a dataset's sum -> this fails.
     """
     law = TABLES[name]
     truth = Truth(rows_of(law), n)
@@ -61,8 +61,8 @@ def test_blanket_above_and_datasets_below_the_truth(name: str, n: int) -> None:
 
 @for_each("name", TABLES)
 def test_every_dataset_sum_is_an_identity(name: str) -> None:
-    """Each is the divergence of one real pair of datasets, others all equal. Planted: cells
-    weighted by x instead of z -> this fails.
+    """Each is the divergence of one real pair of datasets, others all equal. Planted: masses
+    of x instead of z -> this fails.
     """
     law, n = TABLES[name], 3
     truth, e = Truth(rows_of(law), n), Fraction(5, 4)
@@ -158,7 +158,7 @@ def test_cells_are_the_definition_in_fractions(name: str, monkeypatch: pytest.Mo
     x) / w, P(y | x') / w) output by output.
 
     Planted: outputs joined by a : b alone, not by a : b : w -> this fails; the first n that was
-    asked kept with the cells -> this fails.
+    asked kept with the cells -> this fails; n - 1 for n, which is only looser -> this fails.
     """
     # all pairs, those that another exceeds too
     monkeypatch.setattr(cells, "undominated", lambda sums, _: list(range(len(sums))))

@@ -108,8 +108,10 @@ def test_what_is_left_out_is_never_the_largest(n: int, rows: int, outputs: int) 
 
 
 def test_order_is_that_of_all_hinges() -> None:
-    """What ``below`` says of two pairs of one table holds on a grid of (e, t)."""
-    agreed = 0
+    """What ``below`` says of two pairs of one table holds on a grid of (e, t), and it is said of
+    nearly all of which it holds there.
+    """
+    ordered = agreed = 0
     for law in tables("hinges", TABLES // 8, 3, 3, 5):
         least = [min(column) for column in zip(*law.rows, strict=True)]
         rest = (0, 0, law.total - sum(least) + 1)
@@ -126,10 +128,12 @@ def test_order_is_that_of_all_hinges() -> None:
             for pair in pairs
         ]
         for (one, low), (two, high) in permutations(zip(pairs, heights, strict=True), 2):
+            holds = all(left <= right for left, right in zip(low, high, strict=True))
+            ordered += holds
             if below(one, two, law.max_ratio + 1):
-                assert all(left <= right for left, right in zip(low, high, strict=True))
+                assert holds
                 agreed += 1
-    assert agreed
+    assert agreed > 0.8 * ordered > 0
 
 
 def test_sums_cross_between_the_ends() -> None:

@@ -118,9 +118,10 @@ def test_smallest_delta_agrees_with_the_certificate() -> None:
 
 def test_the_three_agree() -> None:
     """n for epsilon0, epsilon0 for n, delta for both: one and the same certificate, to 0.2 %."""
-    n = smallest_n(kary(2, 2.0), 0.1, 1e-8)
-    assert largest_epsilon0(FAMILIES["rr"], 0.1, 1e-8, n)[0] == pytest.approx(2.0, rel=1e-3)
-    assert smallest_delta(kary(2, 2.0), 0.1, n) == pytest.approx(1e-8, rel=0.02)
+    target = size(4, 1) / 10
+    n = smallest_n(kary(2, 2.0), target, 1e-8)
+    assert largest_epsilon0(FAMILIES["rr"], target, 1e-8, n)[0] == pytest.approx(2.0, rel=1e-3)
+    assert smallest_delta(kary(2, 2.0), target, n) == pytest.approx(1e-8, rel=0.02)
 
 
 @for_each("target", [0.0, -1.0, math.nan, math.inf])

@@ -18,6 +18,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts import laws
 from shoal.privacy import LocalPrivacy
 from tests.cases import for_each
+from tests.sizes import size
 from tests.unit.accounting.laws import kary, pure
 
 KEYS = [
@@ -96,7 +97,7 @@ def test_json_is_the_certificate() -> None:
 @for_each(
     "mechanism, epsilon0",
     [
-        *product(list(OPTIONS)[:4], [1e-6, 0.5, math.log(3), 1.0, 4.0, 7.3, 20.0]),
+        *product(list(OPTIONS)[:4], [1e-6, 0.5, math.log(3), 1.0, 4.0, 7.3, 20.0][:: size(2, 1)]),
         *product(list(OPTIONS)[4:], [1e-6, 1.0, 4.0]),
     ],
 )

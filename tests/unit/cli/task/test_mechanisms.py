@@ -22,6 +22,7 @@ from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
 from shoal.privacy import PureLaw
 from shoal.task import Task
 from tests.cases import for_each
+from tests.sizes import FULL
 from tests.worlds.tasks import task as make_task
 
 Capture = pytest.CaptureFixture[str]
@@ -68,7 +69,8 @@ def test_every_setting_of_every_mechanism_can_be_asked_for(
     )
     made = read_task(path)
     assert made.mechanism == design(name, DOMAINS[kind][1], 1.5, setting)
-    assert not lint(made).errors
+    if FULL or setting == REGISTRY[name].settings(DOMAINS[kind][1])[-1].name:
+        assert not lint(made).errors  # of the first setting: below
 
 
 @for_each("name", REGISTRY)
