@@ -144,7 +144,7 @@ def test_words_that_nobody_looks_for_leave_candidates_unbiased_over_seeds() -> N
     the runs and fail.
     """
     held, others = crowd()
-    seeds, errors, covered = size(150, 1_500), [], []
+    seeds, errors, covered = size(100, 1_500), [], []
     for seed in range(seeds):
         domain, mechanism = vocabulary(seed)
         values = np.concatenate([np.repeat(np.array(domain.label_cells), held), others])

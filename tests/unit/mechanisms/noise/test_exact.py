@@ -180,7 +180,7 @@ def test_a_word_on_a_boundary_is_decided_by_the_next_words(law: Poisson | Polya)
     floors, fine = floors_of(law)
     sampler = ExactSampler(law)
     known = set(fine)
-    stride = max(1, len(fine) // 40)
+    stride = max(1, len(fine) // size(12, 40))
     cases = {
         v + shift
         for v in [*fine[::stride], *fine[-50:-30]]

@@ -9,7 +9,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts.sampling import BLOCK, bernoulli, blocks, multiply_shift, uniform_below
 from tests.cases import for_each
-from tests.sizes import FULL
+from tests.sizes import FULL, size
 from tests.worlds.tapes import DryError, Tape
 
 BOUNDS = (1, 2, 3, 7, 10, 22, 255, 256, 257, 1000, 65_535, 65_536, 65_537)
@@ -57,7 +57,8 @@ def edges(bound: int) -> np.ndarray:
     """
     starts = np.array([-(-(cell << 32) // bound) for cell in range(bound)] + [1 << 32])
     near = np.concatenate([starts[:-1], starts[:-1] + 1, starts[:-1] + 2, starts[1:] - 1])
-    return np.unique(near[near < 1 << 32]).astype(np.uint32)
+    near = np.sort(near[near < 1 << 32])  # faster here than np.unique
+    return near[np.diff(near, prepend=-1) > 0].astype(np.uint32)
 
 
 @for_each("bound", BOUNDS)
@@ -80,9 +81,9 @@ def test_every_cell_keeps_the_same_number_of_words(bound: int) -> None:
 
 def test_all_words_one_by_one() -> None:
     """The same without reasoning about edges: words one by one for bound 22, all 2^32 of them at
-    full size, and the first and last 2^22 of the range reduced.
+    full size, and the first and last 2^20 of the range reduced.
     """
-    bound, step = 22, 1 << 22
+    bound, step = 22, size(1 << 20, 1 << 22)
     starts = range(0, 1 << 32, step) if FULL else (0, (1 << 32) - step)
     counts = np.zeros(bound, dtype=np.int64)
     for start in starts:
