@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.extras import PACKAGES
-from tests.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -118,64 +117,103 @@ BASE_COMMANDS = (
 )
 
 
-@for_each("arguments", BASE_COMMANDS, ids=lambda arguments: " ".join(arguments[:2]))
-def test_a_base_install_has_the_commands_that_need_no_service(arguments: list[str]) -> None:
+# What a base install brings, loaded once: then each command has a process of its own, forked.
+_BASE_PACKAGES = ("numpy", "cryptography.x509", "pydantic", "rich.console", "tomlkit", "typer")
+_EACH_COMMAND = """
+import gc, os, tempfile
+answers = []
+gc.collect()
+gc.freeze()
+for arguments in {commands!r}:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if child == 0:
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            status = 1
+            try:
+                from shoal.cli.main import main
+                status = main(arguments)
+            except SystemExit as ended:
+                status = ended.code
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)  # what else Python does at its end takes as long as a short command
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        texts = [(file.seek(0), file.read().decode())[1] for file in (out, err)]
+        answers.append([status, *texts])
+print(json.dumps(answers))
+"""
+
+
+def base_install(commands: Sequence[list[str]]) -> list[tuple[int, str, str]]:
+    """Of each of these commands of ``shoal``, without the packages of the service extras: exit
+    status, what it printed, what it complained of.
+    """
+    done = device(_EACH_COMMAND.format(commands=list(commands)), _BASE_PACKAGES, ())
+    assert done.returncode == 0, done.stderr
+    return [(status, out, err) for status, out, err in json.loads(done.stdout)]
+
+
+def test_a_base_install_has_the_commands_that_need_no_service() -> None:
     """Planted: ``from jinja2 import ...`` at the top of common/pictures/templates.py -> these
     fail.
     """
-    done = device(f"from shoal.cli.main import main\nsys.exit(main({arguments!r}))", (), ())
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+    answers = base_install(BASE_COMMANDS)
+    for arguments, (status, out, err) in zip(BASE_COMMANDS, answers, strict=True):
+        assert (status, err) == (0, ""), arguments
+        assert out, arguments
 
 
-@for_each(
-    "arguments, extra",
-    [
-        (["demo"], "server"),
-        (["shuffler", "serve", "--config", "none.toml"], "server"),
-        (["analyzer", "serve", "--config", "none.toml"], "server"),
-        (
-            [
-                "epsilon",
-                "--mechanism",
-                "rr",
-                "--epsilon0",
-                "2",
-                "--n",
-                "1000",
-                "--delta",
-                "1e-6",
-                "--plot",
-                "none.svg",
-            ],
-            "plot",
-        ),
-        (
-            [
-                "plan",
-                "yes_no",
-                "--n",
-                "2000",
-                "--epsilon",
-                "0.5",
-                "--max-epsilon0",
-                "1e-30",
-                "--plot",
-                "none.svg",
-            ],
-            "plot",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value[:2]),
+EXTRA_COMMANDS = (
+    (["demo"], "server"),
+    (["shuffler", "serve", "--config", "none.toml"], "server"),
+    (["analyzer", "serve", "--config", "none.toml"], "server"),
+    (
+        [
+            "epsilon",
+            "--mechanism",
+            "rr",
+            "--epsilon0",
+            "2",
+            "--n",
+            "1000",
+            "--delta",
+            "1e-6",
+            "--plot",
+            "none.svg",
+        ],
+        "plot",
+    ),
+    (
+        [
+            "plan",
+            "yes_no",
+            "--n",
+            "2000",
+            "--epsilon",
+            "0.5",
+            "--max-epsilon0",
+            "1e-30",
+            "--plot",
+            "none.svg",
+        ],
+        "plot",
+    ),
 )
-def test_other_commands_say_what_to_install(arguments: list[str], extra: str) -> None:
+
+
+def test_other_commands_say_what_to_install() -> None:
     """Before any work. Planted: no ``need`` in ``check_plot`` -> a plan is computed first, and that
     there is none is said: fails.
     """
-    done = device(f"from shoal.cli.main import main\nsys.exit(main({arguments!r}))", (), ())
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
-    assert f"pip install '.[{extra}]'" in done.stderr
+    answers = base_install([arguments for arguments, _ in EXTRA_COMMANDS])
+    for (arguments, extra), (status, out, err) in zip(EXTRA_COMMANDS, answers, strict=True):
+        assert (status, out) == (2, ""), arguments
+        assert err.count("\n") == 1, arguments
+        assert f"pip install '.[{extra}]'" in err, arguments
 
 
 def test_extras_name_what_they_install() -> None:
