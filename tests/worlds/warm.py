@@ -49,9 +49,10 @@ _WARM = (  # modules that run warm
     "tests.faults.",
     "tests.worlds.planted_service",
     "tests.worlds.quick_rounds",
+    _CERTIFICATE := "shoal.clients.owner.guarantees",
 )
 _WORKER = "multiprocessing.spawn"
-_STARTERS = {"demo", "load", "analyzer"}  # commands that start processes
+_STARTERS = {"demo", "load", "analyzer", "agent"}  # commands that start processes
 _PRELOADED = (
     "shoal.accounting",
     "shoal.analyzer.service",
@@ -191,6 +192,8 @@ def _order(given: dict[str, Any]) -> Order | None:
     """Of ``Popen``'s own arguments; None: this one starts as ever."""
     arguments = given["args"] if isinstance(given["args"], (list, tuple)) else ()
     command = [os.fsdecode(one) for one in arguments]
+    if command[1:] == ["-P", "-m", _CERTIFICATE]:
+        del command[1]  # which no module of a warm process is looked for by
     environment = dict(os.environ if given["env"] is None else given["env"])
     first = given["preexec_fn"]
     if (
