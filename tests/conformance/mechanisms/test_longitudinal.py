@@ -29,7 +29,7 @@ DOMAINS: tuple[Domain, ...] = (
 )
 # the settings that are audited: such as tell much of one device
 TOGETHER = {"l_unary": "", "dbitflip": "d=4", "loloha": "g=4", "rappor": ""}
-WINDOWS, HONEST, DEFECT = 48, size(400, 20_000), size(400, 1_000)
+WINDOWS, HONEST, DEFECT = size(48, 24), size(400, 20_000), size(400, 1_000)
 
 Window = Callable[[Longitudinal, bytes, bytes, int, Entropy], tuple[bytes, ...]]
 """One window's report of a device that keeps a choice and a permanent answer, and holds a cell."""
