@@ -295,7 +295,7 @@ def test_no_row_beats_the_choice(question: Sum | Quantiles) -> None:
     assert certify(law, 3_000, DELTA).epsilon_upper == made.guarantee.epsilon_upper <= 1.0
 
 
-@for_each("n, epsilon", [(300, 1.0), (15_000, 1.0), (1_000, 0.5), (60_000, 2.0)][: size(2, 4)])
+@for_each("n, epsilon", [(15_000, 1.0), (300, 1.0), (1_000, 0.5), (60_000, 2.0)][: size(1, 4)])
 def test_no_number_of_levels_is_passed_over(n: int, epsilon: float) -> None:
     """k-ary responses with every number of levels from 2 to 64, each at its own largest epsilon0.
 

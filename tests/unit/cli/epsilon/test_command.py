@@ -141,7 +141,7 @@ def test_solve_dummies_of_buckets(capsys: Capture) -> None:
         ),
         (("--epsilon0", "2", "--delta", "1e-8", "--solve", "n"), "--n [0-9]+ reports are needed"),
         (
-            ("--epsilon0", "2", "--n", "10000", "--solve", "delta"),
+            ("--epsilon0", "2", "--n", "1000", "--solve", "delta"),
             "--delta [0-9.e-]+ is the smallest",
         ),
     ],
