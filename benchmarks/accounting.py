@@ -26,7 +26,7 @@ from benchmarks.figures import (
     alternate,
     spread,
 )
-from shoal.accounting import certify
+from shoal.accounting import accountant, certify
 from shoal.domain import Categories, Domain, YesNo
 from shoal.mechanisms import create, design
 from shoal.privacy import FiniteLaw, LocalPrivacy, PureLaw
@@ -42,6 +42,12 @@ def _law(name: str, domain: Domain) -> LocalPrivacy:
 
 def _krr(cells: int) -> LocalPrivacy:
     return _law("krr", Categories(tuple(f"c{i}" for i in range(cells - 1))))
+
+
+def _certified_anew(law: LocalPrivacy, n: int) -> None:
+    """``certify`` keeps its last bounds: a second run would only look one up."""
+    accountant._both_ends.cache_clear()
+    certify(law, n, _DELTA, honest_fraction=_HONEST)
 
 
 def run(bench: Bench) -> Outcome:
@@ -63,7 +69,7 @@ def run(bench: Bench) -> Outcome:
         for n in bench.pick(
             (1_000,), (1_000, 100_000, 10_000_000), (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
         ):
-            work = partial(certify, law, n, _DELTA, honest_fraction=_HONEST)
+            work = partial(_certified_anew, law, n)
             pairs = alternate(
                 bench.pick(1, 3, 3),
                 partial(_timed, partial(np.exp, numbers)),
