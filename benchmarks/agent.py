@@ -47,7 +47,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, trust_schedule, trust_task
 from shoal.ids import TaskId
 from shoal.task import KeySchedule, Task, WindowKeys, WindowPlan
-from tests.worlds.broker import Broker
+from tests.worlds.mqtt.broker import Broker
 
 TITLE = (
     "import, idle memory and CPU per report of a device's agent / the bare libraries that it "

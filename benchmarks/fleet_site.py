@@ -15,8 +15,8 @@ from shoal.cli.demo.survey import questions
 from shoal.cli.demo.workspace import prepare
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Shares, mix
 from shoal.task import Task, WindowPlan
-from tests.worlds.broker import Broker
-from tests.worlds.load import task_of
+from tests.worlds.mqtt.broker import Broker
+from tests.worlds.services.load import task_of
 
 _HOUR = 3600
 

@@ -37,7 +37,7 @@ from benchmarks.site import started
 from benchmarks.unary import echo_server
 from shoal.crypto.envelope import HEADER_SIZE, hop_info
 from shoal.services.workers import WorkerPool
-from tests.worlds.broker import Broker
+from tests.worlds.mqtt.broker import Broker
 
 TITLE = (
     "shoal load, 1e6 reports in batches with misbehaving clients among them, all counted once / "

@@ -33,7 +33,7 @@ from benchmarks.site import Sealed, Site, started
 from shoal.cli.demo.processes import Process
 from shoal.crypto.envelope import verify_receipt
 from shoal.services.workers import WorkerPool
-from tests.worlds.broker import Broker, mosquitto
+from tests.worlds.mqtt.broker import Broker, mosquitto
 
 TITLE = (
     "reports over MQTT, 200 in flight, on disk before the reply / bare QoS 1 publishes of the same "

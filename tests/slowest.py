@@ -9,24 +9,24 @@ from collections.abc import Iterable
 SLOWEST = tuple(
     f"tests/{name}"
     for name in (
-        "integration/test_mechanisms.py",
+        "integration/pipeline/test_mechanisms.py",
         "unit/benchmarks/test_benchmarks.py",
         "faults/test_rounds_failpoints.py",
-        "integration/test_readme.py",
-        "integration/test_demo_secagg.py",
+        "integration/pipeline/test_readme.py",
+        "integration/pipeline/test_demo_secagg.py",
         "faults/test_shuffler_failpoints.py",
-        "integration/test_clients_load.py",
-        "integration/test_mqtt_bridge.py",
-        "integration/test_agent_run.py",
-        "integration/test_task_publish.py",
+        "integration/load/test_load.py",
+        "integration/mqtt/test_bridge.py",
+        "integration/agent/test_agent_run.py",
+        "integration/mqtt/test_task_publish.py",
         "faults/test_analyzer_kill.py",
         "faults/test_analyzer_failpoints.py",
-        "integration/test_slow_links.py",
-        "integration/test_rounds.py",
+        "integration/services/test_slow_links.py",
+        "integration/rounds/test_rounds.py",
         "faults/test_demo_kill.py",
         "faults/test_mqtt_kill.py",
-        "integration/test_clients_agent.py",
-        "integration/test_load_restarts.py",
+        "integration/agent/test_agent.py",
+        "integration/load/test_restarts.py",
     )
 )
 _BETWEEN = 3  # files after each of them, so that some compute while others wait

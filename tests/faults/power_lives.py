@@ -34,7 +34,7 @@ from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import AdmittedReport
 from tests.sizes import size
-from tests.worlds.analyzer import make_world
+from tests.worlds.services.analyzer import make_world
 
 TASK, ROW = TaskId(bytes(range(32))), 200
 WINDOW, NEXT, LAST = (WindowId(TASK, number) for number in range(3))

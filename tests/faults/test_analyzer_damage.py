@@ -31,7 +31,7 @@ from shoal.protos import release_pb2
 from shoal.storage.checksums import row_digest
 from tests.faults import corrupt
 from tests.sizes import size
-from tests.worlds.analyzer import make_world
+from tests.worlds.services.analyzer import make_world
 
 pytestmark = pytest.mark.campaign
 

@@ -25,7 +25,7 @@ from shoal.mechanisms import Tally
 from shoal.protos import delivery_pb2
 from tests.faults.conftest import Forge
 from tests.sizes import FULL
-from tests.worlds.analyzer import Batch, World, make_world
+from tests.worlds.services.analyzer import Batch, World, make_world
 
 CELLS = [i % 7 for i in range(40)]
 NONCE = bytes(range(16))

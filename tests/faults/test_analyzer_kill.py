@@ -13,9 +13,9 @@ from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.protos.delivery_pb2 import BATCH_STATE_RECEIVING
 from tests.sizes import size
-from tests.worlds.analyzer import World, make_task
-from tests.worlds.analyzer_process import serving, wait_gone
-from tests.worlds.analyzer_service import chunks
+from tests.worlds.services.analyzer import World, make_task
+from tests.worlds.services.analyzer_process import serving, wait_gone
+from tests.worlds.services.analyzer_service import chunks
 
 PAST = make_task()
 WORLD = World(

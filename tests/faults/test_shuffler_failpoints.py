@@ -23,7 +23,7 @@ from shoal.shuffler import core
 from tests.faults.conftest import ROOT, Forge
 from tests.faults.shuffler_child import life
 from tests.sizes import FULL
-from tests.worlds.shuffler import GRACE, LENGTH, START, World
+from tests.worlds.services.shuffler import GRACE, LENGTH, START, World
 
 FAILURES = ("eio", "enospc")
 # exit statuses of a child; REFUSED: it did not start, with a typed error

@@ -29,7 +29,7 @@ from shoal.shuffler.core import WindowState
 from shoal.shuffler.service import Shuffler
 from tests.faults.conftest import Forge
 from tests.sizes import size
-from tests.worlds.shuffler import CA, AnalyzerEnd, Published, World, submit, submit_batch
+from tests.worlds.services.shuffler import CA, AnalyzerEnd, Published, World, submit, submit_batch
 
 pytestmark = pytest.mark.campaign
 KILLS = size(15, 100, 1_000)

@@ -24,7 +24,7 @@ from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.protos import delivery_pb2
 from shoal.rpc.call import Call
-from tests.worlds.analyzer import make_world
+from tests.worlds.services.analyzer import make_world
 
 WORLD = make_world()
 GOOD = WORLD.batch(WORLD.seal_cells([i % 7 for i in range(30)]))

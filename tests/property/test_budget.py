@@ -46,8 +46,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.failpoints import arm
 from shoal.ids import TaskId
 from tests.sizes import size
-from tests.worlds.clients import VISITS, make_world
-from tests.worlds.outbox import claim
+from tests.worlds.devices.clients import VISITS, make_world
+from tests.worlds.devices.outbox import claim
 
 pytestmark = pytest.mark.campaign
 SCHEDULES = size(480, 10_000, 100_000)

@@ -4,8 +4,8 @@ or a typed abort. Never a wrong sum.
 Small rounds exhaustively: each device lost at each of its steps, or never. Larger ones at random, n
 = 50 to 500, with at most the plan's share of devices lost over the whole round: these must end with
 a sum, up to a stated rate (the parameters are made so that one round in 2^20 fails). Real devices,
-shuffler, analyzer and cryptography (tests/worlds/secagg.py); equal computations are made once per
-process.
+shuffler, analyzer and cryptography (tests/worlds/rounds/secagg.py); equal computations are made
+once per process.
 
 Planted, one at a time, each fails here: pads of dropped devices with the other sign; pads between
 dropped devices and neighbours that never shared; devices that never shared counted as dropped; a
@@ -25,7 +25,13 @@ from shoal.crypto.secagg.records import Reason
 from shoal.entropy import SeededEntropy, uniform_below
 from shoal.secagg import Mode
 from tests.sizes import FULL, size
-from tests.worlds.secagg import Play, Step, World, remembered_agreements, remembered_signatures
+from tests.worlds.rounds.secagg import (
+    Play,
+    Step,
+    World,
+    remembered_agreements,
+    remembered_signatures,
+)
 
 pytestmark = pytest.mark.campaign
 

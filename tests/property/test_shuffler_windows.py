@@ -38,7 +38,7 @@ from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
 from tests.sizes import FULL, size
-from tests.worlds.shuffler import GRACE, LENGTH, START, World
+from tests.worlds.services.shuffler import GRACE, LENGTH, START, World
 
 MIN, MAX, WINDOWS = 3, 6, 3
 POOL, DEVICES = 11, 8  # reports that may come, and their senders: three of these have two each

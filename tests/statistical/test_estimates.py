@@ -38,7 +38,7 @@ from shoal.mechanisms import create, design
 from shoal.mechanisms.categories.binary_rr import two_coin
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.statistics import of_coins
+from tests.conformance.mechanisms.checks.statistics import of_coins
 from tests.sizes import CAMPAIGN, FULL, size
 
 WORDS = 1 << 64

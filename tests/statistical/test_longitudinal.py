@@ -36,7 +36,7 @@ from shoal.mechanisms.parts import bitmaps
 from shoal.task import MechanismSpec
 from tests.sizes import size
 from tests.statistical.test_memoized import unsealed
-from tests.worlds.clients import START, make_world
+from tests.worlds.devices.clients import START, make_world
 
 WINDOWS = size(100, 400, 2_000)
 TRIALS = 100  # devices per value, half of them to choose the event

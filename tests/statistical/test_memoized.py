@@ -39,8 +39,8 @@ from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Domain, Numeric, Value, YesNo
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy
 from tests.sizes import size
-from tests.worlds.clients import START, make_world
-from tests.worlds.outbox import claim
+from tests.worlds.devices.clients import START, make_world
+from tests.worlds.devices.outbox import claim
 
 WINDOWS = size(40, 600, 10_000)
 TRIALS = 100  # devices per value, half of them to choose the event

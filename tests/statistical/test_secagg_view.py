@@ -36,7 +36,7 @@ from shoal.crypto.secagg.exchange import vector_info
 from shoal.crypto.secagg.shuffler.effects import AskUnmask
 from shoal.entropy import SeededEntropy
 from tests.sizes import size
-from tests.worlds.secagg import Play, World, remembered_agreements, remembered_signatures
+from tests.worlds.rounds.secagg import Play, World, remembered_agreements, remembered_signatures
 
 pytestmark = pytest.mark.campaign
 ROUNDS = size(50, 600, 6_000)

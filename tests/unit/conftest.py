@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worlds.owner import Owner, owner_at
+from tests.worlds.devices.owner import Owner, owner_at
 
 
 @pytest.fixture

@@ -33,9 +33,9 @@ from shoal.rpc.channel import build_channel
 from shoal.rpc.tls import TlsIdentity
 from shoal.services.settings import load_settings
 from shoal.shuffler.config import ShufflerConfig
-from tests.worlds import rounds as rounds_world
-from tests.worlds import shuffler as shuffler_world
-from tests.worlds.rounds import Device, Running, brief
+from tests.worlds.rounds import services as rounds_world
+from tests.worlds.rounds.services import Device, Running, brief
+from tests.worlds.services import shuffler as shuffler_world
 
 PACE_S = 2.5  # of the services' clock, between two looks
 

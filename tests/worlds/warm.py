@@ -47,8 +47,8 @@ COMMANDS = "shoal.cli.main"
 _WARM = (  # modules that run warm
     COMMANDS,
     "tests.faults.",
-    "tests.worlds.planted_service",
-    "tests.worlds.quick_rounds",
+    "tests.worlds.services.planted",
+    "tests.worlds.rounds.quick",
     _CERTIFICATE := "shoal.clients.owner.guarantees",
 )
 _WORKER = "multiprocessing.spawn"

@@ -11,7 +11,7 @@ from shoal.crypto.admission.members import verifier_of
 from shoal.crypto.signing import SigningKey
 from shoal.task import Admission
 from tests.conformance.admission.suite import NOW, AdmissionSuite
-from tests.worlds.clients import make_world
+from tests.worlds.devices.clients import make_world
 
 ROOT = SigningKey.generate()
 DEVICES = [enrol(ROOT, int(NOW) - 100, int(NOW) + 100) for _ in range(3)]

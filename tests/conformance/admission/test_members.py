@@ -14,7 +14,7 @@ from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.task import Admission, Task
 from tests.conformance.admission import suite, test_enrolled, test_open
-from tests.worlds.clients import START, make_world
+from tests.worlds.devices.clients import START, make_world
 
 SUITES = {Admission.OPEN: test_open.TestOpen, Admission.ENROLLED: test_enrolled.TestEnrolled}
 ROOT = SigningKey.generate()

@@ -7,7 +7,7 @@ from shoal.crypto.admission.members import verifier_of
 from shoal.crypto.admission.open import OPEN
 from shoal.errors import Kind
 from tests.conformance.admission.suite import NOW, SEALED, TASK, AdmissionSuite, refused
-from tests.worlds.clients import make_world
+from tests.worlds.devices.clients import make_world
 
 
 class TestOpen(AdmissionSuite):

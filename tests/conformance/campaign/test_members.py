@@ -14,7 +14,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.protos.release_pb2 import Release
 from tests.conformance.campaign.suite import CampaignSuite
-from tests.worlds.clients import make_world
+from tests.worlds.devices.clients import make_world
 
 
 @cache

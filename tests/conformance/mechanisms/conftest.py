@@ -8,8 +8,8 @@ import pytest
 
 from shoal.domain import Domain
 from shoal.mechanisms import design
-from tests.conformance.mechanisms.case import Case
-from tests.conformance.mechanisms.statistics import measured as cases_of
+from tests.conformance.mechanisms.checks.case import Case
+from tests.conformance.mechanisms.checks.statistics import measured as cases_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

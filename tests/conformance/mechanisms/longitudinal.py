@@ -18,9 +18,9 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import FiniteLaw, SymmetricLaw
-from tests.conformance.mechanisms.case import Case, Draw, every_case, table
-from tests.conformance.mechanisms.classes import Classes
-from tests.conformance.mechanisms.law import Way, corners
+from tests.conformance.mechanisms.checks.case import Case, Draw, every_case, table
+from tests.conformance.mechanisms.checks.classes import Classes
+from tests.conformance.mechanisms.checks.law import Way, corners
 from tests.conformance.mechanisms.suite import MechanismSuite
 from tests.sizes import size
 from tests.worlds.tapes import Tape

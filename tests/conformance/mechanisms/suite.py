@@ -20,9 +20,9 @@ from shoal.mechanisms.parts.sampling import BLOCK
 from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
 from tests.cases import for_each
-from tests.conformance.mechanisms.case import Case, every_case, every_domain
-from tests.conformance.mechanisms.law import LawSuite, by_array, by_one, play
-from tests.conformance.mechanisms.statistics import StatisticsSuite
+from tests.conformance.mechanisms.checks.case import Case, every_case, every_domain
+from tests.conformance.mechanisms.checks.law import LawSuite, by_array, by_one, play
+from tests.conformance.mechanisms.checks.statistics import StatisticsSuite
 from tests.sizes import size
 from tests.worlds.tapes import Tape
 

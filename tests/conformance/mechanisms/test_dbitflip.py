@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shoal.domain import Categories, Domain, YesNo
 from shoal.mechanisms import Mechanism, design
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table, uniform_draw
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table, uniform_draw
 from tests.conformance.mechanisms.longitudinal import LongitudinalSuite
 
 WORDS = 1 << 64

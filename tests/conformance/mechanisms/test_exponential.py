@@ -10,9 +10,9 @@ from typing import ClassVar
 from shoal.domain import Categories, Numeric
 from shoal.mechanisms import design
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table
-from tests.conformance.mechanisms.ends import AuditOfTheEnds
-from tests.conformance.mechanisms.rounding import rounded
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table
+from tests.conformance.mechanisms.checks.ends import AuditOfTheEnds
+from tests.conformance.mechanisms.checks.rounding import rounded
 from tests.conformance.mechanisms.suite import MechanismSuite
 
 WORDS = 1 << 64

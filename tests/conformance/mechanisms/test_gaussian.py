@@ -15,9 +15,9 @@ from shoal.domain import Numeric
 from shoal.mechanisms import design
 from shoal.task import MechanismSpec
 from tests.conformance.mechanisms import suite
-from tests.conformance.mechanisms.case import Case, Draw, Table
-from tests.conformance.mechanisms.ends import AuditOfTheEnds
-from tests.conformance.mechanisms.rounding import middle, rounded
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table
+from tests.conformance.mechanisms.checks.ends import AuditOfTheEnds
+from tests.conformance.mechanisms.checks.rounding import middle, rounded
 from tests.conformance.mechanisms.suite import MechanismSuite
 from tests.conformance.mechanisms.test_laplace import mean_of_all
 from tests.sizes import size

@@ -16,7 +16,7 @@ from shoal.mechanisms import design
 from shoal.mechanisms.categories.hadamard_response import two_blocks
 from shoal.privacy import FiniteLaw, SymmetricLaw
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table, every_case, uniform_draw
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table, every_case, uniform_draw
 from tests.conformance.mechanisms.suite import MechanismSuite
 from tests.unit.accounting.numerics.test_cells import exact
 

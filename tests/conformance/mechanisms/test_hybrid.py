@@ -9,7 +9,7 @@ import numpy as np
 from shoal.domain import Numeric
 from shoal.mechanisms import design
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table
 from tests.conformance.mechanisms.suite import MechanismSuite
 from tests.conformance.mechanisms.test_piecewise import covered, mean_of_all
 

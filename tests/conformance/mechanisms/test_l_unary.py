@@ -11,7 +11,7 @@ from typing import ClassVar
 from shoal.domain import Categories, Domain, YesNo
 from shoal.mechanisms import design
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table
 from tests.conformance.mechanisms.longitudinal import LongitudinalSuite
 
 WORDS = 1 << 64

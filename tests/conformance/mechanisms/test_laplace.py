@@ -12,8 +12,8 @@ import numpy as np
 from shoal.domain import Numeric
 from shoal.mechanisms import design
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table
-from tests.conformance.mechanisms.rounding import middle, rounded
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table
+from tests.conformance.mechanisms.checks.rounding import middle, rounded
 from tests.conformance.mechanisms.suite import MechanismSuite
 
 WORDS = 1 << 64

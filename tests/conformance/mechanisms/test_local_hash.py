@@ -29,8 +29,8 @@ from shoal.domain import Categories, Numeric, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms import Mechanism, create, design
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table, every_case, uniform_draw
-from tests.conformance.mechanisms.law import chi_square_p
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table, every_case, uniform_draw
+from tests.conformance.mechanisms.checks.law import chi_square_p
 from tests.conformance.mechanisms.suite import MechanismSuite
 from tests.sizes import size
 

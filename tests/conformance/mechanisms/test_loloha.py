@@ -17,8 +17,8 @@ from shoal.domain import Categories, Numeric, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms import Mechanism, design
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table, every_case, uniform_draw
-from tests.conformance.mechanisms.law import chi_square_p
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table, every_case, uniform_draw
+from tests.conformance.mechanisms.checks.law import chi_square_p
 from tests.conformance.mechanisms.longitudinal import LongitudinalSuite, kept, longitudinal
 from tests.conformance.mechanisms.test_local_hash import Given, Known, hash_of, small_family
 from tests.sizes import size

@@ -10,7 +10,7 @@ from shoal.domain import Categories, Numeric, YesNo
 from shoal.mechanisms import design
 from shoal.mechanisms.categories.binary_rr import two_coin
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, uniform_draw
+from tests.conformance.mechanisms.checks.case import Case, Draw, uniform_draw
 from tests.conformance.mechanisms.suite import MechanismSuite
 
 WORDS = 1 << 64

@@ -12,7 +12,7 @@ import numpy as np
 from shoal.domain import Numeric
 from shoal.mechanisms import design
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table
 from tests.conformance.mechanisms.suite import MechanismSuite
 
 WORDS = 1 << 64

@@ -28,7 +28,7 @@ from shoal.mechanisms.categories.local_hash import LocalHash
 from shoal.mechanisms.categories.subset import SubsetSelection
 from shoal.mechanisms.categories.unary import UnaryEncoding, least_one_if_zero
 from tests.conformance.mechanisms import test_local_hash
-from tests.conformance.mechanisms.statistics import FEW, GROUPS, StatisticsSuite, audited
+from tests.conformance.mechanisms.checks.statistics import FEW, GROUPS, StatisticsSuite, audited
 from tests.sizes import size
 
 WORDS, K = 1 << 64, GROUPS.size

@@ -24,8 +24,8 @@ from shoal.mechanisms import Mechanism, create, design
 from shoal.mechanisms.longitudinal.bloom import Filters
 from shoal.privacy import SymmetricLaw
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table, every_case
-from tests.conformance.mechanisms.classes import Classes
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table, every_case
+from tests.conformance.mechanisms.checks.classes import Classes
 from tests.conformance.mechanisms.longitudinal import LongitudinalSuite, longitudinal
 from tests.worlds.tapes import Tape
 

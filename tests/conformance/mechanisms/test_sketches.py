@@ -27,8 +27,8 @@ from shoal.entropy import SeededEntropy
 from shoal.mechanisms import Mechanism, create, design
 from shoal.privacy import FiniteLaw, SymmetricLaw
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table, every_case, uniform_draw
-from tests.conformance.mechanisms.statistics import HELD, RUNS, simulated
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table, every_case, uniform_draw
+from tests.conformance.mechanisms.checks.statistics import HELD, RUNS, simulated
 from tests.conformance.mechanisms.suite import MechanismSuite
 from tests.sizes import size
 from tests.unit.accounting.numerics.test_cells import exact

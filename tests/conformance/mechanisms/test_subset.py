@@ -9,7 +9,7 @@ from typing import ClassVar
 from shoal.domain import Categories, YesNo
 from shoal.mechanisms import design
 from shoal.task import MechanismSpec
-from tests.conformance.mechanisms.case import Case, Draw, Table, uniform_draw
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table, uniform_draw
 from tests.conformance.mechanisms.suite import MechanismSuite
 
 WORDS = 1 << 64

@@ -16,7 +16,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import delivery_pb2
 from shoal.shuffler.reports.next_hop import HopProgress, NextHop, OfferAnswer
-from tests.worlds.shuffler import Published, World
+from tests.worlds.services.shuffler import Published, World
 
 ROWS = 40
 

@@ -12,7 +12,7 @@ from shoal.rpc.channel import build_channel
 from shoal.rpc.tls import TlsIdentity
 from shoal.shuffler.reports.next_hop import AnalyzerHop
 from tests.conformance.next_hop.suite import NextHopSuite, Site
-from tests.worlds.shuffler import CA, AnalyzerEnd, World
+from tests.worlds.services.shuffler import CA, AnalyzerEnd, World
 
 
 class TestAnalyzerHop(NextHopSuite):

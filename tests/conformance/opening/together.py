@@ -30,7 +30,7 @@ from tests.conformance.opening.worker_tasks import (
     results,
     single_rows,
 )
-from tests.worlds.analyzer import World, make_world
+from tests.worlds.services.analyzer import World, make_world
 
 
 def plain(world: World, rows: list[bytes], context: RowContext) -> Opened:

@@ -14,7 +14,7 @@ from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
-from tests.worlds.outbox import claim
+from tests.worlds.devices.outbox import claim
 
 TASK = TaskId(b"t" * 32)
 

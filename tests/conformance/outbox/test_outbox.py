@@ -18,7 +18,7 @@ from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import arm
 from shoal.ids import Digest, TaskId
-from tests.worlds.outbox import claim
+from tests.worlds.devices.outbox import claim
 
 TASK, OTHER = TaskId(b"t" * 32), TaskId(b"o" * 32)
 MOST = 5
@@ -307,7 +307,7 @@ def test_two_processes_claim_a_window_once(tmp_path: Path) -> None:
         "from shoal.clients.core import SealedReport\n"
         "from shoal.clients.memory.outbox_sqlite import SqliteOutbox\n"
         "from shoal.ids import TaskId\n"
-        "from tests.worlds.outbox import claim\n"
+        "from tests.worlds.devices.outbox import claim\n"
         "box, task = SqliteOutbox(Path(sys.argv[1]), 1000), TaskId(b't' * 32)\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"

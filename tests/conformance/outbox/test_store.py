@@ -26,7 +26,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.failpoints import arm
 from shoal.ids import Digest
 from tests.conformance.outbox.device import TASK, Device, entry, error_of
-from tests.worlds.outbox import claim
+from tests.worlds.devices.outbox import claim
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ import sys
 from pathlib import Path
 from tests.conformance.outbox.device import Device
 from shoal.errors import ShoalError
-from tests.worlds.outbox import claim
+from tests.worlds.devices.outbox import claim
 device, first = Device(Path(sys.argv[1])), int(sys.argv[2])
 device.limit = 300
 print("ready", flush=True)

@@ -15,7 +15,7 @@ from shoal.clients.sources.read import SourceReading, read_source
 from shoal.clients.sources.spec import SourceSpec
 from shoal.domain import Numeric
 from shoal.limits import LIMITS
-from tests.worlds.sources import children, gone, reading_threads
+from tests.worlds.devices.sources import children, gone, reading_threads
 
 SECRET = b"314159"  # stands in all that sources say here, and in no reason
 DOMAIN = Numeric(0.0, 1_000_000.0, 101)

@@ -14,7 +14,7 @@ from unittest import mock
 from shoal.clients.sources import json_file
 from shoal.clients.sources.spec import KINDS, SourceSpec
 from tests.conformance.sources.suite import SourceSuite, in_thread
-from tests.worlds.sources import ok, saying
+from tests.worlds.devices.sources import ok, saying
 
 Endless = tuple[SourceSpec, Callable[[], Awaitable[None]]]
 

@@ -22,9 +22,9 @@ from shoal.crypto.envelope import verify_receipt
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from tests.unit.clients.test_core import assignment_of
-from tests.worlds.bridge import Bridge, honest
-from tests.worlds.broker import Broker, kinds
-from tests.worlds.clients import CA, TLS, DirectTransport, FarEnd, World, make_world
+from tests.worlds.devices.clients import CA, TLS, DirectTransport, FarEnd, World, make_world
+from tests.worlds.mqtt.bridge import Bridge, honest
+from tests.worlds.mqtt.broker import Broker, kinds
 
 Open = Callable[[FarEnd], Awaitable[BatchTransport]]
 

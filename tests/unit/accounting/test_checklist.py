@@ -224,7 +224,7 @@ def test_12_reports_of_all_values_have_one_size(name: str) -> None:
     """A length that tells the value is outside every epsilon. Planted: krr claims a byte that it
     does not send -> this fails.
 
-    (Frames, order and addresses: tests/integration/test_shuffler_service.py.)
+    (Frames, order and addresses: tests/integration/services/test_shuffler_service.py.)
     """
     domains: dict[str, Domain] = {
         "krr": Categories(("a", "b", "c")),

@@ -11,7 +11,7 @@ from shoal.analyzer.config import AnalyzerConfig, MutualTls
 from shoal.errors import Kind, ShoalError
 from shoal.services.settings import AdminSection, load_settings
 from tests.cases import for_each
-from tests.worlds.analyzer import make_world
+from tests.worlds.services.analyzer import make_world
 
 WORLD = make_world()
 SAMPLE = Path(__file__).parents[3] / "deploy" / "analyzer.toml"

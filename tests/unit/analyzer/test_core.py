@@ -16,7 +16,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
 from tests.cases import for_each
-from tests.worlds.analyzer import LENGTH, START, make_world
+from tests.worlds.services.analyzer import LENGTH, START, make_world
 
 WORLD = make_world(min_batch=20)
 ROWS = [bytes(WORLD.row_size())] * 20

@@ -23,7 +23,7 @@ from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from tests.cases import for_each
-from tests.worlds.analyzer import World, make_task, make_world
+from tests.worlds.services.analyzer import World, make_task, make_world
 
 WORLD = make_world()
 

@@ -16,7 +16,7 @@ from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
-from tests.worlds.analyzer import make_world
+from tests.worlds.services.analyzer import make_world
 
 WORLD = make_world(windows=3)
 ROWS = [bytes(WORLD.row_size())] * 20

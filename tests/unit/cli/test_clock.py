@@ -12,9 +12,9 @@ import pytest
 from shoal.cli.main import main
 from shoal.clocks import timekeeper
 from shoal.clocks.timekeeper import CONFIRM_NAME
-from tests.worlds import analyzer as analyzer_world
-from tests.worlds import shuffler as shuffler_world
 from tests.worlds.clock import DAY, Machine, keeper
+from tests.worlds.services import analyzer as analyzer_world
+from tests.worlds.services import shuffler as shuffler_world
 
 Capture = pytest.CaptureFixture[str]
 NOW = 1_800_000_000.0

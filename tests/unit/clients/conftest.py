@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.worlds.runner import Place, lines, place_at, quicken
+from tests.worlds.devices.runner import Place, lines, place_at, quicken
 
 
 @pytest.fixture

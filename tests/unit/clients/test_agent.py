@@ -23,7 +23,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.domain import Numeric
 from shoal.errors import Kind, ShoalError
 from shoal.task import Task
-from tests.worlds.clients import (
+from tests.worlds.devices.clients import (
     START,
     WEEK,
     DirectTransport,

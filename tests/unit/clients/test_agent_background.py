@@ -13,7 +13,7 @@ from shoal.clients.core import ReportState
 from shoal.clients.memory.outbox_sqlite import SqliteOutbox
 from shoal.errors import Kind, ShoalError
 from tests.unit.clients.test_agent import Device
-from tests.worlds.clients import (
+from tests.worlds.devices.clients import (
     WEEK,
     DirectTransport,
     make_world,

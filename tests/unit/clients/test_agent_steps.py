@@ -28,7 +28,7 @@ from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from tests.unit.clients.owner.device_of_an_owner import PURPOSE, Device, Hanging
 from tests.unit.clients.owner.test_agent_consent import quick
-from tests.worlds.clients import START, WEEK, DirectTransport, FarEnd, make_world
+from tests.worlds.devices.clients import START, WEEK, DirectTransport, FarEnd, make_world
 
 __all__ = ["quick"]  # a fixture of every test here too
 

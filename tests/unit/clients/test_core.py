@@ -31,7 +31,7 @@ from shoal.errors import RETRYABLE, STATUS_OF, Kind, ShoalError
 from shoal.limits import LIMITS
 from tests.cases import for_each
 from tests.sizes import size
-from tests.worlds.clients import START, VISITS, WEEK, World, make_world
+from tests.worlds.devices.clients import START, VISITS, WEEK, World, make_world
 
 
 def assignment_of(world: World) -> Assignment:

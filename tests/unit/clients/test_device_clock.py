@@ -26,9 +26,9 @@ from shoal.clocks.clock import FakeClock
 from shoal.clocks.timekeeping import Reading
 from shoal.errors import Kind, ShoalError
 from tests.unit.clients.test_agent import Device
-from tests.worlds.clients import START, WEEK, make_world
 from tests.worlds.clock import DAY, Machine
-from tests.worlds.runner import HOUR, Place, bundle
+from tests.worlds.devices.clients import START, WEEK, make_world
+from tests.worlds.devices.runner import HOUR, Place, bundle
 
 NOW = START + 100.0
 

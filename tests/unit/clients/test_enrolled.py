@@ -27,7 +27,7 @@ from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.task import Admission, Task
 from tests.unit.clients.test_core import assignment_of
-from tests.worlds.clients import START, WEEK, DirectTransport, FarEnd, World, make_world
+from tests.worlds.devices.clients import START, WEEK, DirectTransport, FarEnd, World, make_world
 
 ROOT = SigningKey.generate()
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cases import for_each
-from tests.worlds.broker import Broker, free_port
-from tests.worlds.clients import make_world
+from tests.worlds.devices.clients import make_world
+from tests.worlds.mqtt.broker import Broker, free_port
 
 SERVICES = {
     "typer",

@@ -24,7 +24,7 @@ from shoal.errors import Kind
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
 from tests.statistical.test_memoized import unsealed
-from tests.worlds.answers import FREE, given, made, refusal, told
+from tests.worlds.devices.answers import FREE, given, made, refusal, told
 
 SIX = Categories(("a", "b", "c", "d", "e"))
 NAMES = ("l_unary", "dbitflip", "loloha", "rappor")

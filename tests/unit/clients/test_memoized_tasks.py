@@ -13,7 +13,7 @@ from shoal.clients import core
 from shoal.clients.core import assign
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
-from tests.worlds.clients import World, make_world
+from tests.worlds.devices.clients import World, make_world
 
 BASE = make_world()
 WORLD = World(

@@ -10,7 +10,7 @@ from shoal.clients.memory.commitments_memory import MemoryCommitments
 from shoal.domain import Numeric
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms import create
-from tests.worlds.answers import given, made, told
+from tests.worlds.devices.answers import given, made, told
 
 LEVELS = Numeric(0, 10, 3)
 

@@ -11,7 +11,7 @@ import pytest
 from shoal.crypto.task_folder import TaskFolder
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
-from tests.worlds.analyzer import World, make_task, make_world
+from tests.worlds.services.analyzer import World, make_task, make_world
 
 WORLD = make_world()
 

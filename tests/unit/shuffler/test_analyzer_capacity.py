@@ -14,7 +14,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.protos import delivery_pb2
 from shoal.shuffler.analyzer_capacity import Serving
 from shoal.shuffler.core import WindowId
-from tests.worlds.shuffler import START, Published, World
+from tests.worlds.services.shuffler import START, Published, World
 
 
 class Book:

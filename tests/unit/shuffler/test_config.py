@@ -15,7 +15,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
 from shoal.services.settings import AdminSection, load_settings
 from shoal.shuffler.config import Analyzer, Mqtt, ServerTls, ShufflerConfig
-from tests.worlds.shuffler import CA, World
+from tests.worlds.services.shuffler import CA, World
 
 SAMPLE = Path(__file__).parents[3] / "deploy" / "shuffler.toml"
 REQUIRED = (

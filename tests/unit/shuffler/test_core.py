@@ -26,7 +26,7 @@ from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, Effect, WindowEvent, WindowId, WindowState
 from shoal.task import Aggregator
 from tests.cases import for_each
-from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World
+from tests.worlds.services.shuffler import GRACE, LENGTH, START, Published, World
 
 S, E = WindowState, WindowEvent
 ALLOWED = {

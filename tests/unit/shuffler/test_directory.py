@@ -21,7 +21,7 @@ from shoal.shuffler import directory
 from shoal.shuffler.directory import PAGE_BYTES, Directory
 from shoal.shuffler.tasks import ShufflerTasks
 from tests.cases import for_each
-from tests.worlds.shuffler import GRACE, LENGTH, START, World
+from tests.worlds.services.shuffler import GRACE, LENGTH, START, World
 
 CALL = cast(Call, None)
 

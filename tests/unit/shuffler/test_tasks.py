@@ -25,7 +25,7 @@ from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
 from shoal.task import Task
 from tests.cases import for_each
-from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World, digest_of
+from tests.worlds.services.shuffler import GRACE, LENGTH, START, Published, World, digest_of
 
 
 class Desk:

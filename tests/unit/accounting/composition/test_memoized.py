@@ -28,7 +28,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
 from tests.cases import for_each
-from tests.worlds.analyzer import make_task
+from tests.worlds.services.analyzer import make_task
 
 K = 3
 LAW = KaryLaw(k=K, same=5, other=1)

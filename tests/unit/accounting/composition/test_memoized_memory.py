@@ -30,7 +30,7 @@ from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
 from shoal.task import Task
 from tests.cases import for_each
-from tests.worlds.analyzer import make_task
+from tests.worlds.services.analyzer import make_task
 
 NAMES = ("l_unary", "dbitflip", "loloha", "rappor")
 SIX = Categories(("a", "b", "c", "d", "e"))

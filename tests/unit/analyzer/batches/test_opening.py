@@ -32,8 +32,8 @@ from shoal.limits import LIMITS
 from shoal.services.workers import WorkerPool
 from tests.cases import for_each
 from tests.sizes import size
-from tests.worlds.analyzer import World, make_world
-from tests.worlds.analyzer_service import shared_pool
+from tests.worlds.services.analyzer import World, make_world
+from tests.worlds.services.analyzer_service import shared_pool
 
 WORLD = make_world()
 

@@ -23,9 +23,9 @@ from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import FakeClock
-from tests.worlds import analyzer as analyzer_world
-from tests.worlds.analyzer import World, make_world
-from tests.worlds.analyzer_service import ATTEMPTS, shared_pool
+from tests.worlds.services import analyzer as analyzer_world
+from tests.worlds.services.analyzer import World, make_world
+from tests.worlds.services.analyzer_service import ATTEMPTS, shared_pool
 
 
 @dataclass

@@ -15,7 +15,7 @@ from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
-from tests.worlds.analyzer import World, make_task, make_world
+from tests.worlds.services.analyzer import World, make_task, make_world
 
 
 class Bench:

@@ -12,7 +12,7 @@ import pytest
 from shoal import failpoints
 from shoal.analyzer.batches.spool import Spool, Spools, delete_spool, spool_path
 from shoal.errors import Kind, ShoalError
-from tests.worlds.analyzer import Batch, make_world
+from tests.worlds.services.analyzer import Batch, make_world
 
 WORLD = make_world()
 SIZE = WORLD.row_size()

@@ -55,7 +55,7 @@ from shoal.mechanisms import Tally, create, design
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import epsilon0_upper
 from tests.cases import for_each
-from tests.worlds.analyzer import World, make_task
+from tests.worlds.services.analyzer import World, make_task
 
 MIN, WINDOWS = 1_000, 4
 WORLD = World(replace(make_task(min_batch=MIN, target_epsilon=2.0, windows=WINDOWS), memoized=True))

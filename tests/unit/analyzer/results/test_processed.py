@@ -31,7 +31,7 @@ from shoal.mechanisms.parts.tables import MEAN_OF_ALL
 from shoal.protos import release_pb2
 from tests.cases import for_each
 from tests.unit.analyzer.results.test_release import batch_of
-from tests.worlds.analyzer import World, make_world
+from tests.worlds.services.analyzer import World, make_world
 
 N = 1_500
 CELLS = make_world(min_batch=1_000, domain=Categories(("a", "b", "c", "mean")))

@@ -34,7 +34,7 @@ from shoal.crypto.signing import SigningContext, verify
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally
 from shoal.protos import delivery_pb2, release_pb2
-from tests.worlds.analyzer import World, make_world
+from tests.worlds.services.analyzer import World, make_world
 
 WORLD = make_world(min_batch=1_000, target_epsilon=2.0)
 

@@ -24,7 +24,7 @@ from shoal.mechanisms.numbers.quantiles import SHARES
 from shoal.pictures.axes import number
 from tests.cases import for_each
 from tests.unit.analyzer.results.test_release import batch_of
-from tests.worlds.analyzer import World, make_world
+from tests.worlds.services.analyzer import World, make_world
 
 EVIL = '<script>alert("1")</script>&'
 VOID = {"meta", "br", "link", "img", "input", "hr"}

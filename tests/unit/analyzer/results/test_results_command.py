@@ -20,7 +20,7 @@ from shoal.cli.main import main
 from shoal.domain import Categories, Numeric
 from shoal.mechanisms import Tally
 from tests.cases import for_each
-from tests.worlds.analyzer import World, make_world
+from tests.worlds.services.analyzer import World, make_world
 
 Capture = pytest.CaptureFixture[str]
 FORMULA = "=1+1"

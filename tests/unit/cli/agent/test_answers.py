@@ -14,9 +14,9 @@ from shoal.clients.settings.config import AgentConfig
 from shoal.domain import NO_ANSWER, Categories, Domain, Numeric, Value, YesNo
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
-from tests.worlds.clients import make_world
-from tests.worlds.owner import Owner, owner_at
-from tests.worlds.runner import HOUR, Place
+from tests.worlds.devices.clients import make_world
+from tests.worlds.devices.owner import Owner, owner_at
+from tests.worlds.devices.runner import HOUR, Place
 
 Capture = pytest.CaptureFixture[str]
 DEGREES = Categories(("Bachelors", "Masters"))

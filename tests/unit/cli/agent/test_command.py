@@ -15,7 +15,7 @@ from shoal.cli.main import main
 from shoal.clients.memory.commitments_sqlite import SqliteCommitments
 from shoal.clients.memory.ledger import Head, LedgerEntry, LedgerEvent
 from tests.cases import for_each
-from tests.worlds.owner import OTHER, Owner
+from tests.worlds.devices.owner import OTHER, Owner
 
 COMMANDS = ("run", "report", "flush", "status", "explain", "consent", "ledger", "budget")
 

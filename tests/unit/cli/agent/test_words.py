@@ -13,7 +13,7 @@ from shoal.clients.core import ReportState
 from shoal.clients.memory.device_memory import Memory
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
-from tests.worlds.owner import Owner
+from tests.worlds.devices.owner import Owner
 
 
 @for_each(

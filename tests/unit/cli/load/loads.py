@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.cli.load.tasks import Target
 from shoal.crypto.trust import serve_task
-from tests.worlds.clients import World
+from tests.worlds.devices.clients import World
 
 
 def target_of_world(world: World, window: int = 0) -> Target:

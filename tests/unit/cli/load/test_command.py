@@ -1,5 +1,5 @@
 """The load command's own arithmetic and its refusals; with services it runs in
-tests/integration/test_clients_load.py.
+tests/integration/load/test_load.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.task import Admission
 from tests.cases import for_each
 from tests.unit.cli.load.loads import target_of_world
-from tests.worlds.clients import VISITS, make_world
+from tests.worlds.devices.clients import VISITS, make_world
 
 
 @pytest.mark.parametrize("domain", [YesNo(), VISITS, Numeric(0, 20, 21)])

@@ -25,7 +25,7 @@ from shoal.clients.fleet.share import SealingEffort, SimulatedTask
 from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from tests.unit.cli.load.loads import target_of_world
-from tests.worlds.clients import make_world
+from tests.worlds.devices.clients import make_world
 
 # --- windows go on while --prepare works ----------------------------------------------------------
 

@@ -21,7 +21,7 @@ from shoal.crypto.keyfiles import save_hpke_key
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.task_folder import load_task_folder
-from tests.worlds.clients import World, make_world
+from tests.worlds.devices.clients import World, make_world
 
 Capture = pytest.CaptureFixture[str]
 AUTHORITY = SigningKey.generate()

@@ -17,7 +17,7 @@ from shoal.clients.settings.mqtt import FeedsConfig, ShufflerFeed
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
-from tests.worlds.clients import CA
+from tests.worlds.devices.clients import CA
 
 BROKER = BrokerSettings("127.0.0.1", 1, insecure=True)
 

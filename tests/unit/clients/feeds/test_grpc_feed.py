@@ -27,7 +27,7 @@ from shoal.rpc.call import Call
 from shoal.rpc.server import Method, RpcServer, Service
 from shoal.shuffler.directory import Directory
 from tests.cases import for_each
-from tests.worlds.clients import CA, START, TLS, World, make_world
+from tests.worlds.devices.clients import CA, START, TLS, World, make_world
 
 AUTHORITY = SigningKey.generate()
 WORLDS = [make_world(authority=AUTHORITY, name=f"task-{i}") for i in range(3)]

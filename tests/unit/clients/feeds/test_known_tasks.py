@@ -20,7 +20,7 @@ from shoal.crypto.trust import TrustedTask, trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from tests.cases import for_each
-from tests.worlds.clients import World, make_world
+from tests.worlds.devices.clients import World, make_world
 
 
 def book_of(folder: Path, world: World, outbox: MemoryOutbox | None = None) -> KnownTasks:

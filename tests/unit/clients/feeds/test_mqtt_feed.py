@@ -19,7 +19,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import TASKS_FILTER, task_topic
-from tests.worlds.clients import make_world
+from tests.worlds.devices.clients import make_world
 
 AUTHORITY = SigningKey.generate()
 WORLDS = [make_world(authority=AUTHORITY, name=f"task-{i}") for i in range(3)]

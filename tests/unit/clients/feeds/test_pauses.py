@@ -29,7 +29,7 @@ from shoal.protos import directory_pb2
 from shoal.rpc.call import Call
 from shoal.rpc.server import Method, RpcServer, Service
 from tests.cases import for_each
-from tests.worlds.clients import START, TLS, WEEK, make_world
+from tests.worlds.devices.clients import START, TLS, WEEK, make_world
 
 AUTHORITY = SigningKey.generate()
 

@@ -22,7 +22,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.crypto.task_folder import load_task_folder
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
-from tests.worlds.clients import START, WEEK, World, make_world
+from tests.worlds.devices.clients import START, WEEK, World, make_world
 
 AUTHORITY = SigningKey.generate()
 WORLD = make_world(authority=AUTHORITY)

@@ -16,7 +16,7 @@ from shoal.crypto.trust import serve_task
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.shuffler import core
-from tests.worlds.clients import World
+from tests.worlds.devices.clients import World
 
 Verdict = ShoalError | bytes | None
 # (number of the call, frame, the right answer) -> the answer that is given

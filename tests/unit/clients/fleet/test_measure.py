@@ -10,7 +10,7 @@ import pytest
 from shoal.clients.fleet.measure import Meter, cost_of, percentiles
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.limits import LIMITS
-from tests.worlds.clients import make_world
+from tests.worlds.devices.clients import make_world
 
 
 def test_percentiles_are_nearest_rank() -> None:

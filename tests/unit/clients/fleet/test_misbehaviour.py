@@ -43,7 +43,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.task import Admission
 from tests.cases import for_each
-from tests.worlds.clients import World, make_world
+from tests.worlds.devices.clients import World, make_world
 
 WINDOW, LATE = 2, 1
 ROOT = SigningKey.generate()

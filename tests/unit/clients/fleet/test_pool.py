@@ -36,7 +36,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.services.workers import WorkerPool
 from tests.cases import for_each
-from tests.worlds.clients import START, WEEK, World, make_world
+from tests.worlds.devices.clients import START, WEEK, World, make_world
 
 SEED = SeededEntropy("pool")
 

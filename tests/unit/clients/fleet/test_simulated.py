@@ -43,7 +43,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.task import Admission
 from tests.sizes import size
 from tests.unit.clients.fleet.judge import Defect, Judge, Verdict, none
-from tests.worlds.clients import World, make_world
+from tests.worlds.devices.clients import World, make_world
 
 ROOT = SigningKey.generate()
 EVERYBODY = (*Conduct,) * 2

@@ -26,9 +26,9 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from tests.conformance.outbox import device as memories
 from tests.sizes import size
-from tests.worlds.outbox import claim
-from tests.worlds.owner import Owner
-from tests.worlds.runner import HOUR, Place
+from tests.worlds.devices.outbox import claim
+from tests.worlds.devices.owner import Owner
+from tests.worlds.devices.runner import HOUR, Place
 
 
 def flipped(path: Path, table: str, column: str, chosen: str = "true") -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from shoal.clients.service.runner import Runner
 from shoal.errors import Kind, ShoalError
-from tests.worlds.runner import HOUR, Place, place_at
+from tests.worlds.devices.runner import HOUR, Place, place_at
 from tests.worlds.small_disk import SmallDisk, small_disk
 
 

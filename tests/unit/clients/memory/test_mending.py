@@ -24,8 +24,8 @@ from shoal.ids import Digest, TaskId
 from tests.sizes import size
 from tests.unit.clients.memory.test_damaged_memory import columns_of, flipped
 from tests.unit.clients.memory.test_setback import Device
-from tests.worlds.clients import WEEK
-from tests.worlds.owner import Owner
+from tests.worlds.devices.clients import WEEK
+from tests.worlds.devices.owner import Owner
 
 OTHER = TaskId(b"o" * 32)
 WEEKS = 3

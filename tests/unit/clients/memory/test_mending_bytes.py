@@ -23,7 +23,7 @@ from tests.sizes import size
 from tests.unit.clients.memory.test_damaged_memory import flipped
 from tests.unit.clients.memory.test_mending import OTHER, WEEKS, files_of, lived, opened, restored
 from tests.unit.clients.memory.test_setback import Device
-from tests.worlds.owner import Owner
+from tests.worlds.devices.owner import Owner
 
 
 def at_rest(path: Path) -> dict[str, int]:

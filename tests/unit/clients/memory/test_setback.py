@@ -31,8 +31,8 @@ from shoal.crypto.signing import SigningKey
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.task import Task
-from tests.worlds.clients import START, WEEK, DirectTransport, FarEnd, make_world
-from tests.worlds.runner import HOUR, Place
+from tests.worlds.devices.clients import START, WEEK, DirectTransport, FarEnd, make_world
+from tests.worlds.devices.runner import HOUR, Place
 
 
 class Device:

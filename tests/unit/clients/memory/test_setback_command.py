@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from shoal.clients.memory.marks import OUTBOX, row_mark
-from tests.worlds.owner import Owner
+from tests.worlds.devices.owner import Owner
 
 # --- the command ----------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from shoal.clients.settings.config import AgentConfig
 from shoal.clocks.clock import FakeClock
 from shoal.entropy import SYSTEM
 from shoal.task import Task
-from tests.worlds.clients import START, DirectTransport, FarEnd, World
+from tests.worlds.devices.clients import START, DirectTransport, FarEnd, World
 
 PURPOSE = "to plan clinics"
 

@@ -26,7 +26,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create
 from shoal.task import MechanismSpec
 from tests.unit.clients.owner.device_of_an_owner import PURPOSE, Device, Hanging
-from tests.worlds.clients import START, WEEK, DirectTransport, World, make_world
+from tests.worlds.devices.clients import START, WEEK, DirectTransport, World, make_world
 
 
 @pytest.fixture(autouse=True)

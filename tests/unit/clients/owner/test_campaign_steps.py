@@ -21,7 +21,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.protos.release_pb2 import Release
 from shoal.task import Task
-from tests.worlds.clients import START, DirectTransport, FarEnd, World, make_world
+from tests.worlds.devices.clients import START, DirectTransport, FarEnd, World, make_world
 
 PURPOSE = "to plan clinics"
 PROMISE = TaskId(b"\x07" * 32)

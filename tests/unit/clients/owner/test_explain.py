@@ -24,8 +24,8 @@ from shoal.mechanisms import create
 from shoal.secagg import Mode
 from shoal.task import Admission, Aggregator
 from tests.cases import for_each
-from tests.worlds.clients import VISITS, World, make_world
-from tests.worlds.explained import assignment_of, config_of, small_world, text_of
+from tests.worlds.devices.clients import VISITS, World, make_world
+from tests.worlds.devices.explained import assignment_of, config_of, small_world, text_of
 
 
 def test_all_facts_of_a_plain_task() -> None:

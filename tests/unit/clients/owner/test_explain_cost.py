@@ -12,7 +12,7 @@ from shoal.clients.owner.explain import explain
 from shoal.clients.owner.explain_cost import guaranteed_epsilon
 from shoal.clients.owner.policy import Policy
 from tests.cases import for_each
-from tests.worlds.explained import assignment_of, config_of, small_world, text_of
+from tests.worlds.devices.explained import assignment_of, config_of, small_world, text_of
 
 
 @pytest.mark.parametrize(

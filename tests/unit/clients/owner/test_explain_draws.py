@@ -16,8 +16,8 @@ from shoal.domain import Numeric, YesNo
 from shoal.mechanisms import REGISTRY, serves
 from shoal.privacy import KaryLaw
 from tests.cases import for_each
-from tests.worlds.clients import VISITS
-from tests.worlds.explained import assignment_of, config_of, small_world, text_of
+from tests.worlds.devices.clients import VISITS
+from tests.worlds.devices.explained import assignment_of, config_of, small_world, text_of
 
 
 @for_each("name", sorted(REGISTRY))

@@ -21,7 +21,7 @@ from shoal.crypto.trust import TrustedTask, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
 from tests.sizes import size
-from tests.worlds.clients import make_world
+from tests.worlds.devices.clients import make_world
 
 A, B, C = (bytes([n]) * 32 for n in (1, 2, 3))
 OWNER = Policy(

@@ -32,8 +32,8 @@ from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.task import Task
 from tests.unit.clients.owner.device_of_an_owner import Device
-from tests.worlds.clients import make_world
-from tests.worlds.owner import owner_at
+from tests.worlds.devices.clients import make_world
+from tests.worlds.devices.owner import owner_at
 
 HERE, THERE = 0.125, 0.25  # what this process computes, and what a child does, in tests without one
 

@@ -12,7 +12,7 @@ from shoal.crypto.campaign import OneTask
 from shoal.crypto.trust import TrustedTask, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
-from tests.worlds.clients import World, make_world
+from tests.worlds.devices.clients import World, make_world
 
 
 def _trusted(world: World) -> tuple[TrustedTask, float]:

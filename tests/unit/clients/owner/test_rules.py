@@ -20,7 +20,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.task import Task
 from tests.cases import for_each
 from tests.sizes import size
-from tests.worlds.clients import VISITS, make_world
+from tests.worlds.devices.clients import VISITS, make_world
 
 ILLNESS = Categories(("flu", "cold", "other"))
 DEGREES = Numeric(0.0, 100.0, 101)

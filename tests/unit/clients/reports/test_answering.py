@@ -22,9 +22,9 @@ from shoal.clients.reports.answering import Terms
 from shoal.domain import Categories, Numeric, Value
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
-from tests.worlds.answers import given, made, nothing, refusal, told
-from tests.worlds.clients import START
-from tests.worlds.outbox import claim
+from tests.worlds.devices.answers import given, made, nothing, refusal, told
+from tests.worlds.devices.clients import START
+from tests.worlds.devices.outbox import claim
 
 # --- fresh tasks ----------------------------------------------------------------------------------
 

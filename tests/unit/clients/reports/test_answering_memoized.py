@@ -21,8 +21,8 @@ from shoal.domain import Categories, Numeric, Value, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
-from tests.worlds.answers import FREE, LEVELS, given, made, nothing, refusal, told
-from tests.worlds.clients import START, VISITS
+from tests.worlds.devices.answers import FREE, LEVELS, given, made, nothing, refusal, told
+from tests.worlds.devices.clients import START, VISITS
 
 # --- memoized tasks -------------------------------------------------------------------------------
 

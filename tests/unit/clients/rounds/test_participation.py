@@ -24,7 +24,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
 from tests.cases import for_each
-from tests.worlds.secagg import NOW, World, identity
+from tests.worlds.rounds.secagg import NOW, World, identity
 
 HOP = generate(SuiteId.X25519_AES128)
 TERMS = World(5).terms

@@ -1,4 +1,6 @@
-"""The lock of a running agent. With processes and signals: tests/integration/test_agent_run.py."""
+"""The lock of a running agent. With processes and signals:
+tests/integration/agent/test_agent_run.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import pytest
 
 from shoal.clients.service.instance_lock import Hold
 from shoal.errors import Kind, ShoalError
-from tests.worlds.runner import place_at
+from tests.worlds.devices.runner import place_at
 
 
 def refused(outbox: Path) -> ShoalError:

@@ -19,8 +19,8 @@ from shoal.clients.service import runner as runner_module
 from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-from tests.worlds.clients import START, DirectTransport, make_world
-from tests.worlds.runner import HOUR, Place
+from tests.worlds.devices.clients import START, DirectTransport, make_world
+from tests.worlds.devices.runner import HOUR, Place
 
 pytestmark = pytest.mark.usefixtures("quick")
 

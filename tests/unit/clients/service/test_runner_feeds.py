@@ -19,8 +19,8 @@ from shoal.crypto.hpke import generate
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
-from tests.worlds.clients import START, World, make_world
-from tests.worlds.runner import HOUR, Place, bundle
+from tests.worlds.devices.clients import START, World, make_world
+from tests.worlds.devices.runner import HOUR, Place, bundle
 
 # --- feeds ----------------------------------------------------------------------------------------
 

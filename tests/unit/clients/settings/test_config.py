@@ -18,7 +18,7 @@ from shoal.clients.settings.mqtt import FeedsConfig, ShufflerFeed
 from shoal.clients.sources.spec import SourceSpec
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
-from tests.worlds.clients import CA
+from tests.worlds.devices.clients import CA
 
 ROOT = Path(__file__).resolve().parents[4]
 SAMPLE, FLEET_SAMPLE = ROOT / "deploy" / "agent.toml", ROOT / "deploy" / "fleet.toml"

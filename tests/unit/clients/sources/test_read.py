@@ -20,7 +20,7 @@ from shoal.clients.sources.spec import SourceSpec
 from shoal.domain import Value
 from shoal.limits import LIMITS
 from tests.cases import for_each
-from tests.worlds.sources import dead, gone, ok, reading_threads, saying
+from tests.worlds.devices.sources import dead, gone, ok, reading_threads, saying
 
 
 async def of_json(folder: Path, text: str | bytes, pointer: str = "") -> SourceReading:

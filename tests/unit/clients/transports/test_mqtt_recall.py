@@ -24,8 +24,8 @@ from tests.unit.clients.transports.test_mqtt_transport import (
     new_key,
     reports,
 )
-from tests.worlds.clients import make_world
-from tests.worlds.mqtt_wire import CONNACK, PUBACK, PUBLISH, SUBACK, Puppet, packet
+from tests.worlds.devices.clients import make_world
+from tests.worlds.mqtt.wire import CONNACK, PUBACK, PUBLISH, SUBACK, Puppet, packet
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,10 @@ from tests.unit.clients.transports.test_mqtt_transport import (
     new_key,
     submitted,
 )
-from tests.worlds.bridge import Bridge, honest
-from tests.worlds.broker import Broker, Tap, kinds
-from tests.worlds.clients import FarEnd, World, make_world
-from tests.worlds.mqtt_wire import (
+from tests.worlds.devices.clients import FarEnd, World, make_world
+from tests.worlds.mqtt.bridge import Bridge, honest
+from tests.worlds.mqtt.broker import Broker, Tap, kinds
+from tests.worlds.mqtt.wire import (
     CONNECT,
     DISCONNECT,
     PUBACK,

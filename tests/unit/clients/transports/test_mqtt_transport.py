@@ -26,10 +26,10 @@ from shoal.limits import LIMITS
 from shoal.mqtt import link as link_module
 from shoal.mqtt.topics import down_topic
 from tests.unit.clients.test_core import assignment_of
-from tests.worlds.bridge import Answers, Bridge, honest
-from tests.worlds.broker import Broker, Tap, kinds
-from tests.worlds.clients import DirectTransport, FarEnd, World, make_world
-from tests.worlds.mqtt_wire import (
+from tests.worlds.devices.clients import DirectTransport, FarEnd, World, make_world
+from tests.worlds.mqtt.bridge import Answers, Bridge, honest
+from tests.worlds.mqtt.broker import Broker, Tap, kinds
+from tests.worlds.mqtt.wire import (
     Packet,
     Puppet,
     message,

@@ -7,7 +7,7 @@ import pytest
 from shoal.clients.transports import shuffler_channel
 from shoal.clients.transports.shuffler_channel import ShufflerChannel
 from shoal.limits import LIMITS
-from tests.worlds.clients import CA
+from tests.worlds.devices.clients import CA
 
 
 @pytest.mark.parametrize(

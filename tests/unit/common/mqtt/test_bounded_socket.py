@@ -14,8 +14,8 @@ import pytest
 from shoal.mqtt import bounded_socket
 from shoal.mqtt.bounded_socket import BoundedSocket
 from shoal.mqtt.link import Link
-from tests.worlds.broker import Broker
-from tests.worlds.mqtt_wire import PINGRESP, PUBLISH, Packet, packet, packets
+from tests.worlds.mqtt.broker import Broker
+from tests.worlds.mqtt.wire import PINGRESP, PUBLISH, Packet, packet, packets
 
 MOST = 300  # more than one byte of length says, as are the packets below
 

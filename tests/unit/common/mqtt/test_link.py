@@ -15,9 +15,9 @@ from shoal.mqtt.bounded_socket import BoundedSocket
 from shoal.mqtt.link import Link
 from shoal.mqtt.session import library
 from shoal.mqtt.settings import BrokerSettings
-from tests.worlds.broker import Broker, Tap, kinds
-from tests.worlds.mqtt_links import PATIENCE_S, Inbox, silent, until, up_again
-from tests.worlds.mqtt_wire import (
+from tests.worlds.mqtt.broker import Broker, Tap, kinds
+from tests.worlds.mqtt.links import PATIENCE_S, Inbox, silent, until, up_again
+from tests.worlds.mqtt.wire import (
     CONNACK,
     CONNECT,
     DISCONNECT,

@@ -14,9 +14,9 @@ from shoal.limits import LIMITS
 from shoal.mqtt import link as link_module
 from shoal.mqtt.link import Link
 from shoal.mqtt.settings import BrokerSettings, LoginRefused, Untrusted
-from tests.worlds.broker import LACKING, Broker, kinds
-from tests.worlds.mqtt_links import PATIENCE_S, silent
-from tests.worlds.mqtt_wire import Puppet
+from tests.worlds.mqtt.broker import LACKING, Broker, kinds
+from tests.worlds.mqtt.links import PATIENCE_S, silent
+from tests.worlds.mqtt.wire import Puppet
 
 
 async def why_not(

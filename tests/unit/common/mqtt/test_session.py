@@ -21,7 +21,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mqtt import session as session_module
 from shoal.mqtt.session import Message, Session, library
 from shoal.mqtt.settings import BrokerSettings
-from tests.worlds.mqtt_wire import CONNACK, CONNECT, Puppet, message, packet, packets
+from tests.worlds.mqtt.wire import CONNACK, CONNECT, Puppet, message, packet, packets
 
 ROOT = Path(__file__).parents[4]
 PATIENCE_S = 30.0  # only a failing test waits that long

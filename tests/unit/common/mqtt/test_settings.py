@@ -12,7 +12,7 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
 from tests.cases import for_each
-from tests.worlds.broker import authority
+from tests.worlds.mqtt.broker import authority
 
 GOOD: dict[str, Any] = {
     "host": "broker.example.org",

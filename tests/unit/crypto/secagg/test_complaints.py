@@ -1,8 +1,8 @@
 """Dealers whose shares do not open, devices that say so falsely, and servers that use it: who is
 guilty goes, everybody else gets the sum.
 
-Whole rounds in memory (tests/worlds/secagg.py). On a program that opened shares after masking, each
-round here with a bad dealer ended without a sum, with every device charged.
+Whole rounds in memory (tests/worlds/rounds/secagg.py). On a program that opened shares after
+masking, each round here with a bad dealer ended without a sum, with every device charged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
 from tests.cases import for_each
-from tests.worlds.secagg import Play, Step, World, identity
+from tests.worlds.rounds.secagg import Play, Step, World, identity
 
 # 3 of 12 may be lost; complete, 11 neighbours each
 WORLD = World(12, dropout_ppm=250_000, honest_ppm=900_000)

@@ -15,7 +15,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
 from tests.cases import for_each
-from tests.worlds.secagg import Play, Step, World, identity
+from tests.worlds.rounds.secagg import Play, Step, World, identity
 
 WORLD = World(6, Mode.STRICT)  # one of six may be lost
 STEPS = (Step.JOIN, Step.SHARE, Step.CHECK, Step.MASK, Step.ENDORSE, Step.UNMASK)

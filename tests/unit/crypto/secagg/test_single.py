@@ -29,7 +29,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.secagg import Mode, PairwisePlan
-from tests.worlds.secagg_relay import MemoryLedger
+from tests.worlds.rounds.secagg_relay import MemoryLedger
 
 NOW = 1_800_000_000.0
 ROOT = SigningKey.generate()

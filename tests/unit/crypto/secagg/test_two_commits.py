@@ -21,7 +21,7 @@ from shoal.crypto.signing import SigningContext
 from shoal.errors import ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode, PairwisePlan
-from tests.worlds.secagg import Play, Step, World
+from tests.worlds.rounds.secagg import Play, Step, World
 
 N, LOST = 72, 7  # devices, and how many of them one commit may call lost
 

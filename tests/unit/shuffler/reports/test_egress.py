@@ -23,7 +23,7 @@ from shoal.shuffler.reports.next_hop import AnalyzerHop
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
-from tests.worlds.shuffler import CA, SHUFFLER_NAME, AnalyzerEnd, Published, World
+from tests.worlds.services.shuffler import CA, SHUFFLER_NAME, AnalyzerEnd, Published, World
 
 
 class Link:

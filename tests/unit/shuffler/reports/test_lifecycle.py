@@ -23,7 +23,7 @@ from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.tasks import ShufflerTasks
-from tests.worlds.shuffler import GRACE, LENGTH, START, Published, World
+from tests.worlds.services.shuffler import GRACE, LENGTH, START, Published, World
 
 S = WindowState
 DEADLINE = START + LENGTH + GRACE

@@ -19,7 +19,7 @@ from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.stores.threaded_claims import ThreadedClaims
 from shoal.shuffler.tasks import ShufflerTasks
 from tests.unit.shuffler.reports.test_lifecycle import DEADLINE, Line, Sink
-from tests.worlds.rounds import PATIENCE_S
+from tests.worlds.rounds.services import PATIENCE_S
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from shoal import failpoints
 from tests.unit.shuffler.reports.test_lifecycle import DEADLINE, Line, S
-from tests.worlds.shuffler import START
+from tests.worlds.services.shuffler import START
 
 
 @pytest.fixture

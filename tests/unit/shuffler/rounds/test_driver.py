@@ -28,8 +28,8 @@ from shoal.shuffler.stores.claims import CLAIM_S, Claim, HeldClaims, OwnerId
 from shoal.shuffler.stores.configured import ShufflerStorage, open_embedded
 from shoal.shuffler.stores.rounds import VerifiedVector
 from shoal.shuffler.tasks import ShufflerTasks
-from tests.worlds.rounds import PATIENCE_S, TICK_S, World
-from tests.worlds.shuffler import START
+from tests.worlds.rounds.services import PATIENCE_S, TICK_S, World
+from tests.worlds.services.shuffler import START
 
 DEVICE = b"d" * 32
 

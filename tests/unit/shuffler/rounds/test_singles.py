@@ -23,7 +23,16 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
-from tests.worlds.helper_mode import DIMENSION, NOW, PLAN, TERMS, WINDOW, World, device, shown
+from tests.worlds.rounds.helper_mode import (
+    DIMENSION,
+    NOW,
+    PLAN,
+    TERMS,
+    WINDOW,
+    World,
+    device,
+    shown,
+)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from shoal.shuffler.stores.rounds import StoredVector, VerifiedVector
 from shoal.shuffler.stores.sqlite import single_store
 from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from shoal.storage.checksums import row_digest
-from tests.worlds.helper_mode import TERMS, WINDOW, World, device
+from tests.worlds.rounds.helper_mode import TERMS, WINDOW, World, device
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.errors import Kind, ShoalError
-from tests.worlds.helper_mode import TERMS, WINDOW, World, device
+from tests.worlds.rounds.helper_mode import TERMS, WINDOW, World, device
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.shuffler.stores.configured import open_store
-from tests.worlds.shuffler import World
+from tests.worlds.services.shuffler import World
 
 
 async def test_every_part_is_closed_where_some_fail(

@@ -22,7 +22,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
-from tests.worlds.secagg import Play, Step, World
+from tests.worlds.rounds.secagg import Play, Step, World
 
 WORLD = World(5)
 

@@ -23,7 +23,7 @@ from tests.unit.crypto.secagg.analyzer.test_collector import (
     held_at,
     kind_of,
 )
-from tests.worlds.secagg import NOW, Play, Step, World
+from tests.worlds.rounds.secagg import NOW, Play, Step, World
 
 
 def one_request(play: Held, **fields: Any) -> Any:

@@ -23,7 +23,7 @@ from shoal.ids import Digest, TaskId
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
 from tests.cases import for_each
-from tests.worlds.secagg_relay import (
+from tests.worlds.rounds.secagg_relay import (
     NOW,
     SPARSE,
     MemoryLedger,

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.secagg import Mode
-from tests.worlds.secagg import Play, World
+from tests.worlds.rounds.secagg import Play, World
 
 WORLD = World(5)
 STRICT = World(5, Mode.STRICT)

@@ -20,7 +20,7 @@ from shoal.ids import Digest, KeyId, TaskId
 from shoal.protos import pairwise_pb2
 from tests.cases import for_each
 from tests.unit.crypto.secagg.shuffler.coordinators import STRICT, WORLD, kind_of, session
-from tests.worlds.secagg import DAY, NOW, Play, Step, World, identity
+from tests.worlds.rounds.secagg import DAY, NOW, Play, Step, World, identity
 
 PHASE = {
     Step.JOIN: pairwise_pb2.PHASE_JOIN,

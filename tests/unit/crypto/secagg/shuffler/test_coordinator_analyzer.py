@@ -20,7 +20,7 @@ from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
 from tests.cases import for_each
 from tests.sizes import size
-from tests.worlds.secagg import NOW, Play, Step, World
+from tests.worlds.rounds.secagg import NOW, Play, Step, World
 
 WORLD = World(5)
 

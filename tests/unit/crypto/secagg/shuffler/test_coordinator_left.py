@@ -6,7 +6,7 @@ import pytest
 
 from shoal.crypto.secagg.records import Reason
 from tests.cases import for_each
-from tests.worlds.secagg import Play, Step, World
+from tests.worlds.rounds.secagg import Play, Step, World
 
 WORLD = World(5)
 

@@ -28,7 +28,7 @@ from tests.unit.crypto.secagg.shuffler.coordinators import (
     kind_of,
     session,
 )
-from tests.worlds.secagg import NOW, Play, Step, World, identity
+from tests.worlds.rounds.secagg import NOW, Play, Step, World, identity
 
 # --- steps ----------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from shoal.crypto.secagg.shuffler.coordinator import Coordinator
 from shoal.errors import Kind
 from tests.unit.crypto.secagg.shuffler.coordinators import kind_of, session
 from tests.unit.crypto.secagg.shuffler.test_coordinator import a_join, resigned
-from tests.worlds.secagg import DAY, ENROLMENT, NOW, Play, World, identity
+from tests.worlds.rounds.secagg import DAY, ENROLMENT, NOW, Play, World, identity
 
 WORLD = World(5)
 

@@ -1,0 +1,178 @@
+"""The commands of README, docs/AGENT.md and docs/LOAD.md, run as they stand: what a newcomer types
+works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shoal.cli.demo.processes import free_port
+from tests.sizes import size
+from tests.worlds.mqtt.broker import mosquitto
+from tests.worlds.warm_commands import shoal_on_path
+
+ROOT = Path(__file__).resolve().parents[3]
+# the README's section that wants one; the two other pages go on from it
+_BROKER = "## Over an MQTT broker"
+# what a newcomer reads next: they go on from the README, at full size alone
+PAGES = ("AGENT", "LOAD")[: size(0, 2)]
+_PORTS = ("7443", "7444", "7445", "7446", "8883")
+DEVICES = size(1_600, 10_500)  # a batch of the README's 10,500 takes a third of the whole test
+# At the end the services are stopped as an operator would stop them, and must say that they stopped
+# cleanly.
+_CLOSING = "\nkill $(jobs -p)\nwait\n"
+
+
+def _blocks(text: str) -> list[str]:
+    """The commands and the programs of a page, in their order; a program as the command that runs
+    it.
+    """
+    found = re.findall(r"```(sh|python)\n(.*?)```", text, re.DOTALL)
+    return [
+        block if kind == "sh" else f"python - <<'PROGRAM'\n{block}PROGRAM\n"
+        for kind, block in found
+    ]
+
+
+def _commands(broker: bool) -> str:
+    """All ``sh`` and ``python`` blocks in order, one script. Without a broker: those that want
+    none.
+    """
+    readme = (ROOT / "README.md").read_text()
+    before, after = readme.split(_BROKER)
+    if not broker:
+        return "\n".join(_blocks(before))
+    return "\n".join(
+        [
+            *_blocks(before),
+            *_blocks(after),
+            *(one for name in PAGES for one in _blocks(_page(name))),
+        ]
+    )
+
+
+def _smaller(script: str) -> str:
+    """A batch that DEVICES fill, and the load that fills it. Planted: one of the two alone -> the
+    load waits for a full batch.
+    """
+    if DEVICES == 10_500:
+        return script
+    assert script.count("max_batch=10500") == 1 + ("chronic-illness" in script)
+    assert script.count("--devices 10500") == 1
+    script = script.replace(
+        "max_batch=10500", f"max_batch={DEVICES} --set min_batch={DEVICES - 500}"
+    )
+    return script.replace("--devices 10500", f"--devices {DEVICES}")
+
+
+def _page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text()
+
+
+def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
+    """Ports are replaced by free ones; everything else runs as printed, with ``set -e``; but at
+    reduced counts a batch is smaller and ``shoal`` starts warm. Where mosquitto is not installed
+    the part about a broker is left out.
+
+    Planted: the device's question asked in a window that the load has filled -> it is refused, and
+    this fails; a renamed option; no [mqtt] in the shuffler's configuration; a max_batch in
+    docs/LOAD.md that the load does not fill -> fails.
+    """
+    broker = mosquitto()
+    ports = {port: str(free_port()) for port in _PORTS}
+    script = re.sub(
+        "|".join(_PORTS), lambda found: ports[found[0]], _smaller(_commands(broker is not None))
+    )
+    with shoal_on_path() as shoal:
+        path = ":".join(
+            [shoal, os.environ["PATH"], *([str(Path(broker).parent)] if broker else [])]
+        )
+        environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
+        with (tmp_path / "screen").open("wb") as screen:
+            # Into a file: services that a failing script leaves behind would hold a pipe open
+            # for ever.
+            run = subprocess.Popen(
+                ["bash", "-euo", "pipefail", "-c", script + _CLOSING],
+                cwd=tmp_path,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=screen,
+                stderr=screen,
+                start_new_session=True,
+            )
+            try:
+                run.wait(900)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(run.pid, signal.SIGKILL)
+                run.wait()
+    output = (tmp_path / "screen").read_text()
+    assert run.returncode == 0, output + "".join(
+        path.read_text() for path in tmp_path.glob("*.log")
+    )
+    assert "Traceback" not in output
+    assert (tmp_path / "report.html").stat().st_size > 5_000
+    assert f"{DEVICES:,}" in output
+    assert re.search(r"task sound-sleep, window \d+: delivered", output)
+    assert re.search(r"^acked \d+$", output, re.MULTILINE)
+    for role in ("shuffler", "analyzer"):
+        assert '"stopped"' in (tmp_path / f"{role}.log").read_text().splitlines()[-1]
+    if broker is not None:
+        _check_broker(tmp_path, output)
+
+
+def _check_broker(folder: Path, output: str) -> None:
+    """What the README and the two pages promise of a device that is reached through a broker, and
+    of a load.
+    """
+    assert re.search(r"outcome task chronic-illness \([0-9a-f]{8}\) window 0: state acked", output)
+    assert "acknowledged with the same bytes" in output
+    if not PAGES:
+        return
+    assert "task chronic-illness, window 0: delivered, the shuffler has it on disk" in output
+    assert "no effect: min_batch_floor = 500" in output
+    assert "2,880" in output
+    ledger = json.loads((folder / "ledger.json").read_text())
+    assert ledger["verified"] is True
+    reported = [one for one in ledger["entries"] if one["event"] == "reported"]
+    assert [(one["details"]["source"], one["details"]["memoized"]) for one in reported] == [
+        ("json", "new")
+    ]
+
+
+@pytest.mark.parametrize("name", ["AGENT", "LOAD"])
+def test_the_pages_name_commands_that_exist(name: str) -> None:
+    """Planted: ``shoal agent ledgers`` in a table -> this fails."""
+    known = {
+        "agent": {
+            "run",
+            "report",
+            "flush",
+            "status",
+            "explain",
+            "consent",
+            "ledger",
+            "budget",
+            "memory",
+        }
+    }
+    known |= {
+        "task": {"new", "lint", "sign", "publish", "show"},
+        "keys": {"hpke", "schedule"},
+        "demo": set(),
+        "load": set(),
+        "shuffler": {"status", "clock"},
+    }
+    for group, command in re.findall(r"\bshoal (\w+)(?: ([a-z]+))?", _page(name)):
+        assert group in known
+        assert not known[group] or not command or command in known[group], (
+            f"shoal {group} {command}"
+        )
