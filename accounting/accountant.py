@@ -97,8 +97,13 @@ def certify(
     share, n_honest = _checked(n, delta, honest_fraction)
     law = simplest(privacy)
     epsilon0 = epsilon0_upper(law)
-    if not isinstance(law, Hashable):
-        raise ShoalError(Kind.INVALID, "a law must be hashable: give a frozen dataclass")
+    try:
+        hash(law)
+    except TypeError:
+        raise ShoalError(
+            Kind.INVALID, "a law must be hashable: give a frozen dataclass of numbers and tuples"
+        ) from None
+    assert isinstance(law, Hashable)  # noqa: S101 - for type checkers: it has just been hashed
     lower, upper, method = _both_ends(law, n_honest, delta)
     assumed = _SAME_LAW if method in {EXACT, BLANKET, TABLE_CLONES} else _ANY_LAW
     return Certificate(
@@ -116,8 +121,8 @@ def certify(
 
 @lru_cache(maxsize=32)  # a task's promise is asked for when it is planned, linted, shown, released
 def _both_ends(privacy: LocalPrivacy, n_honest: int, delta: float) -> tuple[float, float, str]:
-    """(lower, upper, method): both ends of the certificate. Laws are frozen, and those kept here
-    are the ones that ``numerics.cells`` keeps as well.
+    """(lower, upper, method): both ends of the certificate. Laws are frozen and compare by all of
+    their integers, so one that is equal has equal bounds.
     """
     interval, method = _search(privacy, n_honest, delta, DEFAULT_EFFORT)
     upper = interval.upper

@@ -17,28 +17,54 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS, MIB
 from shoal.task import split_address
 
-_MOST_BYTES = 16 * MIB
+
+def json_object(data: bytes) -> dict[str, Any]:
+    """What a service said of itself. Raises ValueError for what is no JSON object."""
+    try:
+        said = json.loads(data)
+    except RecursionError:
+        said = None
+    if not isinstance(said, dict):
+        raise ValueError("no JSON object")
+    return said
+
+
+def read_page(url: str, who: str) -> bytes:
+    """A page of an admin port. url: http:// and one that was looked at. Raises UNAVAILABLE if
+    nobody answers, in the words of ``who`` ("no analyzer answers at ..."); OVERSIZE.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=LIMITS.status_s) as reply:  # noqa: S310 - see url
+            data: bytes = reply.read(LIMITS.status_bytes + 1)
+    except (OSError, urllib.error.URLError, http.client.HTTPException, ValueError):
+        raise ShoalError(Kind.UNAVAILABLE, who) from None
+    if len(data) > LIMITS.status_bytes:
+        raise ShoalError(
+            Kind.OVERSIZE, f"what {url} says of itself is over {LIMITS.status_bytes // MIB} MiB"
+        )
+    return data
 
 
 def fetch_status(service: str, address: str, port: int) -> dict[str, Any]:
     """The JSON object behind /status of an admin port. service: "analyzer" or "shuffler"; address:
     HOST:PORT; port: the one of the example, where the address is none.
 
-    Raises CONFIG for what is no address, and for another service that answers there; UNAVAILABLE.
+    Raises CONFIG for what is no address, and for anybody else who answers there; UNAVAILABLE;
+    OVERSIZE.
     """
     if split_address(address) is None:
         raise ShoalError(
             Kind.CONFIG, f'--admin: "{address}" is not HOST:PORT, for example 127.0.0.1:{port}'
         )
+    page = read_page(
+        f"http://{address}/status",
+        f"no {service} answers at {address}: check admin_listen, and that it runs",
+    )
     try:
-        with urllib.request.urlopen(f"http://{address}/status", timeout=LIMITS.status_s) as reply:
-            status = json.loads(reply.read(_MOST_BYTES))
-    except (OSError, urllib.error.URLError, http.client.HTTPException, ValueError):
-        raise ShoalError(
-            Kind.UNAVAILABLE,
-            f"no {service} answers at {address}: check admin_listen, and that it runs",
-        ) from None
-    if not isinstance(status, dict) or status.get("service") != service:
+        status = json_object(page)
+    except ValueError:
+        status = {}
+    if status.get("service") != service or "ready" not in status:
         raise ShoalError(
             Kind.CONFIG, f"what answers at {address} is no {service}: check admin_listen"
         )

@@ -55,6 +55,7 @@ class Limits:
     # for the last word to an analyzer that needs none: a round trip and a loss
     farewell_s: float = 5.0
     status_s: float = 30.0  # for an admin port to answer: this machine, or a tunnel to one far away
+    status_bytes: int = 64 * MIB  # that a command reads of such an answer
     # per server, of messages that are read or worked on, shared fairly; beyond it OVERLOADED
     call_bytes: int = 128 * MIB
     # of each message that a caller may send before anybody wants it

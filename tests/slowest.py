@@ -1,14 +1,16 @@
-"""The files that take longest at reduced counts, and the order in which all files start."""
+"""The files that take longest, and the order in which all files start."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Most of their time they wait: for processes that start, and for the clock. From the longest to the
-# shortest.
+# The first compute for minutes at full counts. The others wait, most of their time: for processes
+# that start, and for the clock. From the longest to the shortest.
 SLOWEST = tuple(
     f"tests/{name}"
     for name in (
+        "property/test_secagg_dropouts_strict.py",
+        "property/test_secagg_dropouts.py",
         "integration/pipeline/test_mechanisms.py",
         "unit/benchmarks/test_benchmarks.py",
         "faults/test_rounds_failpoints.py",

@@ -261,6 +261,8 @@ def _memoized(prepared: Prepared, spendings: Sequence[Spending]) -> release_pb2.
 
 
 def _assumptions(task: Task, guarantee: Guarantee) -> list[str]:
+    if task.admission not in ADMISSION_LINES:
+        raise ShoalError(Kind.INTERNAL, "this admission has no words for a release")
     admission = ADMISSION_LINES[task.admission]
     if not task.memoized:
         return [*guarantee.assumptions, admission]

@@ -4,17 +4,13 @@ their admin pages on loopback.
 
 from __future__ import annotations
 
-import http.client
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.cli.service_status import json_object, read_page
 from shoal.errors import Kind, ShoalError
-from shoal.limits import LIMITS
 
 _AGAIN_S = 0.2  # before a service that does not answer yet is asked again
 
@@ -175,26 +171,19 @@ def _patiently(
 
 def _fetch(url: str, service: str) -> dict[str, Any]:
     try:
-        answer: dict[str, Any] = json.loads(_read(url, service, "status"))
+        return json_object(_read(url, service, "status"))
     except ValueError:
-        raise _silent(url, service) from None
-    return answer
+        raise ShoalError(Kind.UNAVAILABLE, _silence(url, service)) from None
 
 
 def _read(url: str, service: str, page: str) -> bytes:
     if not url.startswith("http://"):
         raise ShoalError(Kind.CONFIG, f"--{service}-status: an address like http://127.0.0.1:7446")
-    try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/{page}", timeout=LIMITS.status_s) as reply:  # noqa: S310 - http alone, checked above
-            data: bytes = reply.read()
-    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
-        raise _silent(url, service) from None
-    return data
+    return read_page(f"{url.rstrip('/')}/{page}", _silence(url, service))
 
 
-def _silent(url: str, service: str) -> ShoalError:
-    return ShoalError(
-        Kind.UNAVAILABLE,
+def _silence(url: str, service: str) -> str:
+    return (
         f"no {service} answers at {url}: check admin_listen, and that it runs (its log says why it "
-        "ended)",
+        "ended)"
     )

@@ -330,6 +330,8 @@ def _no_promise(assignment: Assignment) -> list[str]:
             "Known to the shuffler: which enrolled device takes part. The analyzer does not learn "
             "it."
         )
+    else:
+        raise ShoalError(Kind.INTERNAL, "this admission has no words for the device's owner")
     linked = (
         memoized.recognised(task, assignment.mechanism)
         if task.memoized and assignment.mechanism is not None

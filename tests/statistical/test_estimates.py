@@ -169,7 +169,7 @@ def test_coverage_variance_and_bias(setup: Setup) -> None:
     )
     measured = outcome.values.var(axis=0, ddof=1) / variance
     assert (np.abs(measured - 1) < VARIANCE).all(), f"measured variance over the law's: {measured}"
-    # The plugged-in variance is far steadier than a sample variance: 2 % at either size.
+    # The plugged-in variance is far steadier than a sample variance: 2 % at every size.
     reported = (outcome.stderr**2).mean(axis=0) / variance
     assert (np.abs(reported - 1) < 0.02).all(), f"reported variance over the law's: {reported}"
     distance = (outcome.values.mean(axis=0) - truth) / np.sqrt(variance / RUNS)

@@ -6,7 +6,7 @@ every self mask, also z = y - PRG(b_0): what the pads of its neighbours alone pr
 both are uniform and independent of the device's vector x. Over the rounds:
 
 - bytes: chi-square of each of the four bytes of all words of y and of z, 255 degrees of freedom, at
-  most 385 (Wilson and Hilferty: 3e-7);
+  most 385 (Wilson and Hilferty: 3e-7; at reduced size with 6 words a cell, where that is rough);
 - correlation of y and of z with x and with the sum, and of what changes from one round to the next
   in z with what changes in x and in the sum: |r| sqrt(N) at most 5.2 (2e-7). The changes catch pads
   that are used again: then the change of z is the change of x.

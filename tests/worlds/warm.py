@@ -193,7 +193,7 @@ def _order(given: dict[str, Any]) -> Order | None:
     arguments = given["args"] if isinstance(given["args"], (list, tuple)) else ()
     command = [os.fsdecode(one) for one in arguments]
     if command[1:] == ["-P", "-m", _CERTIFICATE]:
-        del command[1]  # which no module of a warm process is looked for by
+        del command[1]  # -P changes where modules are looked for; a warm process has them
     environment = dict(os.environ if given["env"] is None else given["env"])
     first = given["preexec_fn"]
     if (

@@ -114,7 +114,7 @@ class Intake(WindowStates):
                 box.append(
                     rows
                     if len(fresh) == len(keys)
-                    else {key: sealed for key, sealed in rows if key in fresh}.items(),
+                    else {key: row for key, row in rows if key in fresh}.items(),
                     entering,
                 )
             except sqlite.Error as error:

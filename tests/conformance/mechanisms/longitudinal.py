@@ -43,7 +43,7 @@ def kept(mechanism: Longitudinal, cell: int, entropy: Entropy) -> tuple[bytes, b
 
 def enumerated(make: Callable[[Entropy], bytes], draws: tuple[Draw, ...]) -> Law:
     """The exact law of ``make`` over all words of ``draws`` that it does not refuse, from the
-    corners of every box of words.
+    corners of every box of words (reduced: two opposite ones).
     """
     weights: dict[bytes, int] = defaultdict(int)
     total = prod(sum(high - low for low, high in draw.kept()) for draw in draws)

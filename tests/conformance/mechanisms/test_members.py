@@ -12,6 +12,7 @@ from shoal.mechanisms.categories.binary_rr import two_coin
 from shoal.task import MechanismSpec
 from tests.conformance.mechanisms.checks.case import Case, Draw, uniform_draw
 from tests.conformance.mechanisms.suite import MechanismSuite
+from tests.sizes import size
 
 WORDS = 1 << 64
 VISITS = Categories(("0", "1", "2", "3-4", "5-9", "10+"), (0, 1, 2, 3, 5, 10))
@@ -26,6 +27,7 @@ def binary(yes_if_yes: int, yes_if_no: int) -> MechanismSpec:
 
 class TestBinaryResponse(MechanismSuite):
     NAME = "binary_rr"
+    MANY = size(40_000, 1_000_000)  # its blocks are the longest
     CASES: ClassVar[tuple[Case, ...]] = (
         Case("two coins", two_coin(), YesNo()),
         Case("symmetric 1", design("binary_rr", YesNo(), 1.0), YesNo()),

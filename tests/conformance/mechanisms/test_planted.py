@@ -1,7 +1,8 @@
 """The audit of the suite convicts broken randomizers: each device here claims the epsilon0 of an
 honest one, and makes a mistake that libraries have made.
 
-200,000 trials; the audit refutes a true claim with probability 1e-6. A device of the registry's
+200,000 trials (fewer at reduced size, and of a member that says nothing of its outcomes); the audit
+refutes a true claim with probability 1e-6. A device of the registry's
 that picks the better of two reports is convicted in the suite itself, whatever the randomizer.
 
 Planted: each device made honest -> not refuted, this fails.
@@ -276,5 +277,5 @@ def test_reports_of_which_nothing_is_said_are_audited_by_their_estimates() -> No
     honest, trials = hash_to(4, 4), size(2_500, FEW)
     broken = replace(honest, uniform=honest.uniform // 2)
     fair = audited(Silent(), honest, honest.randomize, (0, 1), "fair", trials)
-    assert 0.3 < fair.epsilon_measured_lower <= fair.claimed
+    assert size(3, 4) / 10 < fair.epsilon_measured_lower <= fair.claimed
     assert audited(Silent(), honest, broken.randomize, (0, 1), "broken", trials).refuted

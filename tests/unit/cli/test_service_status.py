@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from shoal.cli import service_status
 from shoal.cli.service_status import fetch_status
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS, MIB
 
 
 @contextmanager
@@ -42,9 +45,10 @@ def answering(body: bytes) -> Iterator[str]:
     [
         (b'["service"]', Kind.CONFIG),  # JSON, but no object
         (b'{"service": "analyzer"}', Kind.CONFIG),
-        (b"{}", Kind.CONFIG),
-        (b"<html>", Kind.UNAVAILABLE),
-        (b"\xff\xfe", Kind.UNAVAILABLE),
+        (b'{"service": "shuffler"}', Kind.CONFIG),  # which says nothing of whether it is ready
+        (b"<html>", Kind.CONFIG),
+        (b"\xff\xfe", Kind.CONFIG),
+        (b"[" * 100_000, Kind.CONFIG),
     ],
 )
 def test_a_stranger_on_the_port_is_one_line(body: bytes, kind: Kind) -> None:
@@ -53,6 +57,15 @@ def test_a_stranger_on_the_port_is_one_line(body: bytes, kind: Kind) -> None:
         fetch_status("shuffler", address, 7444)
     assert caught.value.kind is kind
     assert "admin_listen" in str(caught.value)
+
+
+def test_an_endless_answer_is_said_to_be_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: cut without a word -> what is no JSON any more is taken for a stranger."""
+    monkeypatch.setattr(service_status, "LIMITS", replace(LIMITS, status_bytes=MIB))
+    long = b'{"service": "shuffler", "ready": null, "tasks": "' + b" " * MIB + b'"}'
+    with answering(long) as address, pytest.raises(ShoalError) as caught:
+        fetch_status("shuffler", address, 7444)
+    assert caught.value.kind is Kind.OVERSIZE
 
 
 def test_the_service_itself_is_believed() -> None:

@@ -140,7 +140,8 @@ for arguments in {commands!r}:
                 sys.excepthook(*sys.exc_info())
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(status)  # what else Python does at its end takes as long as a short command
+            # what else Python does at its end takes as long as a short command
+            os._exit(status or 0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         texts = [(file.seek(0), file.read().decode())[1] for file in (out, err)]
         answers.append([status, *texts])

@@ -115,7 +115,7 @@ async def services_of(
     site: Site, defects: dict[str, str] | None = None
 ) -> AsyncIterator[list[Killable]]:
     """[analyzer, shuffler], ready; stopped at the end. ``defects``: environment of
-    ``planted_service.py``.
+    ``planted.py``.
     """
     services: list[Killable] = [
         Killable("analyzer", site.analyzer_config, site.analyzer_admin),

@@ -94,6 +94,8 @@ def play(way: Way, mechanism: Mechanism, cell: int, tape: Tape) -> bytes | None:
 class LawSuite:
     """The part of ``MechanismSuite`` that enumerates."""
 
+    MANY = size(20_000, 1_000_000)  # reports that are drawn at once: more than one block of them
+
     # --- what a member states ---------------------------------------------------------------------
 
     def draws(self, case: Case) -> tuple[Draw, ...]:
@@ -225,11 +227,11 @@ class LawSuite:
 
     @every_case
     def test_frequencies_follow_the_law(self, case: Case) -> None:
-        """Chi-square of the vectorised path (many blocks; reduced, two), cells with few expected
+        """Chi-square of the vectorised path (many blocks; reduced, a few), cells with few expected
         reports pooled. Over seeds each input's test would fail with probability 1e-6; the seed is
         fixed.
         """
-        mechanism, count = case.mechanism, size(20_000, 1_000_000)
+        mechanism, count = case.mechanism, self.MANY
         stated = self.table_of(case)
         for cell in case.cells[:4]:
             reports = mechanism.randomize(

@@ -38,7 +38,11 @@ TEN: tuple[Request, ...] = (
     counting(6, 500, mechanisms=("local_hash",)),
     counting(3, 500, question=Frequencies(cells(3), (0.0, 0.98, 0.02)), mechanisms=("unary",)),
     Request(
-        Mean(0.0, 1.0, levels=(2,), value=0.5), 3_000, DELTA, epsilon=1.0, mechanisms=("kmean",)
+        Mean(0.0, 1.0, levels=(size(2, 4),), value=0.5),
+        3_000,
+        DELTA,
+        epsilon=1.0,
+        mechanisms=("kmean",),
     ),
     Request(
         Mean(-10.0, 40.0, levels=(4, 6, 8), value=3.3),
@@ -66,7 +70,8 @@ def test_a_thousand_runs_let_a_correct_planner_pass_ten_times() -> None:
 
 @for_each("request_", TEN[:: size(2, 1)])
 def test_predicted_errors_are_observed(request_: Request) -> None:
-    """Within 10 %, at the fixed seed. False alarm over all ten: below 1e-3, see above. Planted:
+    """Within 10 %, at the fixed seed. False alarm over all ten (every other one
+    at reduced size): below 1e-3, see above. Planted:
     predictions 15 % too large, or a mean's rounding left out -> this fails.
     """
     made = plan(request_)

@@ -139,7 +139,7 @@ def test_words_that_nobody_looks_for_leave_candidates_unbiased_over_seeds() -> N
     errors (false alarm 6e-5 for each of 4 labels), and intervals that hold the truth at least as
     often as they say, which they can't if they know of coins alone.
 
-    Planted: no column for the others -> each label is too large by a fortieth of them, 15 of its
+    Planted: no column for the others -> each label is too large by a fortieth of them, many of its
     standard errors, and this fails. Without ``collisions`` the intervals hold the truth in 80 % of
     the runs and fail.
     """
