@@ -45,7 +45,7 @@ def _remembered() -> Iterator[None]:
         yield
 
 
-def test_every_way_of_losingcohort() -> None:
+def test_every_way_of_losing_devices() -> None:
     """n <= 6: every device lost at every step, in every combination (55,944 rounds).
 
     Reduced: n = 3 so, and 4, where all devices are one another's neighbours, every combination in

@@ -23,7 +23,7 @@ def _remembered() -> Iterator[None]:
         yield
 
 
-def test_every_way_of_losingcohort() -> None:
+def test_every_way_of_losing_devices() -> None:
     """n <= 6: every device lost at every step, in every combination (137,200 rounds).
 
     Reduced: n = 3.
