@@ -135,9 +135,11 @@ def _usage(error: Any) -> ShoalError:
 
 
 def parts_for(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The part whose command comes first; all of them for the help of the whole and for a name that
-    there is not.
+    """The part whose command comes first; none for the version; all of them for the help of the
+    whole and for a name that there is not.
     """
+    if arguments[:1] == ["--version"]:
+        return ()
     own = tuple(part for part in PARTS if part.partition(".")[0] in arguments[:1])
     return own or PARTS
 

@@ -32,9 +32,16 @@ def test_every_part_registers_the_command_that_it_is_named_after(part: str) -> N
     assert parts_for([name, "--help"]) == (part,)
 
 
-@for_each("arguments", [(), ("--help",), ("--version",), ("key",), ("demo.command",)])
+@for_each("arguments", [(), ("--help",), ("key",), ("demo.command",)])
 def test_anything_else_is_answered_by_all(arguments: tuple[str, ...]) -> None:
     assert parts_for(arguments) == PARTS
+
+
+def test_the_version_wants_no_part(capsys: Capture) -> None:
+    """Planted: every part loaded to print it -> half a second, and this fails."""
+    assert parts_for(["--version"]) == ()
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("shoal ")
 
 
 def test_help_names_every_command_and_a_wrong_one_is_an_error(capsys: Capture) -> None:
