@@ -18,7 +18,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.privacy import FiniteLaw, SymmetricLaw
-from tests.conformance.mechanisms.checks.case import Case, Draw, every_case, table
+from tests.conformance.mechanisms.checks.case import Case, Draw, every_case, once, table
 from tests.conformance.mechanisms.checks.classes import Classes
 from tests.conformance.mechanisms.checks.law import Way, corners
 from tests.conformance.mechanisms.suite import MechanismSuite
@@ -59,10 +59,6 @@ def enumerated(make: Callable[[Entropy], bytes], draws: tuple[Draw, ...]) -> Law
     return {made: Fraction(weight, total) for made, weight in weights.items()}
 
 
-_KEPT: dict[tuple[type[LongitudinalSuite], Case, int], dict[tuple[bytes, bytes], Fraction]] = {}
-_REPORTED: dict[tuple[type[LongitudinalSuite], Case, bytes, bytes], Law] = {}
-
-
 class LongitudinalSuite(MechanismSuite):
     """Subclass as Test<Name> in the place of ``MechanismSuite``, and state the draws of each part
     instead of ``draws``.
@@ -82,14 +78,9 @@ class LongitudinalSuite(MechanismSuite):
 
     # --- laws -------------------------------------------------------------------------------------
 
+    @once
     def kept_law(self, case: Case, cell: int) -> dict[tuple[bytes, bytes], Fraction]:
         """The exact law of (choice, permanent answer) of a device that holds ``cell``."""
-        key = type(self), case, cell
-        if key not in _KEPT:
-            _KEPT[key] = self._enumerated_kept(case, cell)
-        return _KEPT[key]
-
-    def _enumerated_kept(self, case: Case, cell: int) -> dict[tuple[bytes, bytes], Fraction]:
         mechanism, pairs = longitudinal(case), {}
 
         def make(entropy: Entropy) -> bytes:
@@ -100,17 +91,16 @@ class LongitudinalSuite(MechanismSuite):
         law = enumerated(make, (*self.choice_draws(case), *self.permanent_draws(case)))
         return {pairs[joined]: chance for joined, chance in law.items()}
 
+    @once
     def report_law(self, case: Case, choice: bytes, remembered: bytes) -> Law:
         """The exact law of one window's report of a device that kept these. No cell has a part in
         it.
         """
-        key, mechanism = (type(self), case, choice, remembered), longitudinal(case)
-        if key not in _REPORTED:
-            _REPORTED[key] = enumerated(
-                lambda entropy: b"".join(mechanism.report_one(choice, remembered, entropy)),
-                self.report_draws(case),
-            )
-        return _REPORTED[key]
+        mechanism = longitudinal(case)
+        return enumerated(
+            lambda entropy: b"".join(mechanism.report_one(choice, remembered, entropy)),
+            self.report_draws(case),
+        )
 
     def _enumerate(
         self,

@@ -5,8 +5,10 @@ its draws decide.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -15,6 +17,28 @@ from shoal.mechanisms import Mechanism, create
 from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy
 from shoal.task import MechanismSpec
 from tests.cases import for_each
+
+Suite = TypeVar("Suite")
+Made = TypeVar("Made")
+Arguments = ParamSpec("Arguments")
+
+
+def once(
+    method: Callable[Concatenate[Suite, Arguments], Made],
+) -> Callable[Concatenate[Suite, Arguments], Made]:
+    """For a method of a suite: made once for each member, which is a class, and its arguments.
+    Every test has an instance of its own, so nothing can be kept there.
+    """
+    made: dict[object, Made] = {}
+
+    @wraps(method)
+    def of_member(self: Suite, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
+        key = type(self), args, tuple(kwargs.items())
+        if key not in made:
+            made[key] = method(self, *args, **kwargs)
+        return made[key]
+
+    return of_member
 
 
 @dataclass(frozen=True)

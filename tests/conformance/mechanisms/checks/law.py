@@ -23,7 +23,7 @@ from shoal.entropy import Entropy, SeededEntropy
 from shoal.mechanisms import Mechanism
 from shoal.privacy import FiniteLaw, KaryLaw, PureLaw, SymmetricLaw
 from tests.cases import for_each
-from tests.conformance.mechanisms.checks.case import Case, Draw, Table, every_case, table
+from tests.conformance.mechanisms.checks.case import Case, Draw, Table, every_case, once, table
 from tests.conformance.mechanisms.checks.classes import Classes
 from tests.sizes import FULL, size
 from tests.worlds.tapes import DryError, Tape, Tapes
@@ -75,10 +75,6 @@ def spread(choices: Sequence[Sequence[bytes]], most: int) -> Iterator[tuple[byte
         yield tuple(reversed(chosen))
 
 
-_TABLES: dict[tuple[type[LawSuite], Case], Table] = {}
-_REPORTS: dict[tuple[type[LawSuite], Case], tuple[bytes, ...]] = {}
-
-
 def play(way: Way, mechanism: Mechanism, cell: int, tape: Tape) -> bytes | None:
     """The report of one device under a script; None if the code refused the last word and asked for
     another.
@@ -124,20 +120,15 @@ class LawSuite:
         """Whether ``alike`` has pairs to compare a law of classes with; a member says where not."""
         return True
 
+    @once
     def table_of(self, case: Case) -> Table:
         """``stated``, made once."""
-        key = type(self), case
-        if key not in _TABLES:
-            _TABLES[key] = self.stated(case)
-        return _TABLES[key]
+        return self.stated(case)
 
+    @once
     def reports_of(self, case: Case) -> tuple[bytes, ...]:
         """The report of every column of ``stated``, made once."""
-        key = type(self), case
-        if key not in _REPORTS:
-            columns = range(len(self.table_of(case)[0]))
-            _REPORTS[key] = tuple(self.output(case, index) for index in columns)
-        return _REPORTS[key]
+        return tuple(self.output(case, index) for index in range(len(self.table_of(case)[0])))
 
     @every_case
     @BOTH
