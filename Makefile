@@ -4,7 +4,7 @@
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-full campaigns bench flower peers node lint format proto links \
-  constraints wheel clean distclean
+  constraints docs wheel clean distclean
 
 PYTHON ?=
 # Two more than two cores: many tests wait for other processes and for the clock.
@@ -19,6 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 HERE := $(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
 SERVER := $(VENV)/.server-$(HERE)
 DEV := $(VENV)/.dev-$(HERE)
+SITE := $(VENV)/.site-$(HERE)
 
 # Before tests: what the client in JavaScript wants, where there is npm. A test that misses it says
 # so.
@@ -73,6 +74,10 @@ links: $(DEV) ## make .links/shoal, through which type checkers and editors see 
 
 constraints: $(DEV) ## refresh constraints.txt with the newest versions that Python 3.11 can use
 	@$(BIN)/python tools/constraints.py
+
+docs: $(SITE) ## build the documentation as a site, into build/site
+	@$(BIN)/python tools/links.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet && echo build/site/index.html
 
 wheel: $(DEV) ## build dist/shoal-*.whl
 	@rm -rf build dist
@@ -133,3 +138,8 @@ $(DEV): pyproject.toml constraints.txt | $(VENV)/.made-$(HERE)
 	@$(PIP) install -c constraints.txt setuptools
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[server,accounting,dev]'
 	@touch $@ $(SERVER)
+
+$(SITE): pyproject.toml constraints.txt | $(DEV)
+	@echo "installing shoal[docs] into $(VENV)"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[docs]'
+	@touch $@

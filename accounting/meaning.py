@@ -223,6 +223,19 @@ def sentences(guarantee: Guarantee) -> list[str]:
     return lines
 
 
+def bet(epsilon: float, delta: float, results: int) -> str:
+    """The odds that ``results`` releases about the same devices allow, epsilon and delta composed
+    over them: one sentence, without its full stop. Rounded up. Raises ShoalError CONFIG for bad
+    numbers.
+    """
+    seen = "the result" if results == 1 else f"all {results} results"
+    return (
+        "Somebody who knows every other device's answers and would bet 50:50 on one answer of "
+        f"yours is right at most {percent_text(best_guess(epsilon, delta))} of the time after "
+        f"seeing {seen}"
+    )
+
+
 def sum_sentences(
     epsilon_upper: float, delta: float, honest: int, together: float | None, mode: str
 ) -> list[str]:

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from shoal.analyzer.core import BatchState
+from shoal.analyzer.core import REASONS, BatchState
 from shoal.analyzer.results.release import decode_release
 from shoal.analyzer.store import AnalyzerStore
 from shoal.crypto.trust import ServedTask
@@ -45,7 +45,8 @@ class _Batches(Collector):
         refused = CounterMetricFamily(
             "shoal_analyzer_rejected_rows", "Rows that did not count, by reason", labels=["reason"]
         )
-        for reason, count in sorted(rejected.items()):
+        # each from 0 on: of a series that begins at its first count no increase is seen
+        for reason, count in sorted({**dict.fromkeys(REASONS, 0), **rejected}.items()):
             refused.add_metric([reason], count)
         rounds = CounterMetricFamily(
             "shoal_analyzer_rounds",

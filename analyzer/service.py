@@ -31,11 +31,14 @@ from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
 from shoal.rpc.admin import Admin
+from shoal.rpc.renewal import TlsFiles, TrustFile
 from shoal.rpc.server import RpcServer
 from shoal.rpc.tls import TlsIdentity
+from shoal.services.certificates import Certificates
 from shoal.services.conditions import Conditions, Source
+from shoal.services.machine import Machine
 from shoal.services.process import DataFolder, Reloading, make_folder, run_service
-from shoal.services.watching import watch_certificates, watch_disk
+from shoal.services.watching import watch_disk
 from shoal.services.workers import WorkerPool
 
 log = get_log("analyzer")
@@ -66,7 +69,7 @@ class AnalyzerService:
                 Kind.CONFIG,
                 f"keys_dir: {config.keys_dir} does not exist: make it with `shoal keys`",
             )
-        tls = TlsIdentity.load(config.tls.certificate, config.tls.key, config.tls.client_ca)
+        tls = TlsFiles("tls", config.tls.certificate, config.tls.key, config.tls.client_ca)
         spool_folder = data_folder / SPOOL_FOLDER
         make_folder(spool_folder)
         self._spools = Spools(spool_folder)
@@ -94,16 +97,20 @@ class AnalyzerService:
             clock=self._clock,
         )
         disk = watch_disk(data_folder)
-        self._server = self._make_server(config, signing_key, disk, tls)
-        self.conditions = self._watched(disk, tls)
+        self._server = self._make_server(config, signing_key, disk, tls.identity)
+        tls.on_renewal(self._server.renew)
+        admin_files = config.admin.files()
+        self.certificates = _certificates(config, tls, admin_files)
+        self.conditions = self._watched(disk)
         self._server.health.ready = self.conditions.ready
+        self._machine = Machine(data_folder, self.certificates, self._clock)
+        registry = registry_of(store, self._rounds.counts)
+        registry.register(self._machine)
         self._admin = Admin(
-            config.admin_listen,
-            self.conditions,
-            self._status,
-            registry_of(store, self._rounds.counts),
-            config.admin.access(),
+            config.admin_listen, self.conditions, self._status, registry, config.admin.access()
         )
+        if admin_files is not None:
+            admin_files.on_renewal(lambda _: self._admin.renew())
         self._working: list[asyncio.Task[None]] = []
         self._keep_time(shredder)
 
@@ -140,12 +147,10 @@ class AnalyzerService:
         services = [ingest.service(shufflers, Time=peer.method()), self._rounds.service(shufflers)]
         return RpcServer(config.listen, services, tls)
 
-    def _watched(self, disk: Source, tls: TlsIdentity) -> Conditions:
+    def _watched(self, disk: Source) -> Conditions:
         conditions = Conditions()
-        authorities = {} if tls.client_ca is None else {"tls.client_ca": tls.client_ca}
-        certificates = watch_certificates({"tls.certificate": tls.certificate}, authorities)
         known = (self._tasks.conditions, self._missing.conditions, self._processor.conditions)
-        for source in (disk, certificates, *known, self._store.damage):
+        for source in (disk, self.certificates.conditions, *known, self._store.damage):
             conditions.watch(source)
         return conditions
 
@@ -162,6 +167,7 @@ class AnalyzerService:
             "service": "analyzer",
             **status_of(self._store, self._tasks.all()),
             "rounds": self._rounds.counts(),
+            **self._machine.status(),
         }
 
     async def start(self) -> tuple[int, int]:
@@ -184,11 +190,12 @@ class AnalyzerService:
         return port, admin_port
 
     async def reload(self) -> None:
-        """Look at the tasks folder, and read it if it changed; look at the keys. What is wrong
-        there is a condition and stops nothing.
+        """Look at the tasks folder, and read it if it changed; look at keys and TLS files. What is
+        wrong there is a condition and stops nothing.
         """
         await asyncio.to_thread(self._tasks.refresh)
         await asyncio.to_thread(self._missing.look)
+        self.certificates.look()
 
     async def stop(self) -> None:
         """No new calls, let open ones finish, leave the batch at hand where it is: the next start
@@ -205,6 +212,16 @@ class AnalyzerService:
         if self._own_pool:
             await asyncio.to_thread(self._pool.close)
         log.info("stopped")
+
+
+def _certificates(
+    config: AnalyzerConfig, tls: TlsFiles, admin_files: TlsFiles | None
+) -> Certificates:
+    readers = config.admin.client_ca
+    return Certificates(
+        [tls] if admin_files is None else [tls, admin_files],
+        [] if readers is None else [TrustFile("admin.client_ca", readers)],
+    )
 
 
 def serve(config: AnalyzerConfig) -> None:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from shoal.errors import Kind, ShoalError
 
 # Import names, by the extra that brings them; the extras of pyproject.toml, so far as a command
-# imports their packages itself.
+# imports their packages itself. Of two that bring a package the first is named.
 PACKAGES: dict[str, tuple[str, ...]] = {
     "plot": ("jinja2",),
     "server": (
@@ -20,6 +20,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "jinja2",
         "grpc_health",
     ),
+    "console": ("starlette", "uvicorn", "jinja2", "pydantic_settings"),
     "mqtt": ("paho",),
 }
 

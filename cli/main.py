@@ -22,19 +22,23 @@ INTERRUPTED = 130  # exit status
 # the disk's own reasons, no bug of ours
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-# The modules that register the commands, by the name of their command or group (before a dot).
-PARTS = (
-    "demo.command",
-    "keys.command",
-    "task.command",
-    "shuffler",
-    "analyzer",
-    "results.command",
-    "epsilon.command",
-    "load.command",
-    "audit",
-    "plan.command",
-)
+# Commands and groups, in the order of the help, and the module of shoal.cli that registers each.
+PARTS = {
+    "demo": "demo.command",
+    "keys": "keys.command",
+    "task": "task.command",
+    "shuffler": "services.shuffler",
+    "analyzer": "services.analyzer",
+    "results": "results.command",
+    "console": "console.command",
+    "epsilon": "epsilon.command",
+    "load": "load.command",
+    "audit": "audit",
+    "plan": "plan.command",
+    "doctor": "operations.doctor",
+    "backup": "operations.backup",
+    "restore": "operations.restore",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -135,16 +139,15 @@ def _usage(error: Any) -> ShoalError:
 
 
 def parts_for(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The part whose command comes first; none for the version; all of them for the help of the
+    """The command that comes first; none for the version; all of them for the help of the
     whole and for a name that there is not.
     """
     if arguments[:1] == ["--version"]:
         return ()
-    own = tuple(part for part in PARTS if part.partition(".")[0] in arguments[:1])
-    return own or PARTS
+    return tuple(arguments[:1]) if arguments[:1] and arguments[0] in PARTS else tuple(PARTS)
 
 
-def build(parts: Sequence[str] = PARTS) -> Any:
+def build(parts: Sequence[str] = tuple(PARTS)) -> Any:
     """The typer application with these groups of commands."""
     import typer
 
@@ -174,7 +177,7 @@ def build(parts: Sequence[str] = PARTS) -> Any:
         pass
 
     for part in parts:
-        importlib.import_module(f"shoal.cli.{part}").register(app)
+        importlib.import_module(f"shoal.cli.{PARTS[part]}").register(app)
     app.command("agent", help="The device's side (its own options: `shoal agent --help`).")(
         lambda: None
     )

@@ -13,14 +13,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 
-import grpc
-
 from shoal import codec
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.protos import delivery_pb2
-from shoal.rpc.channel import call
+from shoal.rpc.channel import CallsPeer, call
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.tasks import ShufflerTasks
@@ -39,7 +37,7 @@ _ALL: frozenset[int] = frozenset()
 Ask = Callable[[bytes], Awaitable[bytes]]
 
 
-def asking(channel: grpc.aio.Channel) -> Ask:
+def asking(channel: CallsPeer) -> Ask:
     """ServesRequest -> ServesReply over the link to the analyzer."""
 
     async def ask(request: bytes) -> bytes:

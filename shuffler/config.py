@@ -15,6 +15,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mqtt.settings import BrokerSettings
 from shoal.rpc.address import parse_address
+from shoal.rpc.renewal import TlsFiles
 from shoal.rpc.tls import read_pem
 from shoal.services.settings import Address, RoleSettings, Section
 
@@ -35,6 +36,10 @@ class Analyzer(Section):
     ca: Path
     certificate: Path
     key: Path
+
+    def files(self) -> TlsFiles:
+        """With what they hold, the analyzer's authorities as ``client_ca``. Raises KEY_FILE."""
+        return TlsFiles("analyzer", self.certificate, self.key, self.ca, ca_name="ca")
 
 
 class Mqtt(Section):

@@ -8,8 +8,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection
 
-import grpc
-
 from shoal.clocks.timekeeper import Timekeeper
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.timewords import NONCE_SIZE, TimeWord, read_word, sign_word
@@ -17,7 +15,7 @@ from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
-from shoal.rpc.channel import call
+from shoal.rpc.channel import CallsPeer, call
 
 log = get_log("shuffler")
 METHOD = "/shoal.v1.Delivery/Time"
@@ -29,7 +27,7 @@ class AnalyzerClock:
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
+        channel: CallsPeer,
         key: SigningKey,
         keeper: Timekeeper,
         entropy: Entropy,

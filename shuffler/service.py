@@ -9,7 +9,6 @@ import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import grpc
 from prometheus_client import CollectorRegistry
 
 from shoal.clocks.clock import SureClock
@@ -23,12 +22,14 @@ from shoal.log import get_log
 from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import tag_of
 from shoal.rpc.admin import Admin
-from shoal.rpc.channel import build_channel
+from shoal.rpc.channel import CallsPeer
+from shoal.rpc.renewal import RenewableChannel, TlsFiles, TrustFile
 from shoal.rpc.server import RpcServer
-from shoal.rpc.tls import TlsIdentity, read_pem
+from shoal.services.certificates import Certificates
 from shoal.services.conditions import Conditions
+from shoal.services.machine import Machine
 from shoal.services.process import DataFolder, Reloading
-from shoal.services.watching import watch_certificates, watch_disk
+from shoal.services.watching import watch_disk
 from shoal.shuffler.analyzer_capacity import Serving, asking
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.directory import Directory
@@ -99,6 +100,8 @@ class Shuffler:
         self.rounds: RoundDriver
         self.store: Store
         self.registry: CollectorRegistry
+        self.certificates: Certificates
+        self._admin_files: TlsFiles | None = None
 
     async def __aenter__(self) -> Shuffler:
         try:
@@ -119,9 +122,8 @@ class Shuffler:
     async def _start(self) -> None:
         config = self._config
         signing_key = load_signing_key(config.signing_key)
-        tls = TlsIdentity.load(config.tls.certificate, config.tls.key)
-        to_analyzer = TlsIdentity.load(config.analyzer.certificate, config.analyzer.key)
-        analyzer_ca = read_pem(config.analyzer.ca)
+        tls = TlsFiles("tls", config.tls.certificate, config.tls.key)
+        to_analyzer = config.analyzer.files()
         broker = config.mqtt.settings() if config.mqtt is not None and config.mqtt.enabled else None
         # What is entered last is left first: server, lifecycle, store, folder.
         folder = self._stack.enter_context(DataFolder(config.data_dir))
@@ -137,7 +139,8 @@ class Shuffler:
             default_workers() if config.open_workers is None else config.open_workers,
         )
         self._stack.callback(opener.close)
-        channel = build_channel(config.analyzer.address, analyzer_ca, client=to_analyzer)
+        channel = RenewableChannel(config.analyzer.address, to_analyzer.identity)
+        to_analyzer.on_renewal(channel.renew)
         self._stack.push_async_callback(channel.close)
         egress = Egress(AnalyzerHop(channel), signing_key, self.store)
         self.lifecycle = Lifecycle(
@@ -155,6 +158,25 @@ class Shuffler:
         ingress = Ingress(self.tasks, self.store, opener, self._clock, self.serving.refuses)
         rounds = self._make_rounds(storage, GrpcCollection(channel), signing_key)
         bridge = self._bridge(broker, ingress, tag_of(signing_key.public))
+        self._watch(folder, [tls, to_analyzer])
+        admin = self._pages(
+            Machine(folder, self.certificates, self._clock), ingress, rounds, bridge
+        )
+        self.conditions.watch(storage.damage)
+        directory = Directory(self.tasks, self._clock, lambda: self.serving.paused)
+        server = RpcServer(
+            config.listen, [ingress.service(), rounds.service(), directory.service()], tls.identity
+        )
+        tls.on_renewal(server.renew)
+        server.health.ready = self.conditions.ready
+        await asyncio.to_thread(opener.warm)
+        await self._begin(admin, server, bridge)
+        log.info("serving", port=self.port, tasks=len(self.tasks.served), workers=opener.workers)
+
+    def _pages(
+        self, machine: Machine, ingress: Ingress, rounds: RoundsIngress, bridge: MqttBridge | None
+    ) -> Admin:
+        """What operators read, and the conditions that are seen there alone."""
         page = StatusPage(
             self.tasks,
             self.store,
@@ -164,23 +186,20 @@ class Shuffler:
             self.rounds,
             rounds,
             bridge,
+            machine.status,
+            self._clock.now,
         )
         self.registry = CollectorRegistry()
         self.registry.register(page)
-        self._watch(folder, tls, to_analyzer, analyzer_ca)
+        self.registry.register(machine)
         self.conditions.watch(page.conditions)
-        self.conditions.watch(storage.damage)
+        config, files = self._config, self._admin_files
         admin = Admin(
             config.admin_listen, self.conditions, page.status, self.registry, config.admin.access()
         )
-        directory = Directory(self.tasks, self._clock, lambda: self.serving.paused)
-        server = RpcServer(
-            config.listen, [ingress.service(), rounds.service(), directory.service()], tls
-        )
-        server.health.ready = self.conditions.ready
-        await asyncio.to_thread(opener.warm)
-        await self._begin(admin, server, bridge)
-        log.info("serving", port=self.port, tasks=len(self.tasks.served), workers=opener.workers)
+        if files is not None:
+            files.on_renewal(lambda _: admin.renew())
+        return admin
 
     def _make_tasks(self, signing_key: SigningKey) -> ShufflerTasks:
         config = self._config
@@ -204,17 +223,26 @@ class Shuffler:
         self._stack.push_async_callback(admin.stop)
         await self._open(server, bridge)
 
-    def _watch(
-        self, folder: Path, tls: TlsIdentity, to_analyzer: TlsIdentity, analyzer_ca: bytes
-    ) -> None:
+    def _watch(self, folder: Path, own: list[TlsFiles]) -> None:
         """Disk, certificates, tasks and the analyzer, for /status and readiness."""
+        broker = self._config.mqtt
+        self._admin_files = self._config.admin.files()
+        if self._admin_files is not None:
+            own = [*own, self._admin_files]
+        trusted = (
+            [TrustFile("mqtt.ca", broker.ca)]
+            if broker is not None and broker.enabled and broker.ca is not None
+            else []
+        )
+        if self._config.admin.client_ca is not None:
+            trusted.append(TrustFile("admin.client_ca", self._config.admin.client_ca))
+        self.certificates = Certificates(own, trusted)
         self.conditions.watch(watch_disk(folder))
-        own = {"tls.certificate": tls.certificate, "analyzer.certificate": to_analyzer.certificate}
-        self.conditions.watch(watch_certificates(own, {"analyzer.ca": analyzer_ca}))
+        self.conditions.watch(self.certificates.conditions)
         self.conditions.watch(self.tasks.conditions)
         self.conditions.watch(self.serving.conditions)
 
-    def _keep_time(self, channel: grpc.aio.Channel, signing_key: SigningKey) -> None:
+    def _keep_time(self, channel: CallsPeer, signing_key: SigningKey) -> None:
         """Look at the clock once a second, and compare it with the analyzer's."""
         keeper = self._clock
         if not isinstance(keeper, Timekeeper):
@@ -287,14 +315,15 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 async def serve(config: ShufflerConfig, stop: asyncio.Event) -> None:
-    """Run until ``stop``. SIGHUP reads the tasks folder again at once; otherwise every ``reload_s``
-    seconds.
+    """Run until ``stop``. SIGHUP looks at the tasks folder and the TLS files again at once;
+    otherwise every ``reload_s`` seconds.
     """
     reloading = Reloading(config.reload_s)
     async with Shuffler(config) as shuffler:
 
         async def reload() -> None:  # here, not in a thread: the tasks are the event loop's
             shuffler.tasks.refresh()
+            shuffler.certificates.look()
 
         await reloading.run(reload, stop)
         log.info("stopping: no new reports are taken, what was taken is on disk")

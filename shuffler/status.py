@@ -4,6 +4,7 @@ of an open window: watched often enough, that would be the arrival times of its 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +25,8 @@ from shoal.shuffler.tasks import ShufflerTasks
 
 _WINDOWS_SHOWN = 200  # per task, the latest
 _STUBBORN = 5  # failures in a row after which the service says that it isn't ready
+_DAY_S = 86_400
+_OUTCOMES = (WindowState.ACKNOWLEDGED, WindowState.WITHHELD, WindowState.EXPIRED)
 _PATIENT = 12  # while the analyzer is away or busy: about ten minutes, as pauses grow
 
 
@@ -42,7 +45,10 @@ class StatusPage:
         driver: RoundDriver,
         rounds: RoundsIngress,
         bridge: MqttBridge | None = None,
+        machine: Callable[[], dict[str, Any]] = dict,
+        now: Callable[[], float] = time.time,
     ) -> None:
+        """``machine``: what /status tells of certificates, disk and clock."""
         self._tasks, self._store, self._lifecycle, self._ingress, self._stopping = (
             tasks,
             store,
@@ -51,6 +57,7 @@ class StatusPage:
             stopping,
         )
         self._driver, self._rounds, self._bridge = driver, rounds, bridge
+        self._machine, self._now = machine, now
 
     def conditions(self) -> Iterator[Condition]:
         """What is wrong with the windows, the rounds and the broker, for ``Conditions.watch``."""
@@ -119,6 +126,7 @@ class StatusPage:
                 for kind, count in sorted(self._refused().items(), key=lambda item: item[0].value)
             },
             **self._mqtt(),
+            **self._machine(),
         }
 
     def collect(self) -> Iterator[Metric]:
@@ -142,7 +150,8 @@ class StatusPage:
             damaged.add_metric([task_id.short], sum(record.damaged for record in records.values()))
             for state, count in _states(records).items():
                 windows.add_metric([task_id.short, state.name], count)
-            totals: Counter[WindowState] = Counter()
+            # each from 0 on: of a series that begins at its first count no increase is seen
+            totals = Counter(dict.fromkeys(_OUTCOMES, 0))
             for record in records.values():
                 if record.outcome is not None:
                     totals[record.outcome] += record.reports
@@ -172,6 +181,8 @@ class StatusPage:
         for task, count in self._driver.blamed().items():
             blamed.add_metric([task], count)
         yield from (windows, reports, damaged, refused, phases, ended, blamed)
+        yield self._ingress.times.metric()
+        yield self._days_left()
         if self._bridge is not None:
             yield GaugeMetricFamily(
                 "shoal_shuffler_mqtt_connected",
@@ -186,6 +197,18 @@ class StatusPage:
             for reason, count in self._bridge.dropped.items():
                 dropped.add_metric([reason], count)
             yield dropped
+
+    def _days_left(self) -> Metric:
+        left = GaugeMetricFamily(
+            "shoal_shuffler_task_days_left",
+            "Whole days until a task's last window ends",
+            labels=["task"],
+        )
+        for task_id, served in self._tasks.served.items():
+            plan = served.task.windows
+            seconds = plan.end_of(plan.count - 1) - self._now()
+            left.add_metric([task_id.short], seconds // _DAY_S)
+        return left
 
     def _mqtt(self) -> dict[str, Any]:
         bridge = self._bridge

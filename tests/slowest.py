@@ -14,7 +14,7 @@ SLOWEST = tuple(
         "integration/pipeline/test_mechanisms.py",
         "unit/benchmarks/test_benchmarks.py",
         "faults/test_rounds_failpoints.py",
-        "integration/pipeline/test_readme.py",
+        "integration/pipeline/test_first_hours.py",
         "integration/pipeline/test_demo_secagg.py",
         "faults/test_shuffler_failpoints.py",
         "integration/load/test_load.py",

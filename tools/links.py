@@ -20,6 +20,9 @@ PACKAGES = (
     "clients",
     "shuffler",
     "analyzer",
+    "checker",
+    "study",
+    "console",
     "cli",
 )
 

@@ -19,6 +19,7 @@ PICTURE = ROOT / "docs" / "architecture.svg"
 # From the top down: nobody imports from a floor above, nor the house next door.
 FLOORS = (
     (("cli", 1.0),),
+    (("study", 0.3), ("console", 0.4), ("checker", 0.3)),
     (("shuffler", 0.28), ("clients", 0.44), ("analyzer", 0.28)),
     (("", 0.36), ("accounting", 0.64)),  # nothing stands in the way from above to crypto
     (("crypto", 0.36), ("mechanisms", 0.64)),
@@ -26,6 +27,9 @@ FLOORS = (
 )  # each house with its share of the width
 WORDS = {
     "cli": "the command shoal",
+    "study": "for analysts, in Python",
+    "console": "pages in the browser",
+    "checker": "trusts nobody's code",
     "clients": "the device",
     "shuffler": "forgets who and when",
     "analyzer": "opens, releases",

@@ -38,6 +38,9 @@ from shoal.limits import LIMITS
 from shoal.mechanisms import Tally
 
 _REASON = {NOT_OPENABLE: UNOPENABLE, OTHER_LENGTH: WRONG_LENGTH, BAD_VALUE: INVALID_VALUE}
+# A small batch goes in smaller chunks, so many of them that all workers end at about the same time;
+# a chunk of fewer rows would cost more than it opens.
+_PARTS, _LEAST_ROWS = 32, 256
 R = TypeVar("R")
 
 
@@ -148,7 +151,7 @@ class _Batch:
 
     def _blocks(self) -> Iterator[tuple[range]]:
         """All rows, in chunks that lie together."""
-        step = LIMITS.open_chunk_rows
+        step = min(LIMITS.open_chunk_rows, max(_LEAST_ROWS, -(-self._rows // _PARTS)))
         for first in range(0, self._rows, step):
             yield (range(first, min(first + step, self._rows)),)
 

@@ -86,7 +86,7 @@ def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None =
     a test).
     """
     sections = [
-        _section(i, release, (truths or {}).get(release["task_id"], {}))
+        section_of(i, release, (truths or {}).get(release["task_id"], {}))
         for i, release in enumerate(releases)
     ]
     last = max(
@@ -106,7 +106,8 @@ def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None =
     )
 
 
-def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float]) -> ReportSection:
+def section_of(index: int, release: Mapping[str, Any], truth: Mapping[str, float]) -> ReportSection:
+    """One release as the page shows it: its ``index`` there, its JSON, true values by label."""
     summed = "rounds" in release
     processed = release.get("processed")
     rows = list(release["estimates"])
@@ -127,7 +128,7 @@ def _section(index: int, release: Mapping[str, Any], truth: Mapping[str, float])
     notes = ". ".join(beside(release))
     estimates = tuple(_estimates(title, rows, truth, how, notes) for title, rows in groups if rows)
     return ReportSection(
-        release, f"r{index}", _title(release), estimates, _shape(release), tuple(_words(release))
+        release, f"r{index}", _title(release), estimates, _shape(release), tuple(words_of(release))
     )
 
 
@@ -165,7 +166,8 @@ def _shape(release: Mapping[str, Any]) -> PictureShape | None:
     )
 
 
-def _words(release: Mapping[str, Any]) -> list[str]:
+def words_of(release: Mapping[str, Any]) -> list[str]:
+    """What a release promises, in plain words: a sentence or two an item."""
     privacy, rounds = release["privacy"], release.get("rounds")
     if rounds is None:
         memoized = privacy.get("memoized")
@@ -177,7 +179,7 @@ def _words(release: Mapping[str, Any]) -> list[str]:
                 memoized["lifetime_epsilon"], memoized["windows"], privacy["epsilon0"]
             )
         )
-        return [*first, *sentences(_certificate(privacy))]
+        return [*first, *sentences(certificate_of(privacy))]
     words = sum_sentences(
         privacy["epsilon_upper"],
         privacy["delta"],
@@ -275,7 +277,7 @@ def _epsilons(sections: Sequence[ReportSection]) -> RowPlot:
     return plot(rows, logarithmic=True)
 
 
-def _certificate(privacy: Mapping[str, Any]) -> Certificate:
+def certificate_of(privacy: Mapping[str, Any]) -> Certificate:
     """The guarantee as the accountant's own object. n is the smallest batch of which the honest
     share is n_certified.
     """

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.progress import Progress
-
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.processes import Process
+from shoal.cli.load.progress import Bars
 from shoal.crypto.campaign import Campaign
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -24,7 +23,7 @@ _PATIENCE_S = 600.0
 
 
 async def released(
-    data: Path, campaigns: Sequence[Campaign], progress: Progress
+    data: Path, campaigns: Sequence[Campaign], progress: Bars
 ) -> list[dict[str, Any]]:
     """The last release of each campaign, in their order, from the analyzer's folder, when all are
     over. Raises UNAVAILABLE if that takes too long.
@@ -36,7 +35,7 @@ async def released(
         over = [
             made for campaign in campaigns if (made := releases_of(campaign, stored)) is not None
         ]
-        progress.update(bar, completed=len(over))
+        progress.tell(bar, len(over))
         if len(over) == len(campaigns):
             return [to_json(releases[-1]) for releases in over]
         await asyncio.sleep(_LOOK_S)

@@ -16,21 +16,18 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
-from shoal.analyzer.results.report_page import render_report
 from shoal.cli.demo import options as demo_options
 from shoal.cli.demo import show, show_sums
-from shoal.cli.demo.collect import released, shredded
-from shoal.cli.demo.processes import Process, cpu_count, progress_bars, running, until
-from shoal.cli.demo.survey import Question, load_visits, questions
-from shoal.cli.demo.workspace import Workspace, build
+from shoal.cli.demo.brief import brief, places
+from shoal.cli.demo.brief_sums import brief_sums
+from shoal.cli.demo.page import look_around
+from shoal.cli.demo.processes import cpu_count
+from shoal.cli.demo.reports_run import run_reports
+from shoal.cli.demo.survey import questions
 from shoal.cli.extras import need
 from shoal.cli.options import SettingOption
 from shoal.cli.output import STDOUT, console, stderr
-from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
-from shoal.clients.fleet.share import SimulatedTask
-from shoal.clients.fleet.simulator import simulate
 from shoal.errors import Kind, ShoalError
 
 _Results = tuple[dict[str, Any], str]  # the demo's JSON, and the report page
@@ -50,6 +47,8 @@ def demo(
     secagg: demo_options.SecaggOption = False,
     mechanism: demo_options.MechanismOption = "",
     setting: SettingOption = "",
+    full: demo_options.FullOption = False,
+    open_page: demo_options.OpenOption = False,
 ) -> None:
     """Run the whole pipeline on this machine, on real survey answers: devices, shuffler, analyzer,
     certified releases.
@@ -81,7 +80,7 @@ def demo(
         lambda folder: (
             _secagg(folder, devices, screen)
             if secagg
-            else _run(folder, asked, devices, workers or cpu_count(), screen)
+            else run_reports(folder, asked, devices, workers or cpu_count(), screen)
         ),
     )
     if mechanism:
@@ -89,8 +88,14 @@ def demo(
             choice.name for choice in asked if choice.mechanism.name == mechanism
         )
     _leave(out, json_path, json.dumps(results, indent=2) + "\n", page)
-    _show(screen, results, secagg=secagg)
-    _show_places(screen, time.monotonic() - started, out, keep)
+    seconds = time.monotonic() - started
+    if full:
+        _show_all(screen, results, secagg=secagg)
+        _show_places(screen, seconds, out, keep)
+    else:
+        (brief_sums if secagg else brief)(screen, results, seconds, out, keep)
+    if open_page:
+        look_around(screen, out / "report.html")
     if secagg:
         _check_summed(results)
 
@@ -111,8 +116,8 @@ def _results_of(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _show(screen: Console, results: dict[str, Any], *, secagg: bool) -> None:
-    """The tables, and what they mean."""
+def _show_all(screen: Console, results: dict[str, Any], *, secagg: bool) -> None:
+    """The long tables, and what they mean."""
     if secagg:
         show_sums.everything(screen, results)
         return
@@ -123,12 +128,9 @@ def _show(screen: Console, results: dict[str, Any], *, secagg: bool) -> None:
 
 def _show_places(screen: Console, seconds: float, out: Path, keep: Path | None) -> None:
     """How long it took, and where everything lies."""
-    screen.print(
-        f"{seconds:.0f} s. Report: {out / 'report.html'}   Results: {out / 'results.json'}",
-        soft_wrap=True,
-    )
-    if keep is not None:
-        screen.print(f"Kept: {keep}", soft_wrap=True)
+    screen.print(f"It took {seconds:.0f} s.")
+    for line in places(out, keep):
+        screen.print(line, markup=False, soft_wrap=True)
 
 
 def _check_summed(results: dict[str, Any]) -> None:
@@ -199,101 +201,3 @@ async def _stopped_by_sigterm(work: Coroutine[None, None, _Results]) -> _Results
         return await task
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-
-
-async def _run(
-    folder: Path, asked: tuple[Question, ...], devices: int | None, workers: int, screen: Any
-) -> _Results:
-    visits = await asyncio.to_thread(load_visits, devices)
-    workspace = await asyncio.to_thread(build, folder, asked, len(visits))
-    services = [
-        Process("analyzer", workspace.analyzer_config, workspace.analyzer_admin),
-        Process("shuffler", workspace.shuffler_config, workspace.shuffler_admin),
-    ]
-    screen.print(
-        f"{len(visits):,} devices, {len(workspace.pairs)} tasks; shuffler and analyzer are "
-        "starting ...",
-        soft_wrap=True,
-    )
-    async with running(services, screen.print) as guard:
-        with progress_bars(screen) as progress:
-            outcome = await until(guard, _simulate(workspace, visits, workers, progress))
-            releases = await until(
-                guard, released(workspace.analyzer_data, workspace.campaigns(), progress)
-            )
-            await until(guard, shredded(services[1], len(workspace.pairs)))
-    return _results(workspace, visits, releases, outcome)
-
-
-async def _simulate(
-    workspace: Workspace, visits: Any, workers: int, progress: Progress
-) -> SimulationResult:
-    """Every device reports to every task; returns when each report has an outcome."""
-    total = len(visits) * len(workspace.pairs)
-    bar = progress.add_task("devices report", total=total)
-    plan = SimulationPlan(
-        authorities=frozenset({workspace.authority}),
-        tasks=tuple(
-            SimulatedTask(pair.signed_task, pair.signed_schedule, pair.question.values(visits))
-            for pair in workspace.pairs
-        ),
-        processes=workers,
-        in_flight=128,
-        channels=1,
-    )
-    return await simulate(plan, lambda now: progress.update(bar, completed=now.done))
-
-
-def _results(
-    workspace: Workspace, visits: Any, releases: list[dict[str, Any]], outcome: SimulationResult
-) -> _Results:
-    """The demo's JSON (docs: DESIGN of the release) and the report page. Raises INTERNAL if a
-    report was lost or doubled.
-    """
-    reports = sum(release["n"] for release in releases)
-    if not outcome.acked <= reports <= outcome.acked + outcome.unknown:
-        raise ShoalError(
-            Kind.INTERNAL,
-            f"{outcome.acked} reports were acknowledged, {reports} were counted: a report was lost "
-            "or doubled",
-        )
-    tasks = []
-    for pair, release in zip(workspace.pairs, releases, strict=True):
-        question = pair.question
-        spec = {
-            "name": question.mechanism.name,
-            "parameters": dict(question.mechanism.parameters),
-            "report_bytes": pair.task.report_size,
-        }
-        truth = question.truth(visits)
-        tasks.append(
-            {
-                "name": question.name,
-                "question": question.question,
-                "mechanism": spec,
-                "truth": truth,
-                "release": release,
-            }
-        )
-    last = max(releases, key=lambda release: release["privacy"]["tasks_composed"])["privacy"]
-    composed = {
-        "epsilon_upper": last["epsilon_cumulative_upper"],
-        "delta": last["delta_cumulative"],
-        "tasks": last["tasks_composed"],
-    }
-    page = render_report(
-        releases, {pair.task_id.hex: pair.question.truth(visits) for pair in workspace.pairs}
-    )
-    refused = {kind.name: count for kind, count in outcome.refused.items()}
-    results = {
-        "tasks": tasks,
-        "composed": composed,
-        "devices": len(visits),
-        "reports": {
-            "acknowledged": outcome.acked,
-            "counted": reports,
-            "unknown": outcome.unknown,
-            "refused": refused,
-        },
-    }
-    return results, page

@@ -50,6 +50,12 @@ SecaggOption = Annotated[
         ),
     ),
 ]
+FullOption = Annotated[
+    bool, typer.Option("--full", help="End with the long tables, as they are in the results.")
+]
+OpenOption = Annotated[
+    bool, typer.Option("--open", help="Show the page of the results in the browser at the end.")
+]
 MechanismOption = Annotated[
     str,
     typer.Option(

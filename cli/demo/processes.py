@@ -20,8 +20,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
+from shoal.cli.load.progress import Bars
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.services.parent import signalled_with_parent
@@ -57,11 +59,13 @@ class Process:
         self.role, self.config, self.admin_port = role, config, admin_port
         self.restarts = 0
         self._child: subprocess.Popen[bytes] | None = None
+        self._told = False  # to stop
 
     def start(self) -> None:
         """Begin the service; what it prints is appended to its log. ``wait_ready`` says when it
         serves.
         """
+        self._told = False
         with (self.config.parent / f"{self.role}.log").open("ab") as log:
             # no threads run in the child before exec
             # our own interpreter and our own arguments
@@ -134,12 +138,18 @@ class Process:
         self.start()
         return True
 
+    def tell_to_stop(self) -> None:
+        """SIGTERM; ``stop`` waits for its end."""
+        if self._child is not None and self._child.poll() is None and not self._told:
+            self._told = True
+            self._child.terminate()
+
     def stop(self) -> None:
         """SIGTERM, then SIGKILL for one that doesn't go."""
+        self.tell_to_stop()
         child, self._child = self._child, None
-        if child is None or child.poll() is not None:
+        if child is None:
             return
-        child.terminate()
         try:
             child.wait(_STOP_S)
         except subprocess.TimeoutExpired:
@@ -172,7 +182,7 @@ async def supervise(processes: list[Process], say: Callable[[str], None]) -> Non
 async def running(
     services: list[Process], say: Callable[[str], None]
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """The services, ready and watched; stopped in the end, last first. Gives the watching task: it
+    """The services, ready and watched; stopped in the end, all at once. Gives the watching task: it
     fails if one can't be kept alive.
     """
     guard: asyncio.Task[None] | None = None
@@ -188,7 +198,9 @@ async def running(
             guard.cancel()
             with contextlib.suppress(asyncio.CancelledError, ShoalError):
                 await guard
-        for service in reversed(services):
+        for service in services:
+            service.tell_to_stop()
+        for service in services:
             service.stop()
 
 
@@ -204,15 +216,15 @@ async def until(guard: asyncio.Task[None], work: Any) -> Any:
         task.cancel()
 
 
-def progress_bars(screen: Any) -> Progress:
-    """Bars that count and stay on the screen. ``screen``: a rich Console."""
+def progress_bars(screen: Console) -> Bars:
+    """Bars that count and stay on the screen, or lines where it is none."""
     columns = (
         TextColumn("{task.description:<28}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    return Progress(*columns, console=screen, transient=False)
+    return Bars(*columns, screen=screen)
 
 
 def cpu_count() -> int:

@@ -40,7 +40,7 @@ async def run_secagg(folder: Path, devices: int | None, screen: Any) -> tuple[di
             bar = progress.add_task("devices take part, or die", total=len(people))
             await until(
                 guard,
-                play(sum_task, people, lambda through: progress.update(bar, completed=through)),
+                play(sum_task, people, lambda through: progress.tell(bar, through)),
             )
             (release,) = await until(
                 guard, released(site.analyzer_data, [sum_task.assignment.campaign], progress)

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from shoal.accounting.meaning import best_guess, bound_text, percent_text
+from shoal.accounting.meaning import best_guess, bet, bound_text, percent_text
 from shoal.analyzer.results.processed import MEANS, beside, readable_note
 from shoal.cli.output import say_table
 from shoal.mechanisms.categories.binary_rr import two_coin
@@ -132,7 +132,6 @@ def meaning(results: dict[str, Any]) -> list[str]:
     """Plain sentences, each true for the figures shown."""
     composed = results["composed"]
     privacy = results["tasks"][0]["release"]["privacy"]
-    guess = best_guess(composed["epsilon_upper"], composed["delta"])
     coin = best_guess(math.log(3.0), 0.0)
     first = results["tasks"][0]["mechanism"]
     two_coins = [
@@ -142,10 +141,8 @@ def meaning(results: dict[str, Any]) -> list[str]:
         f"{percent_text(coin)} of the time."
     ]
     return [
-        "Somebody who knows every other device's answers and would bet 50:50 on one answer of "
-        "yours is right at most "
-        f"{percent_text(guess)} of the time after seeing all {composed['tasks']} results: at most "
-        "(e^eps + delta) / (1 + e^eps).",
+        bet(composed["epsilon_upper"], composed["delta"], composed["tasks"])
+        + ": at most (e^eps + delta) / (1 + e^eps).",
         *(two_coins if first["parameters"] == dict(two_coin().parameters) else []),
         *_chosen(results),
         f"The certificates hold if at least {privacy['honest_fraction']:.0%} of the reports in "

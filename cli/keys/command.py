@@ -348,7 +348,10 @@ def show(
         str, typer.Option(help="Public key of the task's authority; empty: the one in the file.")
     ] = "",
 ) -> None:
-    """Verify a key schedule against its task and print its key ids as JSON."""
+    """Verify a key schedule against its task and print its key ids as JSON.
+
+    Example: shoal keys show tasks/visits.keys --task tasks/visits.task
+    """
     signed_task = read_bytes(task)
     authority = (
         public_key(trust, "--trust") if trust else codec.decode_signed_task(signed_task).authority

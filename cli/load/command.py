@@ -14,7 +14,6 @@ import typer
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -24,6 +23,7 @@ from shoal.cli.load import options as load_options
 from shoal.cli.load import plan as load_plan
 from shoal.cli.load import show as load_show
 from shoal.cli.load.absent import Absence
+from shoal.cli.load.progress import Bars
 from shoal.cli.load.service_counts import Counted, Counter, Watch
 from shoal.cli.load.show import LoadOutcome, TaskRow
 from shoal.cli.load.tasks import (
@@ -192,7 +192,7 @@ async def _send(
     absence = Absence(plan.patience_s, stop.set, _say)
     try:
         async with _looking(watch, absence):
-            with Progress(*columns, console=stderr) as progress:
+            with Bars(*columns, screen=stderr) as progress:
                 bar, meter = (
                     progress.add_task("reports", total=plan.reports, rate="", bad=""),
                     Meter(),
@@ -201,15 +201,15 @@ async def _send(
 
                 def tell(now: fleet.Progress) -> None:
                     absence.heard(time.monotonic(), now)
-                    # nobody sees the bar before the end
+                    # a line of its own, at once: the next one that counts may be far
                     if now.trouble and now.trouble not in announced and not stderr.is_terminal:
                         _say(f"trying again: {now.trouble}")
                         announced.add(now.trouble)
                     rate = f"{meter.rate(time.monotonic(), now.done):,.0f}/s"
-                    progress.update(bar, completed=now.done, rate=rate, bad=failures(now))
+                    progress.tell(bar, now.done, rate=rate, bad=failures(now))
 
                 def preparing(part: float) -> None:
-                    progress.update(bar, rate=f"encapsulations: {part:.0%}")
+                    progress.tell(bar, 0, rate=f"encapsulations: {part:.0%}")
 
                 return await simulate(plan, tell, stop, preparing, ready)
     finally:
@@ -258,19 +258,19 @@ def _count(
     """
     wanted = [target.wanted for target in loaded]
     end, absence = time.monotonic() + wait, Absence.after(_say)
-    with Progress(
-        TextColumn("windows decided"),
+    columns = (
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=stderr,
-    ) as progress:
-        bar = progress.add_task("windows", total=len(wanted))
+    )
+    with Bars(*columns, screen=stderr) as progress:
+        bar = progress.add_task("windows decided", total=len(wanted))
         while True:
             counts = counter.read(wanted)
             absence.looked(watch.look())
             decided = sum(count is not None for count in counts)
-            progress.update(bar, completed=decided)
+            progress.tell(bar, decided)
             if decided == len(wanted) or time.monotonic() > end:
                 return counts
             time.sleep(_COUNT_S)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.cli.service_status import json_object, read_page
 from shoal.errors import Kind, ShoalError
+from shoal.rpc.admin_pages import json_object, read_page
 
 _AGAIN_S = 0.2  # before a service that does not answer yet is asked again
 

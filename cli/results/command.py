@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from shoal.analyzer.results.exports import Format, render
+from shoal.analyzer.results.reading import check_damage, read_releases, select
 from shoal.cli.extras import need
 from shoal.cli.output import emit_json, give, plain_table, say, say_table
-from shoal.cli.results.files import Format, render
-from shoal.cli.results.reading import check_damage, read_releases, select
 from shoal.cli.results.terminal import show_release, up
 from shoal.errors import ShoalError
 

@@ -172,7 +172,10 @@ def show(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Verify a signed task and print what it asks, of whom, and under which protection."""
+    """Verify a signed task and print what it asks, of whom, and under which protection.
+
+    Example: shoal task show tasks/visits.task
+    """
     signed = read_bytes(file)
     authority = (
         public_key(trust, "--trust") if trust else codec.decode_signed_task(signed).authority

@@ -52,7 +52,9 @@ class SimulationPlan:
     long a report is tried again after a retryable failure. ``enrolment_roots``: private keys (PEM)
     of enrolment authorities, with which the processes enrol their devices: for tasks that admit
     enrolled devices alone. ``shares``: of clients that misbehave. ``broker``: for the way MQTT, and
-    only for it. ``prepare``: make all HPKE encapsulations before the clock starts. Raises INVALID.
+    only for it. ``prepare``: make all HPKE encapsulations before the clock starts. ``alone``: of
+    the way RELAY, so many devices, the first ones, stand behind no relay: each calls by itself.
+    Raises INVALID.
     """
 
     tasks: tuple[SimulatedTask, ...]
@@ -72,6 +74,7 @@ class SimulationPlan:
     shares: Shares = field(default_factory=Shares)
     broker: BrokerSettings | None = None
     prepare: bool = False
+    alone: int = 0
 
     def __post_init__(self) -> None:
         def require(condition: bool, message: str) -> None:
@@ -107,6 +110,10 @@ class SimulationPlan:
         require(
             (self.way is Carrier.MQTT) == (self.broker is not None),
             "a broker is given for the way mqtt, and only for it",
+        )
+        require(
+            0 <= self.alone <= (self.devices if self.way is Carrier.RELAY else 0),
+            "alone: at most as many devices as there are, and only for the way relay",
         )
 
     @property
@@ -163,6 +170,7 @@ class SimulationPlan:
             enrolment_roots=self.enrolment_roots,
             conduct=conduct[number::count],
             prepare=self.prepare,
+            alone=len(range(number, self.alone, count)),
         )
 
     def over(self, broker: BrokerSettings) -> SimulationPlan:

@@ -1,10 +1,12 @@
 """What a simulated device makes: a report of its own, with the code of a real device, or a frame
 that breaks one rule.
 
-Every device verifies the signed task and the signed key schedule itself, randomizes and seals.
-Shared are only parsed values of identical bytes, and vectorised draws of which each device takes
-one. With prepared encapsulations (``shoal.clients.fleet.pool``) the signatures are verified once
-per process and reports are sealed by the block: then the generator is not the limit.
+Every device that reports alone verifies the signed task and the signed key schedule itself,
+randomizes and seals. Shared are only parsed values of identical bytes, and vectorised draws of
+which each device takes one. Devices behind a relay share the verification, too: it gives the same
+answer for the same bytes, and is made anew for each call of the relay. With prepared encapsulations
+(``shoal.clients.fleet.pool``) the signatures are verified once per process and reports are sealed
+by the block: then the generator is not the limit.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ class Share:
     enrolment_roots: tuple[bytes, ...] = field(default=(), repr=False)
     conduct: bytes = b""
     prepare: bool = False
+    alone: int = 0  # the first so many devices have no relay, where the others have one
 
     @property
     def devices(self) -> int:

@@ -4,7 +4,7 @@ with the same code.
 Every device makes its report by itself (``Reporter``), keeps it in an outbox of its own and submits
 it until an answer is final. Those that misbehave (``Conduct``) send what they should not, and the
 answer is held against the one that they must get. Shared are only channels, parsed values of
-identical bytes and the event loop.
+identical bytes, behind a relay also what verifying these bytes gave, and the event loop.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from shoal.clients.core import ReportState, pause
 from shoal.clients.fleet.flight import Flight, FlightRole, Tracker
@@ -26,7 +27,11 @@ from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
+if TYPE_CHECKING:
+    from shoal.clients.core import Assignment
+
 BATCH = 500  # frames per relayed call
+_ALONE = 64  # devices under way at a time beside the relays
 _FRAME_EXTRA = 8  # bytes that a frame takes in a call beside its own, at most
 _PAUSE_FIRST_S, _PAUSE_MOST_S = 0.1, 2.0  # a restarted shuffler is met quickly
 # that frames are made for before others get a turn: one for each frame would cost a tenth of making
@@ -64,23 +69,33 @@ class FleetSimulation:
         self._reporter = reporter or Reporter(share)
         self.result = blank(share)
         self._tracker = Tracker(self.result, share.way, now)
-        self._devices: Iterator[int] = iter(range(share.devices))
 
     async def run(self) -> ShareResult:
         """Send everything and count what becomes of it, until all is answered or its time is
         over.
         """
-        work = self._relay if self.share.way is Carrier.RELAY else self._direct
+        share = self.share
+        if share.way is Carrier.RELAY:
+            parts = [
+                (self._direct, iter(range(share.alone)), min(_ALONE, share.alone)),
+                (self._relay, iter(range(share.alone, share.devices)), share.in_flight),
+            ]
+        else:
+            parts = [(self._direct, iter(range(share.devices)), share.in_flight)]
         async with asyncio.TaskGroup() as group:
-            for number in range(self.share.in_flight):
-                group.create_task(work(self._transports[number % len(self._transports)]))
+            for work, devices, count in parts:
+                for number in range(count):
+                    transport = self._transports[number % len(self._transports)]
+                    group.create_task(work(transport, devices))
         return self.result
 
     # --- one device -------------------------------------------------------------------------------
 
-    def _first_frames(self, task: int, device: int) -> list[Flight]:
+    def _first_frames(
+        self, task: int, device: int, verified: Assignment | None = None
+    ) -> list[Flight]:
         """The frames that a device sends at first: one, or two equal ones. None: it refused by
-        itself, and that is recorded.
+        itself, and that is recorded. ``verified``: behind a relay, once for many devices.
         """
         conduct, since = self.share.conduct_of(device), self._due(task, device)
         try:
@@ -97,7 +112,7 @@ class FleetSimulation:
                         since,
                     )
                 ]
-            assignment = self._reporter.assignment(task)
+            assignment = verified or self._reporter.assignment(task)
             outbox = MemoryOutbox()
             outbox.pin(assignment.task_id, assignment.keys.digest)
             window = self._reporter.window(task)
@@ -155,8 +170,8 @@ class FleetSimulation:
 
     # --- each device for itself -------------------------------------------------------------------
 
-    async def _direct(self, transport: Transport) -> None:
-        for device in self._devices:
+    async def _direct(self, transport: Transport, devices: Iterator[int]) -> None:
+        for device in devices:
             for task in range(len(self.share.tasks)):
                 flights = self._first_frames(task, device)
                 if not flights:
@@ -212,10 +227,10 @@ class FleetSimulation:
 
     # --- many devices behind one relay ------------------------------------------------------------
 
-    async def _relay(self, transport: Transport) -> None:
+    async def _relay(self, transport: Transport, devices: Iterator[int]) -> None:
         # the plan gives a relay's transports
         relay: BatchTransport = transport  # type: ignore[assignment]
-        while flights := await self._gather():
+        while flights := await self._gather(devices):
             await self._until(flights[-1].since)
             for call in _calls(flights):
                 await self._fly_together(call, relay)
@@ -224,11 +239,21 @@ class FleetSimulation:
             for flight in flights:
                 self._reporter.done(flight.device)
 
-    async def _gather(self) -> list[Flight]:
+    def _verified(self, task: int) -> Assignment | None:
+        """The task that a relay handed to its devices. None: it doesn't verify, and each of them
+        finds that out, and refuses, by itself.
+        """
+        try:
+            return self._reporter.assignment(task)
+        except ShoalError:
+            return None
+
+    async def _gather(self, devices: Iterator[int]) -> list[Flight]:
         """Frames of the next devices, whole devices: at least one, and about as many as one call
         takes, since under a rate the first waits for the last. Empty: no more are left.
         """
-        tasks = len(self.share.tasks)
+        verified = [self._verified(task) for task in range(len(self.share.tasks))]
+        tasks = len(verified)
         # what one more device may add
         most = tasks * (2 if Conduct.DUPLICATE in self.share.conduct else 1)
         flights: list[Flight] = []
@@ -237,10 +262,14 @@ class FleetSimulation:
         while not flights or (
             len(flights) + most <= BATCH and size + largest <= LIMITS.batch_bytes
         ):
-            device = next(self._devices, None)
+            device = next(devices, None)
             if device is None:
                 break
-            own = [flight for task in range(tasks) for flight in self._first_frames(task, device)]
+            own = [
+                flight
+                for task, known in enumerate(verified)
+                for flight in self._first_frames(task, device, known)
+            ]
             flights += own
             took = sum(len(flight.frame) + _FRAME_EXTRA for flight in own)
             size, largest = size + took, max(largest, took)

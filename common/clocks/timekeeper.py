@@ -200,6 +200,11 @@ class Timekeeper:
                 seconds=ahead,
             )
 
+    def report(self) -> Report:
+        """How the clock stands now, for metrics and /status."""
+        reading = self._readings.read()
+        return Report.of(self._standing, reading, self._judge(reading), self._words)
+
     def conditions(self) -> Iterator[Condition]:
         """One of the code "clock" while nothing is decided. At a first start it stops nothing: what
         is open is open.

@@ -20,7 +20,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.rpc.address import is_loopback, parse_address
 from shoal.rpc.tls import TlsIdentity
 
-_OWN = frozenset({"localhost", "127.0.0.1", "::1"})
+OWN_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _LEAST_TOKEN = 32  # characters: 128 bits and more, if they were drawn at random
 _OPEN = "/healthz"  # without a token: it tells that a process answers, and nothing else
 
@@ -52,7 +52,7 @@ class Access:
         client_ca: Path | None = None,
     ) -> Access:
         """Raises CONFIG, KEY_FILE."""
-        token = _token(token_file) if token_file else None
+        token = read_token(token_file) if token_file else None
         if certificate is None and key is None and client_ca is None:
             return cls(hosts, token)
         if certificate is None or key is None:
@@ -73,6 +73,13 @@ class Access:
                 "certificate, key and client_ca",
             )
 
+    def renew(self, context: ssl.SSLContext) -> None:
+        """Show the certificate that the files hold now, from the next handshake on. Whom it trusts
+        stays as it was: OpenSSL adds authorities to a context, and takes none away.
+        """
+        if self.tls_files is not None:
+            context.load_cert_chain(self.tls_files[0], self.tls_files[1])
+
     def server_options(self) -> dict[str, Any]:
         """For uvicorn."""
         if self.tls_files is None:
@@ -86,7 +93,7 @@ class Access:
     def guard(self, app: App, address: str) -> App:
         """``app`` for those who may read it."""
         listening = parse_address(address, "admin_listen")[0].strip("[]").lower()
-        hosts = _OWN | {listening} | {host.lower() for host in self.hosts}
+        hosts = OWN_HOSTS | {listening} | {host.lower() for host in self.hosts}
         wanted = sha256(b"Bearer " + self.token).digest() if self.token is not None else None
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,7 +104,7 @@ class Access:
             ]
             asked = [value for name, value in headers if name == b"host"]
             shown = [value for name, value in headers if name == b"authorization"]
-            if len(asked) != 1 or _name_of(asked[0]) not in hosts:
+            if len(asked) != 1 or host_of(asked[0]) not in hosts:
                 await _refuse(
                     send,
                     421,
@@ -116,7 +123,7 @@ def _shows(shown: list[bytes], wanted: bytes) -> bool:
     return len(shown) == 1 and hmac.compare_digest(sha256(shown[0]).digest(), wanted)
 
 
-def _name_of(host: bytes) -> str:
+def host_of(host: bytes) -> str:
     """The host of a Host header, without its port; "" for what is none."""
     text = host.decode("latin-1").lower()
     if text.startswith("["):
@@ -136,7 +143,7 @@ async def _refuse(send: Send, status: int, text: bytes) -> None:
     await send({"type": "http.response.body", "body": text})
 
 
-def _token(path: Path) -> bytes:
+def read_token(path: Path) -> bytes:
     """The one line of a file that nobody else may read. Raises CONFIG, KEY_FILE."""
     try:
         with path.open("rb") as file:

@@ -98,6 +98,7 @@ class Admin:
         host, port = parse_address(address, "admin_listen")
         access = access or Access()
         access.check(address)
+        self._access = access
         routes = [
             Route("/healthz", self._health),
             Route("/readyz", self._ready),
@@ -143,6 +144,11 @@ class Admin:
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
         port: int = listening.getsockname()[1]
         return port
+
+    def renew(self) -> None:
+        """The files of its certificate hold another one, which fits its key."""
+        if self._server.config.loaded and self._server.config.ssl is not None:
+            self._access.renew(self._server.config.ssl)
 
     async def stop(self) -> None:
         """End the server, and wait until it has."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any, Protocol
 
 import grpc
 
@@ -79,8 +80,20 @@ def build_channel(
     return grpc.aio.secure_channel(target, credentials, options=options)
 
 
+class CallsPeer(Protocol):
+    """A channel, as far as callers need one: gRPC's own, or ``shoal.rpc.renewal``'s."""
+
+    def unary_unary(self, method: str) -> Any:
+        """Takes (request, timeout=seconds), gives the reply; of bytes both."""
+        ...
+
+    def stream_unary(self, method: str) -> Any:
+        """The same for an async iterator of requests."""
+        ...
+
+
 async def call(
-    channel: grpc.aio.Channel,
+    channel: CallsPeer,
     method: str,
     request: bytes,
     deadline_s: float,
@@ -98,7 +111,7 @@ async def call(
 
 
 async def call_stream(
-    channel: grpc.aio.Channel,
+    channel: CallsPeer,
     method: str,
     messages: AsyncIterator[bytes],
     deadline_s: float,

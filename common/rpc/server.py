@@ -19,7 +19,7 @@ import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
@@ -151,6 +151,7 @@ class RpcServer:
         if len({service.name for service in services}) != len(services):
             raise ShoalError(Kind.CONFIG, "a gRPC service is registered twice")
         self._address, self._services, self._tls = address, services, tls
+        self._shown = tls  # what gRPC was given last
         self._server: grpc.aio.Server | None = None
         self.health = Health({service.name for service in services})
         self.admission = CallAdmission()
@@ -189,12 +190,33 @@ class RpcServer:
     def _bind(self, server: grpc.aio.Server) -> int:
         if self._tls is None:
             return server.add_insecure_port(self._address)
-        credentials = grpc.ssl_server_credentials(
-            [(self._tls.key, self._tls.certificate)],
-            root_certificates=self._tls.client_ca,
-            require_client_auth=self._tls.client_ca is not None,
+        credentials = grpc.dynamic_ssl_server_credentials(
+            _certificates(self._tls),
+            cast(Any, self._newer),  # the stubs don't know of None
+            require_client_authentication=self._tls.client_ca is not None,
         )
         return server.add_secure_port(self._address, credentials)
+
+    def renew(self, tls: TlsIdentity) -> None:
+        """Show this certificate, and trust these clients, from the next handshake on. Connections
+        that stand go on. Raises CONFIG where the server did not begin with the same kind.
+        """
+        before = self._tls
+        if before is None or (before.client_ca is None) != (tls.client_ca is None):
+            raise ShoalError(
+                Kind.CONFIG, "whether clients show certificates is decided when a server starts"
+            )
+        self._tls = tls
+
+    def _newer(self) -> grpc.ServerCertificateConfiguration | None:
+        """Asked by gRPC at every handshake, in its own threads: None means what was given last.
+        Made anew for each that gets one: gRPC takes it apart.
+        """
+        newest = self._tls
+        if newest is None or newest is self._shown:
+            return None
+        self._shown = newest
+        return _certificates(newest)
 
     async def stop(self, grace_s: float = LIMITS.drain_s) -> None:
         """Take no new calls, let open ones finish for ``grace_s`` seconds."""
@@ -202,6 +224,12 @@ class RpcServer:
             self.health.stopping = True
             await self._server.stop(grace_s)
             self._server = None
+
+
+def _certificates(tls: TlsIdentity) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(tls.key, tls.certificate)], root_certificates=tls.client_ca
+    )
 
 
 def _generic(service: Service, admission: CallAdmission) -> grpc.GenericRpcHandler:

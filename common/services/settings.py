@@ -27,6 +27,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.access import Access
 from shoal.rpc.address import is_loopback
+from shoal.rpc.renewal import TlsFiles
 from shoal.services.validation import first_mistake
 from shoal.storage.toml import no_such_key, read_toml
 from shoal.task import split_address
@@ -97,6 +98,12 @@ class AdminSection(Section):
         return Access.load(
             frozenset(self.hosts), self.token_file, self.certificate, self.key, self.client_ca
         )
+
+    def files(self) -> TlsFiles | None:
+        """Its certificate and key, to be looked at again; None: no TLS. Raises KEY_FILE."""
+        if self.certificate is None or self.key is None:
+            return None
+        return TlsFiles("admin", self.certificate, self.key)
 
 
 class RoleSettings(ServiceSettings):

@@ -29,6 +29,7 @@ from shoal.errors import Kind, ShoalError
 
 __all__ = [
     "DURABLE",
+    "LIBRARY_VERSION",
     "Connection",
     "DamagedError",
     "DatabaseError",
@@ -53,6 +54,7 @@ __all__ = [
 # Write-ahead log, synced at every commit: a commit that returned survives a power cut. (NORMAL
 # would lose the last ones.)
 DURABLE = ("journal_mode = WAL", "synchronous = FULL")
+LIBRARY_VERSION = sqlite3.sqlite_version
 _BUSY_S = 5.0
 _FAR = 127  # versions: no program is so far behind
 _DAMAGE = frozenset(

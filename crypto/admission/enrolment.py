@@ -102,6 +102,12 @@ class DeviceIdentity:
             "were made together",
         )
 
+    @property
+    def not_after_s(self) -> int:
+        """The last Unix second at which its certificate says that it holds."""
+        signed = _split_certificate(self.certificate)
+        return DeviceCertificate.decode(signed.certificate).not_after_s
+
     def __repr__(self) -> str:
         return f"<DeviceIdentity of public key {self.key.public.hex()}>"
 

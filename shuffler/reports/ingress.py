@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from shoal import codec
 from shoal.clocks.clock import Moment, SureClock
@@ -24,7 +25,8 @@ from shoal.rpc.backlog import Backlog
 from shoal.rpc.call import Call
 from shoal.rpc.server import Method, Service
 from shoal.shuffler import core
-from shoal.shuffler.core import WindowId
+from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.reports.latency import AnswerTimes
 from shoal.shuffler.reports.opening import AdmissionChecks, Content, Opener, key_id_of
 from shoal.shuffler.stores.store import AdmittedReport, Store
 from shoal.shuffler.tasks import ShufflerTasks
@@ -73,8 +75,8 @@ _NO_FRAME = submit_pb2.Receipt(status=_MISSHAPEN.status)
 
 
 class Ingress:
-    """The service's handlers. ``refused`` counts refusals by kind, for metrics. ``paused``: windows
-    that the analyzer could not open.
+    """The service's handlers. ``refused`` counts refusals by kind, and ``times`` how long answers
+    took, for metrics. ``paused``: windows that the analyzer could not open.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Ingress:
         self._paused = paused
         self._tasks, self._store, self._opener, self._clock = tasks, store, opener, clock
         self.refused: Counter[Kind] = Counter()
+        self.times = AnswerTimes(self._still_open)
         self.backlog = Backlog()  # of batches
         self._turns = asyncio.Semaphore(max(_LEAST_TURNS, _TURNS * opener.workers))
 
@@ -107,6 +110,7 @@ class Ingress:
         """SubmitRequest -> SubmitReply. Raises every kind that ``core.admit``, the task's
         verifier and the store know.
         """
+        began = perf_counter()
         try:
             frame = codec.parse(submit_pb2.SubmitRequest, request, "submission").frame
             key_id = self._key_of(frame)
@@ -127,6 +131,7 @@ class Ingress:
         except ShoalError as error:
             self.refused[error.kind] += 1
             raise
+        self.times.add_call((window,), perf_counter() - began)
         return submit_pb2.SubmitReply(
             mac=receipt_mac(content.ack_key, _ACCEPTED, frame)
         ).SerializeToString()
@@ -159,6 +164,7 @@ class Ingress:
         OVERLOADED, UNAVAILABLE, INTERNAL for all of them alike: which of them are on disk is then
         not known, and the same bytes may be sent again.
         """
+        began = perf_counter()
         statuses: list[Kind | None] = [None] * len(frames)
         known, held = self._tasks.keys_by_raw_id, list[int]()  # held: frames for a key of ours
         # by header: whoever sends what can't be opened must not cost us more than himself
@@ -210,6 +216,7 @@ class Ingress:
         if not moment.sure:
             statuses = [None if kind is None else moment.kind(kind) for kind in statuses]
         self.refused.update(kind for kind in statuses if kind is not None)
+        self.times.add_call(judged.values(), perf_counter() - began)
         return [
             Answer(kind, ack_keys[index])
             if index in ack_keys
@@ -242,6 +249,10 @@ class Ingress:
         except ShoalError as error:
             return error.kind
         return Kind.INTERNAL  # not reached: the key is not ours
+
+    def _still_open(self, window: WindowId) -> bool:
+        record = self._store.record(window)
+        return record is None or record.state is WindowState.OPEN
 
     def _key_of(self, frame: bytes) -> KeyId:
         """The hop key of ours that a frame's header names. Raises INVALID, UNKNOWN_KEY,

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-import grpc
-
 from shoal import codec
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.protos import delivery_pb2
-from shoal.rpc.channel import call, call_stream
+from shoal.rpc.channel import CallsPeer, call, call_stream
 from shoal.task import Task
 
 SERVICE = "shoal.v1.Delivery"
@@ -71,7 +69,7 @@ class NextHop(Protocol):
 class AnalyzerHop:
     """The analyzer, over one connection to it (``shoal.v1.Delivery``)."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: CallsPeer) -> None:
         self._channel = channel
 
     def key(self, task: Task) -> bytes:

@@ -8,14 +8,13 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, TypeVar
 
-import grpc
 from google.protobuf.message import Message
 
 from shoal import codec, failpoints
 from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
-from shoal.rpc.channel import call, call_stream
+from shoal.rpc.channel import CallsPeer, call, call_stream
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.rounds.vectors import VectorSpool
 
@@ -75,7 +74,7 @@ class Collection(Protocol):
 class GrpcCollection:
     """One connection to one analyzer."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: CallsPeer) -> None:
         self._channel = channel
 
     async def open(self, request: pairwise_pb2.OpenRoundRequest) -> pairwise_pb2.OpenRoundReply:

@@ -17,6 +17,9 @@ HOUSES = (
     "clients",
     "shuffler",
     "analyzer",
+    "checker",
+    "study",
+    "console",
     "cli",
 )
 MOST_ENTRIES = 22  # of a folder, its __init__ among them; 20 is what one sees at a glance

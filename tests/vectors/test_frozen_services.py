@@ -25,7 +25,8 @@ from tests.vectors.frozen_services import Folders, Services, rows, schema, servi
 NOW = 1_800_008_100.0  # when the frozen programs ended, in window 2 of most tasks
 FLUSHED = NOW + 300  # when the device sends what waits
 OVER = 1_800_011_560.0  # when window 2 of most tasks, and 1 of "stuck", are over with their grace
-TRIED = ("failing", "refused")  # what depends on how often something was tried
+# What depends on how often something was tried, or is of the machine that the service runs on.
+TRIED = ("failing", "refused", "version", "certificates", "disk", "clock")
 # Of the releases before it: whether a batch is opened before another one is chance.
 ORDER = ("epsilon_cumulative_upper", "delta_cumulative", "windows_composed", "tasks_composed")
 PENDING = ("visits:1", "hours:1", "colours:1", "stuck:0", "moments:1", "weights:1")

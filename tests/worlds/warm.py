@@ -68,8 +68,8 @@ _PRELOADED = (
     "shoal.cli.demo.command",
     "shoal.cli.load.command",
     "shoal.cli.keys",
-    "shoal.cli.shuffler",
-    "shoal.cli.analyzer",
+    "shoal.cli.services.shuffler",
+    "shoal.cli.services.analyzer",
     "shoal.cli.results.command",
     "uvicorn.lifespan.off",  # by which names uvicorn finds its parts when a server starts
     "uvicorn.protocols.http.auto",

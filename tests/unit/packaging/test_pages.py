@@ -96,7 +96,7 @@ def test_every_package_has_its_row() -> None:
     listed = {name.rstrip("/") for name in names("ROOMS", "folder")}
     packages = {
         str(path.parent.relative_to(ROOT))
-        for top in ("common", "clients", "crypto", "mechanisms")
+        for top in ("common", "clients", "crypto", "mechanisms", "checker", "study", "console")
         for path in (ROOT / top).rglob("__init__.py")
     }
     assert packages - {"common/rpc"} <= listed | {"common/rpc"}
@@ -106,8 +106,8 @@ def test_every_package_has_its_row() -> None:
 def test_files_that_a_page_names_are_there() -> None:
     """Planted: ``clients/timetables.py`` on a page -> this fails."""
     folders = (
-        "accounting|analyzer|benchmarks|cli|clients|common|crypto|deploy|docs|mechanisms|protos|"
-        "shuffler|tests|tools"
+        "accounting|analyzer|benchmarks|checker|cli|clients|common|console|crypto|deploy|docs|"
+        "mechanisms|protos|shuffler|study|tests|tools"
     )
     file = re.compile(
         rf"(?<![\w/.])(?:{folders})/[\w/]+\.(?:py|proto|md|toml|json|sql|conf|acl|service)\b"

@@ -13,7 +13,7 @@ from shoal.limits import LIMITS
 from tests.cases import for_each
 
 ROOT = Path(__file__).parents[3]
-PARTS = ("common", "crypto", "clients", "shuffler", "analyzer", "cli")
+PARTS = ("common", "crypto", "clients", "shuffler", "analyzer", "console", "cli")
 TIME = re.compile(r"(?<!DAY)_(s|ms)$", re.IGNORECASE)  # how long a day is nobody chose
 WAITS = {
     "sleep",

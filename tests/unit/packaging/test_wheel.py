@@ -27,6 +27,9 @@ ROOTS = (
     "clients",
     "shuffler",
     "analyzer",
+    "checker",
+    "study",
+    "console",
     "cli",
 )
 

@@ -38,11 +38,11 @@ SHUFFLER_NAME = "shuffler.test"
 VISITS = Categories(("0", "1", "2", "3-4", "5-9", "10+"))  # 7 cells with "no answer"
 TLS_CA = make_authority("test services")
 OTHER_CA = make_authority("somebody else")
-_SERVER = issue(TLS_CA, "analyzer", ["localhost", "127.0.0.1"], server=True, client=False, days=30)
+_SERVER = issue(TLS_CA, "analyzer", ["localhost", "127.0.0.1"], server=True, client=False, days=90)
 
 
 def identity(ca: Identity = TLS_CA, name: str = SHUFFLER_NAME) -> TlsIdentity:
-    made = issue(ca, name, [name], server=False, client=True, days=30)
+    made = issue(ca, name, [name], server=False, client=True, days=90)
     return TlsIdentity(made.cert_pem, made.key_pem)
 
 

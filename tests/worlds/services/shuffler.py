@@ -43,9 +43,9 @@ LENGTH = 3_600
 GRACE = 600
 SHUFFLER_NAME = "shuffler.test"
 CA = make_authority("test services")
-_ANALYZER = issue(CA, "analyzer", ["localhost", "127.0.0.1"], server=True, client=False, days=30)
-_FRONT = issue(CA, "shuffler", ["localhost", "127.0.0.1"], server=True, client=False, days=30)
-_CALLER = issue(CA, SHUFFLER_NAME, [SHUFFLER_NAME], server=False, client=True, days=30)
+_ANALYZER = issue(CA, "analyzer", ["localhost", "127.0.0.1"], server=True, client=False, days=90)
+_FRONT = issue(CA, "shuffler", ["localhost", "127.0.0.1"], server=True, client=False, days=90)
+_CALLER = issue(CA, SHUFFLER_NAME, [SHUFFLER_NAME], server=False, client=True, days=90)
 
 
 @dataclass(frozen=True)

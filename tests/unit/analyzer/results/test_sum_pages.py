@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.analyzer.results.exports import Format, render
 from shoal.analyzer.results.report_page import MOST_ROWS, render_report
 from shoal.analyzer.rounds.sum_release import conclude_sums
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
 from shoal.cli.results import command, terminal
-from shoal.cli.results.files import Format, render
 from shoal.domain import Norm, Vector
 from shoal.ids import Digest
 from shoal.secagg import Mode

@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from shoal.cli.demo.show import _estimates
+from shoal.cli.demo.show import _estimates, meaning
+from shoal.mechanisms.categories.binary_rr import two_coin
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
 
 
@@ -56,3 +57,18 @@ def test_a_mean_has_its_quantiles_beside_it() -> None:
     assert "5.0000" in text
     assert "distribution (EMS): 50% <= 4.25; biased" in text
     assert "processed" not in text
+
+
+def test_two_coins_are_told_of_where_they_answered() -> None:
+    """Planted: told of every first question -> the words stand below another randomizer, too."""
+    for parameters, told in ((dict(two_coin().parameters), True), ({"k": 2}, False)):
+        results = {
+            "tasks": [
+                {
+                    "mechanism": {"name": "m", "parameters": parameters},
+                    "release": {"privacy": {"honest_fraction": 0.9}},
+                }
+            ],
+            "composed": {"epsilon_upper": 0.2, "delta": 1e-8, "tasks": 3},
+        }
+        assert any("two-coin form" in sentence for sentence in meaning(results)) is told

@@ -1,21 +1,12 @@
-"""Disks without room or that can't be written, and certificates near their end, as conditions."""
+"""Disks without room or that can't be written, as conditions."""
 
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-from cryptography import x509
-
-from shoal.crypto.tlscerts import issue, make_authority
 from shoal.services.conditions import Condition
-from shoal.services.watching import watch_certificates, watch_disk
-
-DAY = 86_400
-AUTHORITY = make_authority("test")
-ISSUER = (AUTHORITY.cert_pem, AUTHORITY.key_pem)
+from shoal.services.watching import watch_disk
 
 
 def codes(found: list[Condition]) -> list[tuple[str, str, bool]]:
@@ -58,38 +49,3 @@ def test_a_disk_that_is_read_only_is_told_from_one_that_is_full(tmp_path: Path) 
     assert as_if(f_flag=0, f_bavail=9, f_files=9, f_favail=0) == [("disk_full", "data_dir", True)]
     # a file system that does not count files
     assert as_if(f_flag=0, f_bavail=9, f_files=0, f_favail=0) == []
-
-
-@pytest.mark.parametrize(
-    ("left", "expected"),
-    [
-        (15 * DAY, []),
-        (13 * DAY, [("certificate", "tls", False)]),
-        (-1, [("certificate", "tls", True)]),
-    ],
-)
-def test_a_certificate_is_shown_before_its_end_and_stops_at_it(
-    left: float, expected: list[tuple[str, str, bool]]
-) -> None:
-    """Planted: shown and never stopping, or the other way round -> fails."""
-    made = issue(ISSUER, "tls", ["localhost"], server=True, client=True, days=30)
-    end = x509.load_pem_x509_certificate(made.cert_pem).not_valid_after_utc.timestamp()
-    look = watch_certificates({"tls": made.cert_pem}, {}, lambda: end - left)
-    assert codes(list(look())) == expected
-
-
-def test_a_chain_ends_with_its_first_certificate_and_a_bundle_of_authorities_with_its_last() -> (
-    None
-):
-    """A bundle holds old authorities beside new ones. Planted: the same rule for both -> fails."""
-    short, long = (
-        issue(ISSUER, "x", ["localhost"], server=True, client=True, days=days).cert_pem
-        for days in (5, 300)
-    )
-    now = datetime.now(UTC).timestamp()
-    assert codes(
-        list(watch_certificates({"own": long + short}, {"ca": long + short}, lambda: now)())
-    ) == [("certificate", "own", False)]
-    late = (datetime.now(UTC) + timedelta(days=301)).timestamp()
-    found = list(watch_certificates({"own": long + short}, {"ca": long + short}, lambda: late)())
-    assert codes(found) == [("certificate", "own", True), ("certificate", "ca", True)]

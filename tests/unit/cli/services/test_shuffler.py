@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.shuffler import _show
+from shoal.cli.services.shuffler import _show
 
 
 def _task(name: str, *, pairwise: bool, **window: object) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import typer
 from rich.table import Table
 
 from shoal.cli.output import emit_json, say, say_table
-from shoal.cli.service_status import exit_unless_ready, fetch_status, readiness, say_conditions
+from shoal.cli.services.status import exit_unless_ready, say_conditions
 from shoal.errors import Kind, ShoalError
+from shoal.rpc.admin_pages import fetch_status, readiness
 
 ShufflerConfigOption = Annotated[
     Path,
@@ -35,6 +36,8 @@ def register(app: typer.Typer) -> None:
 def serve(config: ShufflerConfigOption) -> None:
     """Run the shuffler until SIGTERM or Ctrl-C. Looks at the tasks folder every reload_s seconds;
     SIGHUP does it at once.
+
+    Example: shoal shuffler serve --config shuffler.toml
     """
     from shoal import log
     from shoal.services.process import run_service
@@ -60,6 +63,8 @@ def status(
 
     In the JSON `ready` is true or false; where it is false, `not_ready` says why. `conditions`
     lists all that is wrong. Exit status 1 while the shuffler is not ready.
+
+    Example: shoal shuffler status --config shuffler.toml
     """
     if (config is None) == (admin is None):
         raise ShoalError(Kind.CONFIG, "give either --config shuffler.toml or --admin HOST:PORT")
@@ -68,7 +73,7 @@ def status(
         from shoal.shuffler.config import ShufflerConfig
 
         admin = load_settings(ShufflerConfig, config).admin_listen
-    answer = fetch_status("shuffler", str(admin), 7444)
+    answer = fetch_status("shuffler", str(admin))
     if as_json:
         emit_json(readiness(answer))
     else:
@@ -93,7 +98,7 @@ def clock(
 
     Example: shoal shuffler clock --config shuffler.toml --confirm
     """
-    from shoal.cli.clock_shown import clock_command
+    from shoal.cli.services.clock_shown import clock_command
     from shoal.services.settings import load_settings
     from shoal.shuffler.config import ShufflerConfig
 

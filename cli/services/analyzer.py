@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.output import emit_json, plain_table, say, say_table
-from shoal.cli.service_status import exit_unless_ready, fetch_status, readiness, say_conditions
+from shoal.cli.services.status import exit_unless_ready, say_conditions
 from shoal.errors import Kind, ShoalError
+from shoal.rpc.admin_pages import fetch_status, readiness
 
 analyzer = typer.Typer(
     no_args_is_help=True, help="Run the analyzer, or ask a running one how it does."
@@ -73,7 +74,7 @@ def status(
         from shoal.services.settings import load_settings
 
         admin = load_settings(AnalyzerConfig, config).admin_listen
-    service_status = fetch_status("analyzer", str(admin), 7446)
+    service_status = fetch_status("analyzer", str(admin))
     if as_json:
         emit_json(readiness(service_status))
     else:
@@ -128,7 +129,7 @@ def clock(
     Example: shoal analyzer clock --config analyzer.toml --confirm
     """
     from shoal.analyzer.config import AnalyzerConfig
-    from shoal.cli.clock_shown import clock_command
+    from shoal.cli.services.clock_shown import clock_command
     from shoal.services.settings import load_settings
 
     clock_command(load_settings(AnalyzerConfig, config).data_dir, "analyzer", confirming, as_json)

@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from shoal.cli import service_status
-from shoal.cli.service_status import fetch_status
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS, MIB
+from shoal.rpc import admin_pages as service_status
+from shoal.rpc.admin_pages import fetch_status
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def answering(body: bytes) -> Iterator[str]:
 def test_a_stranger_on_the_port_is_one_line(body: bytes, kind: Kind) -> None:
     """Planted: no look at whether the answer is an object -> AttributeError for the first body."""
     with answering(body) as address, pytest.raises(ShoalError) as caught:
-        fetch_status("shuffler", address, 7444)
+        fetch_status("shuffler", address)
     assert caught.value.kind is kind
     assert "admin_listen" in str(caught.value)
 
@@ -64,21 +64,21 @@ def test_an_endless_answer_is_said_to_be_too_long(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(service_status, "LIMITS", replace(LIMITS, status_bytes=MIB))
     long = b'{"service": "shuffler", "ready": null, "tasks": "' + b" " * MIB + b'"}'
     with answering(long) as address, pytest.raises(ShoalError) as caught:
-        fetch_status("shuffler", address, 7444)
+        fetch_status("shuffler", address)
     assert caught.value.kind is Kind.OVERSIZE
 
 
 def test_the_service_itself_is_believed() -> None:
     with answering(b'{"service": "shuffler", "ready": null}') as address:
-        assert fetch_status("shuffler", address, 7444) == {"service": "shuffler", "ready": None}
+        assert fetch_status("shuffler", address) == {"service": "shuffler", "ready": None}
 
 
 def test_no_address_and_nobody_there() -> None:
     with pytest.raises(ShoalError) as caught:
-        fetch_status("analyzer", "7446", 7446)
+        fetch_status("analyzer", "7446")
     assert caught.value.kind is Kind.CONFIG
     with answering(b"") as address:
         pass
     with pytest.raises(ShoalError) as caught:
-        fetch_status("analyzer", address, 7446)
+        fetch_status("analyzer", address)
     assert caught.value.kind is Kind.UNAVAILABLE

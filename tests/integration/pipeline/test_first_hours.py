@@ -1,6 +1,4 @@
-"""The commands of README, docs/AGENT.md and docs/LOAD.md, run as they stand: what a newcomer types
-works.
-"""
+"""Each first hour of docs/first_hour, its blocks run as they stand: what a newcomer types works."""
 
 from __future__ import annotations
 
@@ -10,6 +8,8 @@ import os
 import re
 import signal
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,15 +20,20 @@ from tests.worlds.mqtt.broker import mosquitto
 from tests.worlds.warm_commands import shoal_on_path
 
 ROOT = Path(__file__).resolve().parents[3]
-# the README's section that wants one; the two other pages go on from it
-_BROKER = "## Over an MQTT broker"
-# what a newcomer reads next: they go on from the README, at full size alone
+# Each goes on in the folder of the one before.
+HOURS = ("OPERATOR", "DEVICE_OWNER", "LOAD_TESTER")
+# what a newcomer reads next: they go on in the same folder, at full size alone
 PAGES = ("AGENT", "LOAD")[: size(0, 2)]
+# from here on a page wants a broker
+_BROKER = re.compile(
+    r"^## (Over an MQTT broker|An agent that runs by itself|Before anything)", re.M
+)
 _PORTS = ("7443", "7444", "7445", "7446", "8883")
-DEVICES = size(1_600, 10_500)  # a batch of the README's 10,500 takes a third of the whole test
+DEVICES = size(1_600, 10_500)  # a batch of the page's 10,500 takes a third of the whole test
 # At the end the services are stopped as an operator would stop them, and must say that they stopped
 # cleanly.
 _CLOSING = "\nkill $(jobs -p)\nwait\n"
+_HOUR = "first hour of {}: %d s\\n"
 
 
 def _blocks(text: str) -> list[str]:
@@ -42,21 +47,19 @@ def _blocks(text: str) -> list[str]:
     ]
 
 
-def _commands(broker: bool) -> str:
-    """All ``sh`` and ``python`` blocks in order, one script. Without a broker: those that want
-    none.
+def _commands(names: Sequence[str], broker: bool) -> str:
+    """All ``sh`` and ``python`` blocks of these pages in order, one script, which says how long
+    each page took. Without a broker: those that want none.
     """
-    readme = (ROOT / "README.md").read_text()
-    before, after = readme.split(_BROKER)
-    if not broker:
-        return "\n".join(_blocks(before))
-    return "\n".join(
-        [
-            *_blocks(before),
-            *_blocks(after),
-            *(one for name in PAGES for one in _blocks(_page(name))),
+    parts = []
+    for name in names:
+        page = _page(name)
+        parts += [
+            "SECONDS=0",
+            *_blocks(page if broker else _BROKER.split(page)[0]),
+            f'printf "{_HOUR.format(name)}" $SECONDS',
         ]
-    )
+    return "\n".join(parts)
 
 
 def _smaller(script: str) -> str:
@@ -74,13 +77,47 @@ def _smaller(script: str) -> str:
 
 
 def _page(name: str) -> str:
-    return (ROOT / "docs" / f"{name}.md").read_text()
+    folder = "first_hour/" if name in {*HOURS, "ANALYST"} else ""
+    return (ROOT / "docs" / f"{folder}{name}.md").read_text()
 
 
-def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
-    """Ports are replaced by free ones; everything else runs as printed, with ``set -e``; but at
-    reduced counts a batch is smaller and ``shoal`` starts warm. Where mosquitto is not installed
-    the part about a broker is left out.
+def _run(script: str, folder: Path, *path: str) -> str:
+    """What the script shows on its screen, run with ``set -e`` in the folder; ``shoal`` starts
+    warm. Fails unless it ends with 0.
+    """
+    with shoal_on_path() as shoal, (folder / "screen").open("wb") as screen:
+        environment = {
+            **os.environ,
+            "PATH": ":".join([shoal, os.environ["PATH"], *path]),
+            "HOME": str(folder),
+        }
+        # Into a file: services that a failing script leaves behind would hold a pipe open for ever.
+        run = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=screen,
+            stderr=screen,
+            start_new_session=True,
+        )
+        try:
+            run.wait(900)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+    output = (folder / "screen").read_text()
+    # shown with pytest -rP
+    sys.stdout.writelines(f"{line}\n" for line in re.findall(r"^first hour of .*", output, re.M))
+    assert run.returncode == 0, output + "".join(path.read_text() for path in folder.glob("*.log"))
+    assert "Traceback" not in output
+    return output
+
+
+def test_the_hours_of_operator_device_owner_and_load_tester(tmp_path: Path) -> None:
+    """Ports are replaced by free ones; everything else runs as printed, but at reduced counts a
+    batch is smaller. Where mosquitto is not installed the parts about a broker are left out.
 
     Planted: the device's question asked in a window that the load has filled -> it is refused, and
     this fails; a renamed option; no [mqtt] in the shuffler's configuration; a max_batch in
@@ -89,36 +126,11 @@ def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
     broker = mosquitto()
     ports = {port: str(free_port()) for port in _PORTS}
     script = re.sub(
-        "|".join(_PORTS), lambda found: ports[found[0]], _smaller(_commands(broker is not None))
+        "|".join(_PORTS),
+        lambda found: ports[found[0]],
+        _smaller(_commands([*HOURS, *PAGES], broker is not None)),
     )
-    with shoal_on_path() as shoal:
-        path = ":".join(
-            [shoal, os.environ["PATH"], *([str(Path(broker).parent)] if broker else [])]
-        )
-        environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
-        with (tmp_path / "screen").open("wb") as screen:
-            # Into a file: services that a failing script leaves behind would hold a pipe open
-            # for ever.
-            run = subprocess.Popen(
-                ["bash", "-euo", "pipefail", "-c", script + _CLOSING],
-                cwd=tmp_path,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=screen,
-                stderr=screen,
-                start_new_session=True,
-            )
-            try:
-                run.wait(900)
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(run.pid, signal.SIGKILL)
-                run.wait()
-    output = (tmp_path / "screen").read_text()
-    assert run.returncode == 0, output + "".join(
-        path.read_text() for path in tmp_path.glob("*.log")
-    )
-    assert "Traceback" not in output
+    output = _run(script + _CLOSING, tmp_path, *([str(Path(broker).parent)] if broker else []))
     assert (tmp_path / "report.html").stat().st_size > 5_000
     assert f"{DEVICES:,}" in output
     assert re.search(r"task sound-sleep, window \d+: delivered", output)
@@ -129,8 +141,14 @@ def test_the_readmes_commands_work_in_order(tmp_path: Path) -> None:
         _check_broker(tmp_path, output)
 
 
+def test_the_analysts_hour(tmp_path: Path) -> None:
+    """It wants no service. Planted: ``--epsilon0`` given to ``shoal plan`` -> fails."""
+    output = _run(_commands(["ANALYST"], broker=True), tmp_path)
+    assert "epsilon" in output
+
+
 def _check_broker(folder: Path, output: str) -> None:
-    """What the README and the two pages promise of a device that is reached through a broker, and
+    """What the pages promise of a device that is reached through a broker, and
     of a load.
     """
     assert re.search(r"outcome task chronic-illness \([0-9a-f]{8}\) window 0: state acked", output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,13 @@ def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]
 
     store = AnalyzerStore(_data_dir(data, config) / FILE_NAME, read_only=True)
     try:
-        releases = [to_json(decode_release(stored.release)) for stored in store.releases()]
+        return in_order([to_json(decode_release(stored.release)) for stored in store.releases()])
     finally:
         store.close()
+
+
+def in_order(releases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By name and window, as every list of releases is shown."""
     return sorted(
         releases, key=lambda release: (release["name"], release["task_id"], release["window"])
     )

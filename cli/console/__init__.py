@@ -1,0 +1,1 @@
+"""``shoal console``: the operator's and analyst's pages in the browser."""

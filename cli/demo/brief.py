@@ -1,0 +1,118 @@
+"""What the demo says at its end, on one small screen: what was asked, the truth beside the
+estimate, the promise as odds, and where the rest lies.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from shoal.accounting.meaning import bet, bound_text
+from shoal.analyzer.results.processed import MEANS
+
+WIDTH = 80  # columns
+_ROWS = 6  # of one question, at most: those that most devices are in
+_LABEL = 22  # columns
+_NO_ANSWER = "no answer"
+_OUTSIDE = "   outside"
+
+
+def brief(
+    screen: Console, results: dict[str, Any], seconds: float, out: Path, keep: Path | None
+) -> None:
+    """At most 25 lines of at most 80 columns, unless a path or a label is longer."""
+    _say(screen, _head(results))
+    for task in results["tasks"]:
+        _say(screen, task["question"], style="bold")
+        for line in _answers(task, results.get("chosen")):
+            _say(screen, line)
+    for line in ["", *promise(results), ""]:
+        _say(screen, line)
+    reports = results["reports"]
+    counts = f"{reports['acknowledged']:,} reports acknowledged, {reports['counted']:,} counted"
+    for line in (f"{counts}, in {seconds:.0f} s.", *places(out, keep)):
+        _say(screen, line)
+
+
+def places(out: Path, keep: Path | None) -> list[str]:
+    """Where the rest lies, and how to see it."""
+    return [
+        f"Page:    {out / 'report.html'}   (--open shows it in the browser)",
+        f"Figures: {out / 'results.json'}   (--full prints all of them)",
+        *([f"Kept:    {keep}"] if keep is not None else []),
+    ]
+
+
+def promise(results: dict[str, Any]) -> list[str]:
+    """The odds that everything together allows, and what they stand on."""
+    composed = results["composed"]
+    epsilon, delta, tasks = composed["epsilon_upper"], composed["delta"], composed["tasks"]
+    honest = results["tasks"][0]["release"]["privacy"]["honest_fraction"]
+    return textwrap.wrap(
+        f"The promise: {_lower(bet(epsilon, delta, tasks))} (epsilon <= {bound_text(epsilon)}, "
+        f"delta = {delta:.0e}), if shuffler and analyzer do not collude and {honest:.0%} of the "
+        "reports are honest.",
+        WIDTH,
+    )
+
+
+def _lower(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
+
+
+def _head(results: dict[str, Any]) -> str:
+    title = f"{results['devices']:,} devices were asked:"
+    return f"{title:<{_LABEL + 3}}{'truth':>12}{'estimate':>12}   {'95 % interval':>18}"
+
+
+def _answers(task: dict[str, Any], chosen: str | None) -> list[str]:
+    """What stands below a question. ``chosen``: the task whose mechanism was asked for."""
+    withheld, made = task["release"].get("withheld"), task["mechanism"]
+    lines = [f"   withheld: {withheld}"] if withheld else _rows(task)
+    if task["name"] == chosen:
+        size = made["report_bytes"]
+        unit = "byte" if size == 1 else "bytes"
+        lines.append(
+            f"   {task['name']} is randomized by {made['name']}: a report of {size} {unit}"
+        )
+    return lines
+
+
+def _rows(task: dict[str, Any]) -> list[str]:
+    """The labels that most devices have, in the order of the question; of yes/no the yes alone."""
+    release, truth = task["release"], task["truth"]
+    estimates = [
+        estimate
+        for estimate in release["estimates"]
+        if estimate["label"] != _NO_ANSWER or truth[_NO_ANSWER] > 0
+    ]
+    if [estimate["label"] for estimate in estimates] == ["no", "yes"]:
+        estimates = estimates[1:]
+    most = sorted(truth[estimate["label"]] for estimate in estimates)[-_ROWS:]
+    shown = [estimate for estimate in estimates if truth[estimate["label"]] >= most[0]][:_ROWS]
+    lines = [_row(estimate, truth[estimate["label"]], release) for estimate in shown]
+    left = len(estimates) - len(shown)
+    if any(line.endswith(_OUTSIDE) for line in lines):
+        lines.append("   (of such intervals about 1 in 20 is expected not to hold the truth)")
+    return [*lines, *([f"   ... and {left} more"] if left else [])]
+
+
+def _row(estimate: dict[str, Any], truth: float, release: dict[str, Any]) -> str:
+    """Counts are shown as shares of all; a mean is shown as it is."""
+    figures = truth, estimate["value"], estimate["ci_low"], estimate["ci_high"]
+    if estimate["label"] in MEANS and "processed" not in release:
+        true, value, low, high = (f"{figure:.2f}" for figure in figures)
+    else:
+        true, value, low, high = (f"{figure / release['n']:.1%}" for figure in figures)
+    outside = "" if figures[2] <= truth <= figures[3] else _OUTSIDE
+    interval = f"{low} to {high}{outside}"
+    return (
+        f"   {estimate['label']:<{_LABEL}}{true:>12}{value:>12}   {interval:>{18 + len(outside)}}"
+    )
+
+
+def _say(screen: Console, line: str, style: str | None = None) -> None:
+    screen.print(line, markup=False, soft_wrap=True, style=style)

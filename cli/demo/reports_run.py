@@ -1,0 +1,141 @@
+"""The course of ``shoal demo``: services up, devices report, windows close and are released, all of
+it held against the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from shoal.analyzer.results.report_page import render_report
+from shoal.arrays import NDArray, np
+from shoal.cli.demo.collect import released, shredded
+from shoal.cli.demo.processes import Process, progress_bars, running, until
+from shoal.cli.demo.survey import Question, load_visits
+from shoal.cli.demo.workspace import Workspace, build
+from shoal.cli.load.progress import Bars
+from shoal.clients.fleet.misbehaviour import Carrier
+from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
+from shoal.clients.fleet.share import SimulatedTask
+from shoal.clients.fleet.simulator import simulate
+from shoal.errors import Kind, ShoalError
+
+_RELAYS = 2  # per process: one makes its batch while the other waits for an answer
+_ALONE_PART, _ALONE_MOST = 20, 1_000  # one device in twenty reports alone, at most so many
+
+
+def alone(devices: int) -> int:
+    """How many of so many devices report alone; the others stand behind relays."""
+    return min(devices // _ALONE_PART, _ALONE_MOST)
+
+
+async def run_reports(
+    folder: Path, asked: tuple[Question, ...], devices: int | None, workers: int, screen: Console
+) -> tuple[dict[str, Any], str]:
+    """The demo's JSON (docs: DESIGN of the release) and its report page. Raises INTERNAL if a
+    report was lost or doubled, UNAVAILABLE if a service can't be kept alive, CONFIG for too few
+    devices.
+    """
+    visits = await asyncio.to_thread(load_visits, devices)
+    workspace = await asyncio.to_thread(build, folder, asked, len(visits))
+    services = [
+        Process("analyzer", workspace.analyzer_config, workspace.analyzer_admin),
+        Process("shuffler", workspace.shuffler_config, workspace.shuffler_admin),
+    ]
+    screen.print(
+        f"{len(visits):,} devices, {len(workspace.pairs)} questions; {alone(len(visits)):,} "
+        "devices report alone, the others behind relays",
+        soft_wrap=True,
+    )
+    async with running(services, screen.print) as guard:
+        with progress_bars(screen) as progress:
+            outcome = await until(guard, _simulate(workspace, visits, workers, progress))
+            releases = await until(
+                guard, released(workspace.analyzer_data, workspace.campaigns(), progress)
+            )
+        # the page is made while the shuffler hears of the releases and destroys its copies
+        made, _ = await asyncio.gather(
+            asyncio.to_thread(_results, workspace, visits, releases, outcome),
+            until(guard, shredded(services[1], len(workspace.pairs))),
+        )
+    results: tuple[dict[str, Any], str] = made
+    return results
+
+
+async def _simulate(
+    workspace: Workspace, visits: NDArray[np.int64], workers: int, progress: Bars
+) -> SimulationResult:
+    """Every device reports to every task; returns when each report has an outcome."""
+    bar = progress.add_task("devices report", total=len(visits) * len(workspace.pairs))
+    plan = SimulationPlan(
+        authorities=frozenset({workspace.authority}),
+        tasks=tuple(
+            SimulatedTask(pair.signed_task, pair.signed_schedule, pair.question.values(visits))
+            for pair in workspace.pairs
+        ),
+        processes=workers,
+        in_flight=_RELAYS,
+        channels=1,
+        way=Carrier.RELAY,
+        alone=alone(len(visits)),
+    )
+    return await simulate(plan, lambda now: progress.tell(bar, now.done))
+
+
+def _results(
+    workspace: Workspace,
+    visits: NDArray[np.int64],
+    releases: list[dict[str, Any]],
+    outcome: SimulationResult,
+) -> tuple[dict[str, Any], str]:
+    """The demo's JSON and the report page. Raises INTERNAL if a report was lost or doubled."""
+    reports = sum(release["n"] for release in releases)
+    if not outcome.acked <= reports <= outcome.acked + outcome.unknown:
+        raise ShoalError(
+            Kind.INTERNAL,
+            f"{outcome.acked} reports were acknowledged, {reports} were counted: a report was lost "
+            "or doubled",
+        )
+    tasks = []
+    for pair, release in zip(workspace.pairs, releases, strict=True):
+        question = pair.question
+        spec = {
+            "name": question.mechanism.name,
+            "parameters": dict(question.mechanism.parameters),
+            "report_bytes": pair.task.report_size,
+        }
+        truth = question.truth(visits)
+        tasks.append(
+            {
+                "name": question.name,
+                "question": question.question,
+                "mechanism": spec,
+                "truth": truth,
+                "release": release,
+            }
+        )
+    last = max(releases, key=lambda release: release["privacy"]["tasks_composed"])["privacy"]
+    composed = {
+        "epsilon_upper": last["epsilon_cumulative_upper"],
+        "delta": last["delta_cumulative"],
+        "tasks": last["tasks_composed"],
+    }
+    page = render_report(
+        releases, {pair.task_id.hex: pair.question.truth(visits) for pair in workspace.pairs}
+    )
+    refused = {kind.name: count for kind, count in outcome.refused.items()}
+    results = {
+        "tasks": tasks,
+        "composed": composed,
+        "devices": len(visits),
+        "reports": {
+            "acknowledged": outcome.acked,
+            "counted": reports,
+            "unknown": outcome.unknown,
+            "refused": refused,
+        },
+    }
+    return results, page

@@ -1,0 +1,178 @@
+"""The file of a backup: a tar of public files under their digests, and secrets under a passphrase.
+
+``backup.json`` comes first: what it is a backup of, when it was made, and the SHA-256 of every
+other member. ``secrets.sealed``: AES-256-GCM under scrypt(passphrase), the header's service and
+time bound to it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import secrets as random_secrets
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from shoal.cli.output import check_new
+from shoal.errors import Kind, ShoalError
+from shoal.limits import MIB
+from shoal.services.process import fsync_folder
+
+FORMAT = 1
+_HEADER, _SEALED = "backup.json", "secrets.sealed"
+_LARGEST = 4096 * MIB  # of a member
+_SALT, _NONCE = 16, 12  # bytes
+_WORK = 1 << 16  # of scrypt, with r = 8: 64 MiB of memory for each guess
+_LEAST_PASSPHRASE = 16  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """service: "shuffler" or "analyzer". made_at: Unix seconds. version: of the program that made
+    it. releases: how many its store holds. files: public, by name; sealed: the secrets, if any.
+    """
+
+    service: str
+    made_at: int
+    version: str
+    releases: int
+    files: Mapping[str, bytes] = field(repr=False)
+    sealed: bytes = field(default=b"", repr=False)
+
+    @property
+    def _bound(self) -> bytes:
+        return f"shoal/v1/backup {self.service} {self.made_at}".encode()
+
+    def seal(self, secrets: Mapping[str, bytes], passphrase: bytes) -> bytes:
+        """Secrets as they are kept in it."""
+        salt, nonce = random_secrets.token_bytes(_SALT), random_secrets.token_bytes(_NONCE)
+        plain = json.dumps(
+            {name: base64.b64encode(data).decode() for name, data in secrets.items()}
+        )
+        return (
+            salt
+            + nonce
+            + AESGCM(_key(passphrase, salt)).encrypt(nonce, plain.encode(), self._bound)
+        )
+
+    def unseal(self, passphrase: bytes) -> dict[str, bytes]:
+        """Secrets by name. Raises CONFIG for another passphrase, or a file that was changed."""
+        salt, rest = self.sealed[:_SALT], self.sealed[_SALT:]
+        try:
+            plain = AESGCM(_key(passphrase, salt)).decrypt(
+                rest[:_NONCE], rest[_NONCE:], self._bound
+            )
+        except (InvalidTag, ValueError):
+            raise ShoalError(
+                Kind.CONFIG,
+                "the passphrase does not open this backup's secrets: give the right one",
+            ) from None
+        return {name: base64.b64decode(data) for name, data in json.loads(plain).items()}
+
+
+def _key(passphrase: bytes, salt: bytes) -> bytes:
+    return Scrypt(salt=salt, length=32, n=_WORK, r=8, p=1).derive(passphrase)
+
+
+def read_passphrase(path: Path) -> bytes:
+    """The one line of a file that nobody else may read. Raises KEY_FILE, CONFIG."""
+    try:
+        with path.open("rb") as file:
+            mode, data = os.fstat(file.fileno()).st_mode, file.read(4096)
+    except OSError as error:
+        raise ShoalError(
+            Kind.KEY_FILE, f"cannot read {path}: {error.strerror or 'unreadable'}"
+        ) from None
+    if mode & 0o077:
+        raise ShoalError(Kind.KEY_FILE, f"{path} can be read by others: run chmod 600 {path}")
+    line = data.rstrip(b"\r\n")
+    if len(line) < _LEAST_PASSPHRASE or b"\n" in line:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{path} holds no passphrase: {_LEAST_PASSPHRASE} characters or more on a line",
+        )
+    return line
+
+
+def write(path: Path, backup: Backup) -> None:
+    """A new file, mode 0600, whole or not at all, durably. Raises CONFIG."""
+    check_new(path)
+    members = dict(backup.files)
+    if backup.sealed:
+        members[_SEALED] = backup.sealed
+    header = {
+        "format": FORMAT,
+        "service": backup.service,
+        "made_at": backup.made_at,
+        "version": backup.version,
+        "releases": backup.releases,
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
+    }
+    staged = path.with_name(f".{path.name}.new")
+    try:
+        handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(handle, "wb") as file:
+            with tarfile.open(fileobj=file, mode="w") as tar:
+                for name, data in {
+                    _HEADER: json.dumps(header, indent=1).encode(),
+                    **members,
+                }.items():
+                    member = tarfile.TarInfo(name)
+                    member.size, member.mode = len(data), 0o600
+                    tar.addfile(member, io.BytesIO(data))
+            file.flush()
+            os.fsync(file.fileno())
+        staged.rename(path)
+        fsync_folder(path.parent)
+    except OSError as error:
+        staged.unlink(missing_ok=True)
+        raise ShoalError(
+            Kind.CONFIG, f"cannot write {path}: {error.strerror or 'unwritable'}"
+        ) from None
+
+
+def read(path: Path) -> Backup:
+    """Raises CONFIG for what is no backup, is damaged, or is of a newer version."""
+    try:
+        with tarfile.open(path, "r:") as tar:
+            members = {one.name: _content(tar, one) for one in tar if one.isreg()}
+    except (OSError, tarfile.TarError, EOFError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no backup"
+        raise ShoalError(Kind.CONFIG, f"cannot read {path}: {reason}") from None
+    try:
+        header: dict[str, Any] = json.loads(members.pop(_HEADER, b"{}"))
+        if header.get("format") != FORMAT:
+            raise ShoalError(
+                Kind.CONFIG, f"{path}: no backup that this version reads: upgrade, or name another"
+            )
+        digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+        if digests != header["files"]:
+            raise ShoalError(Kind.CONFIG, f"{path} is damaged: take another copy of it")
+        sealed = members.pop(_SEALED, b"")
+        return Backup(
+            str(header["service"]),
+            int(header["made_at"]),
+            str(header["version"]),
+            int(header["releases"]),
+            members,
+            sealed,
+        )
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise ShoalError(Kind.CONFIG, f"{path} is damaged: take another copy of it") from None
+
+
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    if file is None or member.size > _LARGEST:
+        raise tarfile.ReadError("a member is too large")
+    return file.read()

@@ -1,0 +1,81 @@
+"""Where the files of a service are, by the names that a backup keeps them under."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shoal.analyzer.config import AnalyzerConfig
+from shoal.crypto.task_folder import load_task_folder
+from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask
+from shoal.ids import KeyId
+from shoal.services.settings import RoleSettings
+from shoal.shuffler.config import ShufflerConfig
+
+TASKS, KEYS, CONFIG, STORE = "tasks/", "keys/", "config.toml", "analyzer.db"
+
+
+def public(config: RoleSettings) -> dict[str, Path]:
+    """Certificates and authorities, by their configuration keys."""
+    found: dict[str, Path | None] = {
+        "admin.certificate": config.admin.certificate,
+        "admin.client_ca": config.admin.client_ca,
+    }
+    if isinstance(config, ShufflerConfig):
+        found |= {
+            "tls.certificate": config.tls.certificate,
+            "analyzer.certificate": config.analyzer.certificate,
+            "analyzer.ca": config.analyzer.ca,
+            "mqtt.ca": config.mqtt.ca if config.mqtt is not None else None,
+        }
+    if isinstance(config, AnalyzerConfig):
+        found |= {"tls.certificate": config.tls.certificate, "tls.client_ca": config.tls.client_ca}
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def secret(config: RoleSettings) -> dict[str, Path]:
+    """Private keys and passwords that outlive windows."""
+    found: dict[str, Path | None] = {
+        "signing_key": config.signing_key,
+        "admin.key": config.admin.key,
+        "admin.token_file": config.admin.token_file,
+    }
+    if isinstance(config, ShufflerConfig):
+        password = config.mqtt.password_file if config.mqtt is not None else None
+        found |= {
+            "tls.key": config.tls.key,
+            "analyzer.key": config.analyzer.key,
+            "mqtt.password_file": password,
+        }
+    if isinstance(config, AnalyzerConfig):
+        found["tls.key"] = config.tls.key
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def task_files(folder: Path) -> dict[str, Path]:
+    """Signed tasks and key schedules: public."""
+    return {
+        f"{TASKS}{path.name}": path
+        for path in sorted(folder.iterdir())
+        if path.suffix in (TASK_SUFFIX, SCHEDULE_SUFFIX)
+    }
+
+
+def served(config: RoleSettings) -> list[ServedTask]:
+    """The tasks that verify. Raises CONFIG."""
+    return list(load_task_folder(config.tasks_dir, config.authority_keys).served.values())
+
+
+def window_keys(config: RoleSettings, one: ServedTask) -> tuple[KeyId, ...]:
+    """By window, the key of this role."""
+    keys = one.keys.hop_keys if isinstance(config, ShufflerConfig) else one.keys.analyzer_keys
+    return tuple(key.key_id for key in keys)
+
+
+def not_begun(config: RoleSettings, now: float) -> set[KeyId]:
+    """Keys that a window needs which has not begun: no service would have deleted one."""
+    return {
+        key_id
+        for one in served(config)
+        for window, key_id in enumerate(window_keys(config, one))
+        if now < one.task.windows.start_of(window) - one.task.windows.skew_s
+    }

@@ -1,0 +1,52 @@
+"""``shoal restore``: put a backup in the places that a configuration names, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.cli.output import emit_json, say
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``shoal restore``."""
+    app.command("restore")(restore)
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="What `shoal backup` wrote.")],
+    config: Annotated[
+        Path,
+        typer.Option(help="shuffler.toml or analyzer.toml; written from the backup if missing."),
+    ],
+    passphrase_file: Annotated[
+        Path | None, typer.Option(help="For signing key, TLS keys and passwords, if it has them.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Put back what is missing; the service must be stopped. No file that is there is changed, and
+    a store that is there is never replaced: move a damaged one aside first.
+
+    A shuffler's windows that have begun by now are closed for good: what they held was lost, and
+    nobody may be counted twice. An analyzer's windows that may have been released since the backup
+    are counted as lost releases: until those are back, it promises nothing of all together.
+
+    Example: shoal restore analyzer-2026-11-23.backup --config analyzer.toml
+    """
+    from shoal import log
+    from shoal.cli.operations import archive
+    from shoal.cli.operations.restoring import put_back
+
+    log.configure("error")
+    made = archive.read(file)
+    passphrase = archive.read_passphrase(passphrase_file) if passphrase_file else None
+    secrets = made.unseal(passphrase) if passphrase is not None else {}
+    done = put_back(made, secrets, config)
+    if as_json:
+        emit_json(done.json())
+        return
+    say(f"{len(done.written)} files written, {len(done.kept)} were there and are the same")
+    for line in done.lines():
+        say(line)

@@ -1,0 +1,1 @@
+"""Pages in the browser: ``shoal console`` for operator and analyst, and a device owner's own."""

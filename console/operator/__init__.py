@@ -1,0 +1,1 @@
+"""The console of operator and analyst: releases, their promise, services and budgets."""

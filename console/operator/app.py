@@ -1,0 +1,69 @@
+"""The operator's console, put together: its pages, and where they read from.
+
+A page is a module with ``NAVIGATION`` and ``routes``, and a line in ``PAGES``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from shoal.console.known import Watched
+from shoal.console.operator import budget, downloads, promise, releases, running
+from shoal.console.operator.desk import Desk
+from shoal.console.operator.holdings import Holdings, from_files, from_store
+from shoal.errors import Kind, ShoalError
+from shoal.rpc.admin_pages import AdminPort
+
+PAGES = (releases, promise, running, budget)
+_EVERY_S = 3.0  # between two readings of releases, or of a service's status
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the console reads from. ``data_dir``: of an analyzer on this machine; ``releases``: a
+    file or a folder of releases instead; ``tasks_dir``: signed tasks, for their words.
+    ``analyzer``, ``shuffler``: where they say how they are.
+
+    Raises CONFIG unless there is exactly one source of releases.
+    """
+
+    data_dir: Path | None = None
+    releases: Path | None = None
+    tasks_dir: Path | None = None
+    analyzer: AdminPort | None = None
+    shuffler: AdminPort | None = None
+
+    def __post_init__(self) -> None:
+        if (self.data_dir is None) == (self.releases is None):
+            raise ShoalError(
+                Kind.CONFIG,
+                "say where the releases are: either --analyzer analyzer.toml or --releases PATH "
+                "(a file or folder of shoal results export)",
+            )
+
+
+def operator_app(places: Places, address: str, hosts: frozenset[str] = frozenset()) -> ASGIApp:
+    """The console for who asks for it as ``address`` (HOST:PORT) or one of ``hosts``. Raises what
+    the first reading of the releases raises: a console of nothing is a mistake.
+    """
+    read = _reader(places)
+    read()
+    services = {
+        port.service: Watched(port.status, _EVERY_S)
+        for port in (places.shuffler, places.analyzer)
+        if port is not None
+    }
+    navigation = tuple(page.NAVIGATION for page in PAGES)
+    desk = Desk(Watched(read, _EVERY_S), services, navigation)
+    pages = [route for page in PAGES for route in page.routes(desk)]
+    return desk.site.app([*pages, *downloads.routes(desk)], address, hosts)
+
+
+def _reader(places: Places) -> partial[Holdings]:
+    if places.data_dir is not None:
+        return partial(from_store, places.data_dir, places.tasks_dir)
+    return partial(from_files, places.releases or Path(), places.tasks_dir)

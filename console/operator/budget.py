@@ -1,0 +1,148 @@
+"""The page Budget: what every question has spent over its windows, and how long a limit lasts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from shoal.accounting.meaning import bound_text
+from shoal.analyzer.records import Spending
+from shoal.analyzer.results.cumulative import compose_spendings
+from shoal.console.operator.charts import BudgetCurve, curve
+from shoal.console.operator.desk import Desk, asked
+from shoal.console.operator.forecast import BudgetForecast, Spent, forecast
+from shoal.console.operator.holdings import Holdings, ReleasedQuestion
+from shoal.console.web import NavItem
+from shoal.console.words import day, odds, plural
+
+NAVIGATION = NavItem("Budget", "/budget")
+_LARGEST = 1_000.0  # of a limit, an epsilon
+_AHEAD = 12  # windows that a forecast looks ahead where no task says how many there are
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One question's budget, as the page shows it. ``planned``: windows in all, None where its task
+    can't be read. ``verdict``: whether the limit lasts, in one sentence. ``devices``: what it costs
+    each device's own budget.
+    """
+
+    question: ReleasedQuestion
+    forecast: BudgetForecast
+    planned: int | None
+    odds: str
+    verdict: str
+    devices: str
+    curve: BudgetCurve
+
+
+def routes(desk: Desk) -> list[BaseRoute]:
+    """One page; a limit may be tried in it."""
+
+    def budget(request: Request) -> Response:
+        holdings, fields = desk.holdings(), asked(request)
+        given = fields.text("limit").strip()
+        limit = fields.number("limit", 0.01, _LARGEST, 0.0) if given else 0.0
+        accounts = [
+            _account(question, spent, limit or None)
+            for question in holdings.questions
+            if (spent := _of(holdings, question))
+        ]
+        return desk.page(
+            request,
+            "budget.html.j2",
+            accounts=accounts,
+            limit=given,
+            wrong=fields.wrong,
+            together=_together(holdings) if holdings.spendings else None,
+        )
+
+    return [Route(NAVIGATION.path, budget)]
+
+
+def _of(holdings: Holdings, question: ReleasedQuestion) -> list[Spending]:
+    return [each for each in holdings.spendings if each.task_id.hex == question.task_id]
+
+
+def _together(holdings: Holdings) -> tuple[Spent, str]:
+    all_of_it = compose_spendings(holdings.spendings)
+    spent = Spent(len(holdings.spendings), all_of_it.epsilon_upper, all_of_it.delta)
+    return spent, _odds(spent)
+
+
+def _odds(spent: Spent) -> str:
+    return "always" if not _promised(spent) else odds(spent.epsilon, spent.delta)
+
+
+def _promised(spent: Spent) -> bool:
+    return math.isfinite(spent.epsilon) and spent.delta < 1.0
+
+
+def _account(question: ReleasedQuestion, spent: list[Spending], limit: float | None) -> Account:
+    task = question.task
+    planned = None if task is None else task.windows.count
+    made = forecast(spent, len(spent) + _AHEAD if planned is None else planned, limit)
+    return Account(
+        question,
+        made,
+        planned,
+        _odds(made.spent),
+        _verdict(question, made, planned, limit),
+        _devices(question, planned),
+        curve(
+            [(each.windows, each.epsilon) for each in made.curve if math.isfinite(each.epsilon)],
+            made.spent.windows,
+            limit,
+        ),
+    )
+
+
+def _verdict(
+    question: ReleasedQuestion, made: BudgetForecast, planned: int | None, limit: float | None
+) -> str:
+    about = "at most, by an upper estimate, " if made.upper else ""
+    whole = f"{plural(made.end.windows, 'window')} in all"
+    if not _promised(made.spent):
+        return "something that was opened has no bound any more: nothing is promised"
+    if limit is None:
+        end = bound_text(made.end.epsilon)
+        reach = "planned" if planned is not None else "if it goes on"
+        return f"{whole} {reach}: {about}epsilon {end} together"
+    if made.spent.epsilon > limit:
+        return f"the limit of {limit:g} is used up: {bound_text(made.spent.epsilon)} is spent"
+    left = bound_text(limit - made.spent.epsilon, up=False)
+    if made.lasts is None and made.end.windows == made.spent.windows:
+        return f"{left} of {limit:g} is left, and no more windows are planned"
+    if made.lasts is None:
+        return (
+            f"{left} of {limit:g} is left, which lasts for {whole}: together "
+            f"{about}epsilon {bound_text(made.end.epsilon)}"
+        )
+    more = made.lasts - made.spent.windows
+    when = ""
+    if question.task is not None:
+        when = f", on {day(question.task.windows.start_of(made.lasts))}"
+    return (
+        f"{left} of {limit:g} is left, which lasts for {plural(more, 'more window')}: window "
+        f"{made.lasts}{when}, would go beyond it"
+    )
+
+
+def _devices(question: ReleasedQuestion, planned: int | None) -> str:
+    """Of the owners' own budgets (``lifetime_epsilon``), which count what each report lets through
+    by itself.
+    """
+    privacy = question.latest["privacy"]
+    epsilon0 = privacy["epsilon0"]
+    if epsilon0 is None:
+        return "the noise is shared: a device by itself is promised nothing"
+    if "memoized" in privacy:
+        return f"epsilon0 {bound_text(privacy['memoized']['lifetime_epsilon'])} once per value"
+    each = f"epsilon0 {bound_text(epsilon0)} in each window"
+    return (
+        each if planned is None else f"{each}, {bound_text(epsilon0 * planned)} for all that answer"
+    )

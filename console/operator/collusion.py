@@ -1,0 +1,185 @@
+"""Who would have to work together to learn what: the matrix of docs/THREAT_MODEL.md as data, for
+the column of one kind of task. A test holds the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.console.operator.holdings import Release
+from shoal.console.words import odds
+
+KINDS = ("single", "memoized", "sum", "strict sum", "helper")
+_AS_BEFORE = "the same"
+# who, and what they learn of each kind of task, in the order of KINDS; _AS_BEFORE: as to its left
+MATRIX: tuple[tuple[str, tuple[str, str, str, str, str]], ...] = (
+    ("network, relay or broker alone", ("part",) * 5),
+    ("shuffler alone", ("part", "part, over windows if enrolled", "part", "part", "part")),
+    (
+        "analyzer alone",
+        (
+            "nobody's answers, unordered",
+            "the same; answers that few give link over windows (epsilon0)",
+            "sums of rounds",
+            "sums of rounds",
+            "the window's sum",
+        ),
+    ),
+    ("key authority alone", ("nothing",) * 5),
+    ("enrolment authority alone", ("nothing",) * 5),
+    ("task authority alone", ("nothing",) * 5),
+    (
+        "other devices",
+        ("nothing; with the release, the total less their own", *(_AS_BEFORE,) * 4),
+    ),
+    (
+        "shuffler + analyzer",
+        (
+            "**answer**",
+            "**answer**, once per distinct value, linked over windows",
+            "**vector**",
+            "one sum per round of all honest devices alive",
+            "**vector**",
+        ),
+    ),
+    (
+        "shuffler + key authority",
+        (
+            "part: no key that neither analyzer nor shuffler signed is taken",
+            *(_AS_BEFORE,) * 4,
+        ),
+    ),
+    ("network + key authority", ("part",) * 5),
+    ("analyzer + key authority", ("as the analyzer alone", *(_AS_BEFORE,) * 4)),
+    (
+        "network + shuffler",
+        (
+            "part; with the open window's file, which sealed report came from where",
+            _AS_BEFORE,
+            "part",
+            "part",
+            "part",
+        ),
+    ),
+    (
+        "network + analyzer",
+        ("as each alone, while the hop key is the shuffler's", *(_AS_BEFORE,) * 4),
+    ),
+    (
+        "shuffler + enrolment authority",
+        (
+            "part, by name; can admit devices of its own and put one honest device among reports "
+            "that it knows: the *release* then protects it by epsilon0 alone",
+            _AS_BEFORE,
+            "the same, by its own share of noise",
+            _AS_BEFORE,
+            _AS_BEFORE,
+        ),
+    ),
+    (
+        "analyzer + enrolment authority",
+        (
+            "as the analyzer alone, less the answers of devices of their own making: epsilon0 "
+            "remains",
+            _AS_BEFORE,
+            "sums less their own vectors",
+            _AS_BEFORE,
+            _AS_BEFORE,
+        ),
+    ),
+    (
+        "shuffler + analyzer + enrolment authority",
+        (
+            "**answer**",
+            "**answer**",
+            "**vector**",
+            "**vector**: all neighbours may be theirs",
+            "**vector**",
+        ),
+    ),
+    (
+        "analyzer or shuffler + other devices",
+        (
+            "as without them, at a smaller n: what `honest_fraction` assumes; above it, as with "
+            "the enrolment authority",
+            _AS_BEFORE,
+            _AS_BEFORE,
+            "the same, up to the share of corrupt devices that the task plans for",
+            _AS_BEFORE,
+        ),
+    ),
+    (
+        "task authority + anybody who carries frames",
+        (
+            "**answer** of devices that take a task made for it: it may name services of its own",
+            _AS_BEFORE,
+            "**vector**",
+            "**vector**, if it names its own enrolment authority",
+            "**vector**",
+        ),
+    ),
+)
+# of sums the matrix says "the same, by its own share of noise", which wants the whole sentence
+_NEIGHBOURS = (
+    "shuffler + enrolment authority",
+    "part, by name; can admit devices of its own and put one honest device among vectors that it "
+    "knows: its own share of the noise then protects it alone",
+)
+_MEANING = {
+    "answer": "its randomized report, and whose it is: epsilon0 protects what it says",
+    "vector": "its vector, with its own share of the noise",
+    "part": "that it takes part: addresses, times and sizes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """``who`` works together, and ``what`` they learn of one honest device beyond what is
+    published. ``own``: its own randomized report, or its own vector.
+    """
+
+    who: str
+    what: str
+    own: bool
+
+
+def kind_of(release: Release) -> str:
+    """Which column of the matrix a release is about: one of ``KINDS``."""
+    rounds = release.get("rounds")
+    if rounds is not None:
+        return {"strict": "strict sum", "helper": "helper"}.get(rounds["mode"], "sum")
+    return "memoized" if "memoized" in release["privacy"] else "single"
+
+
+def matrix(kind: str) -> list[Learned]:
+    """The column of one of ``KINDS``, as people read it."""
+    column = KINDS.index(kind)
+    return [_learned(who, cells, column) for who, cells in MATRIX]
+
+
+def _learned(who: str, cells: tuple[str, ...], column: int) -> Learned:
+    text = cells[column]
+    for before in reversed(cells[:column]):
+        if text.startswith(_AS_BEFORE):
+            text = before + text.removeprefix(_AS_BEFORE)
+    if who == _NEIGHBOURS[0] and column > 1:
+        text = _NEIGHBOURS[1]
+    own = "**" in text
+    for mark in ("**", "`", "*"):
+        text = text.replace(mark, "")
+    return Learned(who, text.replace("honest_fraction", "the honest fraction"), own)
+
+
+def meaning(kind: str) -> list[tuple[str, str]]:
+    """What the words of the matrix mean, for one kind of task."""
+    used = {learned.what.partition(" ")[0].strip(",;:") for learned in matrix(kind)}
+    return [(word, said) for word, said in _MEANING.items() if word in used]
+
+
+def together(release: Release) -> tuple[float | None, str]:
+    """What remains if shuffler and analyzer work together: an upper bound on epsilon (None: nothing
+    is promised), and how often somebody who would bet 50:50 is then right at most.
+    """
+    privacy, rounds = release["privacy"], release.get("rounds")
+    epsilon = privacy["epsilon0"] if rounds is None else rounds["epsilon_together"]
+    return epsilon, odds(epsilon, privacy["delta"])

@@ -1,0 +1,124 @@
+"""What every page of the operator's console works with: what is known now, and the site's frame."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shoal.console.known import LastRead, Watched
+from shoal.console.operator.holdings import Holdings, Release, ReleasedQuestion
+from shoal.console.web import Frame, NavItem
+from shoal.console.words import ago
+from shoal.errors import Kind, ShoalError
+
+_OLD_S = 60.0  # from then on a page says how old what it shows is
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A line above a page. ``bad``: something is wrong; otherwise it is only told."""
+
+    text: str
+    bad: bool = True
+
+
+class Desk:
+    """``holdings``: releases and what they cost. ``services``: /status of "analyzer" and
+    "shuffler", as far as they are given. ``navigation``: the pages there are. ``now``: Unix
+    seconds.
+    """
+
+    def __init__(
+        self,
+        holdings: Watched[Holdings],
+        services: Mapping[str, Watched[dict[str, Any]]],
+        navigation: tuple[NavItem, ...],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._holdings, self._services, self.now = holdings, services, now
+        self.site = Frame("Shoal", "shoal.console.operator", navigation, self._around)
+
+    def _around(self, request: Request) -> Mapping[str, Any]:
+        known = self._holdings.look()
+        notices = [Notice(text) for text in _troubles("releases", known)]
+        if known.value is not None:
+            notices += [Notice(text) for text in known.value.notices]
+        for name in self._services:
+            notices += [Notice(text) for text in _troubles(name, self.status(name))]
+        return {"notices": notices}
+
+    def holdings(self) -> Holdings:
+        """What was read last; nothing, if nothing ever was: a notice says why."""
+        value = self._holdings.look().value
+        return Holdings((), (), {}, {}) if value is None else value
+
+    def watches(self, service: str) -> bool:
+        """Whether the console was told where "analyzer" or "shuffler" answers."""
+        return service in self._services
+
+    def status(self, service: str) -> LastRead[dict[str, Any]]:
+        """What a service said last of itself; nothing, if nobody said where it answers."""
+        watched = self._services.get(service)
+        return LastRead(None, 0.0, None) if watched is None else watched.look()
+
+    def page(self, request: Request, template: str, **values: Any) -> Response:
+        """See ``Frame.page``."""
+        return self.site.page(request, template, **values)
+
+
+def _troubles(what: str, known: LastRead[Any]) -> list[str]:
+    if known.trouble is None:
+        return []
+    if known.value is None:
+        return [f"{what}: {known.trouble}"]
+    return [f"{what}: {known.trouble}. What is shown was read {ago(known.age_s)}."]
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What a form or an address asks for, and ``wrong``, which says by field what
+    would be right: the rest of the page is shown all the same.
+    """
+
+    values: Mapping[str, str]
+    wrong: dict[str, str] = field(default_factory=dict)
+
+    def number(self, name: str, low: float, high: float, default: float) -> float:
+        """A number from ``low`` to ``high``; ``default`` where nothing was given, and where it was
+        wrong, which ``wrong`` then says.
+        """
+        text = self.values.get(name, "").strip()
+        if not text:
+            return default
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            self.wrong[name] = f"give a number from {low:g} to {high:g}"
+            return default
+        return value
+
+    def text(self, name: str) -> str:
+        """What was typed, to show it again."""
+        return self.values.get(name, "")
+
+
+def asked(request: Request) -> Fields:
+    """The fields of a form that was sent in the address."""
+    return Fields(dict(request.query_params))
+
+
+def window_of(request: Request, question: ReleasedQuestion) -> Release:
+    """The release that an address names by ``window``, or the latest. Raises INVALID, NOT_FOUND."""
+    text = request.path_params.get("window") or request.query_params.get("window")
+    if text is None:
+        return question.latest
+    if not text.isdecimal() or len(text) > 9:
+        raise ShoalError(Kind.INVALID, "a window is a whole number from 0 on, for example 0")
+    return question.release_of(int(text))

@@ -1,0 +1,150 @@
+"""The page Releases: every question with its estimates, and how they went over the windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from shoal.analyzer.results.processed import MEANS
+from shoal.analyzer.results.report_page import Estimates, ReportSection, section_of
+from shoal.console.operator.charts import HistogramBar, Line, bars, lines, strips
+from shoal.console.operator.desk import Desk, window_of
+from shoal.console.operator.downloads import offers
+from shoal.console.operator.holdings import Release, ReleasedQuestion
+from shoal.console.web import NavItem
+from shoal.console.words import odds, share, span
+
+NAVIGATION = NavItem("Releases", "/releases")
+_PREVIEW = 4  # answers of a question on the list
+_MOST_ROWS = 300  # of one table here: more are in the downloads
+_MOST_LINES = 12
+
+
+def routes(desk: Desk) -> list[BaseRoute]:
+    """The list, a question, and a window of one."""
+
+    def overview(request: Request) -> Response:
+        questions = [_card(question) for question in desk.holdings().questions]
+        return desk.page(request, "releases.html.j2", questions=questions, offers=offers())
+
+    def question(request: Request) -> Response:
+        holdings = desk.holdings()
+        chosen = holdings.question(request.path_params["task"])
+        release = window_of(request, chosen)
+        truth = holdings.truths.get(chosen.task_id, {}) if len(chosen.releases) == 1 else {}
+        section = section_of(0, release, truth)
+        return desk.page(
+            request,
+            "question.html.j2",
+            question=chosen,
+            release=release,
+            dates=dates(chosen, release["window"]),
+            groups=[_group(estimates, release) for estimates in section.estimates],
+            shape=section.shape,
+            histogram=_bars(release),
+            promise=section.words[0] if section.words else "",
+            odds=odds(release["privacy"]["epsilon_upper"], release["privacy"]["delta"]),
+            history=_history(chosen),
+            offers=offers(_offered(request, chosen)),
+            windows=[(row, dates(chosen, row["window"])) for row in reversed(chosen.releases)],
+        )
+
+    def start(_: Request) -> Response:
+        return RedirectResponse(NAVIGATION.path, 303)
+
+    return [
+        Route("/", start),
+        Route(NAVIGATION.path, overview),
+        Route(f"{NAVIGATION.path}/{{task}}", question),
+        Route(f"{NAVIGATION.path}/{{task}}/{{window}}", question),
+    ]
+
+
+def _offered(request: Request, question: ReleasedQuestion) -> str:
+    """What the page's downloads are of: the window of its address, or the whole question."""
+    window = request.path_params.get("window")
+    return question.task_id if window is None else f"{question.task_id}/{window}"
+
+
+def dates(question: ReleasedQuestion, window: int) -> str:
+    """When a window was, in words; empty where its task can't be read."""
+    if question.task is None:
+        return ""
+    plan = question.task.windows
+    return span(plan.start_of(window), plan.end_of(window))
+
+
+def _card(question: ReleasedQuestion) -> dict[str, Any]:
+    release = question.latest
+    section = section_of(0, release, {})
+    groups = [_group(estimates, release, _PREVIEW) for estimates in section.estimates]
+    privacy = release["privacy"]
+    return {
+        "question": question,
+        "release": release,
+        "dates": dates(question, release["window"]),
+        "group": groups[0] if groups else None,
+        "quantile": _median(section),
+        "odds": odds(privacy["epsilon_upper"], privacy["delta"]),
+    }
+
+
+def _median(section: ReportSection) -> tuple[str, float, Any] | None:
+    if section.shape is None:
+        return None
+    return next((row for row in section.shape.quantiles if row[0] == "50%"), None)
+
+
+def _group(estimates: Estimates, release: Release, most: int = _MOST_ROWS) -> dict[str, Any]:
+    """Estimates that share an axis, with their places on it. Of a list that is cut the largest
+    stay, in their order.
+    """
+    rows = list(estimates.rows)
+    if len(rows) > most:
+        largest = sorted(rows, key=lambda row: -row["value"])[:most]
+        kept = {id(row) for row in largest}
+        rows = [row for row in rows if id(row) in kept]
+    counted = "rounds" not in release and not all(row["label"] in MEANS for row in rows)
+    return {
+        "title": estimates.title,
+        "rows": [
+            {**row, "share": share(row["value"], release["n"]) if counted else ""} for row in rows
+        ],
+        "plot": strips(rows),
+        "counted": counted,
+        "more": len(estimates.rows) - len(rows) + estimates.left_out,
+        "truth": estimates.has_truth,
+        "processed": estimates.processed,
+        "notes": estimates.notes,
+    }
+
+
+def _bars(release: Release) -> list[HistogramBar]:
+    shape = release.get("distribution")
+    return [] if shape is None else bars(shape["edges"], shape["shares"])
+
+
+def _history(question: ReleasedQuestion) -> list[Line]:
+    """Over the windows, as shares of the devices, since their number changes; means and totals as
+    they are. Nothing of a single window.
+    """
+    shown = [release for release in question.releases if release["estimates"]]
+    if len(shown) < 2:
+        return []
+    latest: Sequence[Mapping[str, Any]] = shown[-1]["estimates"]
+    means = [row["label"] for row in latest if row["label"] in MEANS]
+    largest = sorted(latest, key=lambda row: -row["value"])[:_MOST_LINES]
+    kept = {row["label"] for row in largest}
+    labels = means or [row["label"] for row in latest if row["label"] in kept]
+    series: dict[str, list[tuple[int, float, float, float]]] = {label: [] for label in labels}
+    for release in shown:
+        scale = 1.0 if means or "rounds" in release else 100.0 / max(1, release["n"])
+        for row in release["estimates"]:
+            if row["label"] in series:
+                figures = (row[key] * scale for key in ("value", "ci_low", "ci_high"))
+                series[row["label"]].append((release["window"], *figures))
+    return lines(series, percent=not means and "rounds" not in shown[-1])

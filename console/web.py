@@ -1,0 +1,171 @@
+"""A console's frame: pages from templates, their headers, refusals in place, and what is served
+beside them. Both consoles are made of it, the operator's and a device owner's.
+
+Pages are plain HTML with forms, and work without a script. Nothing is loaded from anywhere else,
+nothing runs that is not a file of ours (``_POLICY``), and no page is kept by a cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.resources
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from shoal.console.guard import guarded
+from shoal.console.words import FILTERS
+from shoal.errors import Kind, ShoalError
+from shoal.log import get_log
+
+log = get_log("console")
+
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+_STATIC = {
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_STATUS = {
+    Kind.INVALID: 400,
+    Kind.CONFIG: 400,
+    Kind.FORBIDDEN: 403,
+    Kind.NOT_FOUND: 404,
+    Kind.UNKNOWN_TASK: 404,
+    Kind.OVERLOADED: 503,
+    Kind.UNAVAILABLE: 503,
+}
+_NO_PAGE = "there is no such page here: choose one of those above"
+
+
+@dataclass(frozen=True, slots=True)
+class NavItem:
+    """One entry of the navigation. ``path``: where it leads, from the root on."""
+
+    name: str
+    path: str
+
+
+class Frame:
+    """One console. ``package``: whose folder ``templates`` holds its pages, beside the common ones
+    of ``shoal.console``; ``around``: values that every page shows, asked for at each.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        package: str,
+        navigation: Sequence[NavItem],
+        around: Callable[[Request], Mapping[str, Any]],
+    ) -> None:
+        self._around, self._navigation, self.title = around, tuple(navigation), title
+        self._environment = _environment(package)
+
+    def page(
+        self, request: Request, template: str, *, status: int = 200, **values: Any
+    ) -> Response:
+        """The page that ``template`` makes of ``values``."""
+        path = request.url.path
+        at = next((item for item in self._navigation if _below(path, item.path)), None)
+        text = self._environment.get_template(template).render(
+            {**self._around(request), **values},
+            site=self.title,
+            navigation=self._navigation,
+            at=at,
+            version=_version(),
+        )
+        return HTMLResponse(text, status)
+
+    def app(self, routes: Sequence[BaseRoute], address: str, hosts: frozenset[str]) -> ASGIApp:
+        """The whole site, for who asks for it under the name of ``address`` (HOST:PORT) or of
+        ``hosts``.
+        """
+        app = Starlette(
+            routes=[*routes, Route("/static/{name}", _static)],
+            exception_handlers={
+                ShoalError: self._refuse,
+                HTTPException: self._refuse,
+                Exception: self._fail,
+            },
+        )
+        return guarded(app, address, hosts, HEADERS)
+
+    def _refuse(self, request: Request, error: Exception) -> Response:
+        if isinstance(error, ShoalError):
+            return self._say(request, str(error), _STATUS.get(error.kind, 500))
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        return self._say(request, _NO_PAGE if status == 404 else str(error.args[-1]), status)
+
+    def _fail(self, request: Request, error: Exception) -> Response:
+        log.error("a page failed", error=type(error).__name__)
+        text = f"unexpected {type(error).__name__}: a bug; the console's log names the page"
+        return self._say(request, text, 500)
+
+    def _say(self, request: Request, text: str, status: int) -> Response:
+        return self.page(request, "refused.html.j2", status=status, text=text, code=status)
+
+
+def _below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root.rstrip('/')}/")
+
+
+def _environment(package: str) -> Environment:
+    """Templates of ``package`` come first, then those that all consoles share."""
+
+    def load(name: str) -> str | None:
+        for home in (package, "shoal.console"):
+            file = importlib.resources.files(home).joinpath("templates", name)
+            if file.is_file():
+                return file.read_text(encoding="utf-8")
+        return None
+
+    environment = Environment(
+        loader=FunctionLoader(load),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(FILTERS)
+    return environment
+
+
+def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in _STATIC:
+        raise HTTPException(404)
+    # the address of a file names its version: a browser may keep it
+    keep = {"cache-control": "public, max-age=86400, immutable"}
+    return Response(_file(name), media_type=_STATIC[name], headers=keep)
+
+
+@functools.cache
+def _file(name: str) -> bytes:
+    return importlib.resources.files("shoal.console").joinpath("static", name).read_bytes()
+
+
+@functools.cache
+def _version() -> str:
+    return hashlib.sha256(b"".join(map(_file, sorted(_STATIC)))).hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""Shoal for an analyst, in Python and without services: what ``import shoal`` gives."""

@@ -1,0 +1,124 @@
+"""`shoal console` in a real browser: started as a person does, looked at in light and dark, wide
+and narrow, with and without scripts, and by axe.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from tests.worlds.browser import LACKING, NARROW, browser, chromium, page_of
+from tests.worlds.console import visits, write_data
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason=LACKING)
+PATHS = (
+    "/releases",
+    "/releases/visits",
+    "/releases/visits/2",
+    "/promise?task=visits&held=much",
+    "/running",
+    "/budget?limit=5",
+    "/nowhere",
+)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A running console; at the end Ctrl-C ends it without a word."""
+    folder = tmp_path_factory.mktemp("console")
+    write_data(folder, 5)
+    config = visits().write_config(folder)
+    arguments = ["console", "--analyzer", str(config), "--listen", "127.0.0.1:0", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "shoal.cli.main", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        told = "".join(process.stdout.readline() for _ in range(3))
+        yield json.loads(told)["url"].rstrip("/")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert (out, err, process.returncode) == ("", "", 0)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Browser]:
+    with browser() as one:
+        yield one
+
+
+def _troubles(page: Page) -> list[str]:
+    """What the browser refused, or could not load, from now on."""
+    found: list[str] = []
+    page.on("console", lambda message: found.append(message.text))
+    page.on("pageerror", lambda error: found.append(str(error)))
+    return found
+
+
+def test_every_page_for_everybody(url: str, running: Browser) -> None:
+    """No violation that axe knows, in light and dark; nothing that the policy refuses; no sideways
+    scrolling at 390 px. Planted: a select without a label, grey on grey, a table of fixed width ->
+    each fails.
+    """
+    axe = Axe()
+    for width, dark in ((1200, False), (1200, True), (NARROW, False)):
+        with page_of(running, width=width, dark=dark) as page:
+            troubles = _troubles(page)
+            for path in PATHS:
+                page.goto(f"{url}{path}")
+                if width == NARROW:
+                    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW, path
+                    continue
+                wrong = axe.run(page).response["violations"]
+                assert [(each["id"], each["nodes"][0]["html"]) for each in wrong] == [], path
+            assert [text for text in troubles if "404" not in text] == []
+
+
+def test_the_keyboard_alone_gets_everywhere(url: str, running: Browser) -> None:
+    """The first key skips to the page, and what has the focus is seen. Planted: the outline taken
+    away -> fails.
+    """
+    with page_of(running) as page:
+        page.goto(f"{url}/releases")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.closest('main') !== null")
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/releases/*")
+
+
+def test_a_choice_works_with_and_without_scripts(url: str, running: Browser) -> None:
+    """Planted: no button -> nothing happens without scripts. Planted: the script's file not loaded
+    -> a choice alone does nothing.
+    """
+    for scripts in (True, False):
+        with page_of(running, scripts=scripts) as page:
+            page.goto(f"{url}/promise?task=minutes")
+            page.select_option("#task", visits().task_id.hex)
+            if not scripts:
+                page.get_by_role("button", name="Show").click()
+            page.wait_for_url(f"**task={visits().task_id.hex}")
+
+
+def test_a_download_is_kept_under_its_name(url: str, running: Browser, tmp_path: Path) -> None:
+    """Planted: no attachment -> the browser shows it, and this waits for a download in vain."""
+    with page_of(running) as page:
+        page.goto(f"{url}/releases/minutes/1")
+        with page.expect_download() as waiting:
+            page.get_by_role("link", name="CSV").click()
+        assert waiting.value.suggested_filename == "shoal-minutes-window-1.csv"
+        waiting.value.save_as(tmp_path / "kept.csv")
+    assert (tmp_path / "kept.csv").read_text().startswith("task_id,")

@@ -1,0 +1,126 @@
+"""The file of a backup: what it holds, what it never holds, and what is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.cli.main import main
+from tests.worlds.operations import Site
+
+Capture = pytest.CaptureFixture[str]
+PASSPHRASE = "a passphrase of five words"
+
+
+def refused(capsys: Capture, *arguments: str | Path) -> str:
+    """The one line of a request that is wrong."""
+    assert main([*map(str, arguments)]) == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    return shown
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Site:
+    """Both services as a first start leaves them, and a passphrase."""
+    site = Site(tmp_path)
+    (site.analyzer_dir / "data").mkdir(mode=0o700)
+    AnalyzerStore(site.analyzer_dir / "data" / FILE_NAME).close()
+    for name, text in (("pass", PASSPHRASE), ("other", PASSPHRASE[::-1]), ("short", "brief")):
+        (tmp_path / name).touch(0o600)
+        (tmp_path / name).write_text(f"{text}\n")
+    return site
+
+
+def test_secrets_leave_a_service_under_a_passphrase_or_not_at_all(
+    desk: Site, tmp_path: Path, capsys: Capture
+) -> None:
+    """Planted: secrets written beside the sealed ones -> their text is found: fails. Planted: keys
+    of windows sealed without being asked for -> fails.
+    """
+    config = desk.analyzer_toml()
+    assert main(["backup", "--analyzer", str(config), "--out", str(tmp_path / "plain")]) == 0
+    assert "not in it: signing key" in capsys.readouterr().out
+    sealed = ("--passphrase-file", str(tmp_path / "pass"))
+    assert (
+        main(["backup", "--analyzer", str(config), "--out", str(tmp_path / "full"), *sealed]) == 0
+    )
+    assert "not in it: private keys of windows" in capsys.readouterr().out
+    for name in ("plain", "full"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+        data = (tmp_path / name).read_bytes()
+        assert not [secret for secret in (*desk.secrets(), PASSPHRASE) if secret.encode() in data]
+    with tarfile.open(tmp_path / "full") as tar:
+        names = tar.getnames()
+    assert names[0] == "backup.json"
+    assert {"config.toml", "analyzer.db", "tls.certificate", "secrets.sealed"} <= set(names)
+
+
+def test_a_stopped_machine_is_made_anew_from_one_file(
+    desk: Site, tmp_path: Path, capsys: Capture
+) -> None:
+    """Planted: private files written for others to read -> fails. Planted: a renewed certificate
+    taken for a conflict -> fails.
+    """
+    config, file = desk.analyzer_toml(), tmp_path / "full"
+    sealed = ("--passphrase-file", str(tmp_path / "pass"))
+    assert main(["backup", "--analyzer", str(config), "--out", str(file), *sealed]) == 0
+    before = {
+        name: (desk.analyzer_dir / name).read_bytes()
+        for name in ("signing.key", "own.key", "token")
+    }
+    moved = tmp_path / "moved"
+    desk.analyzer_dir.rename(moved)
+    capsys.readouterr()
+    assert main(["restore", str(file), "--config", str(config), *sealed, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["missing"], done["missing_keys"]) == ([], 39)
+    for name, data in before.items():
+        path = desk.analyzer_dir / name
+        assert (path.read_bytes(), path.stat().st_mode & 0o777) == (data, 0o600)
+    (desk.analyzer_dir / "data" / FILE_NAME).unlink()
+    (desk.analyzer_dir / "own.pem").write_bytes((moved / "ca.pem").read_bytes())
+    assert main(["restore", str(file), "--config", str(config), *sealed]) == 0
+    (desk.analyzer_dir / "data" / FILE_NAME).unlink()
+    (desk.analyzer_dir / "signing.key").write_bytes((moved / "own.key").read_bytes())
+    assert main(["restore", str(file), "--config", str(config), *sealed]) == 1
+    assert "differs from the backup's" in capsys.readouterr().err
+
+
+def test_what_is_no_backup_or_not_to_be_made_is_refused_in_one_line(
+    desk: Site, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: digests of members not compared -> the changed one is restored: fails. Planted: the
+    clock not looked at -> fails.
+    """
+    config, file = desk.analyzer_toml(), tmp_path / "one"
+    sealed = ("--passphrase-file", tmp_path / "pass")
+    make = ("backup", "--analyzer", config, "--out")
+    assert main([*map(str, (*make, file, *sealed))]) == 0
+    restore = ("restore", file, "--config", config)
+    (desk.analyzer_dir / "data" / FILE_NAME).unlink()
+    assert "exists" in refused(capsys, *make, file)
+    assert "one of --shuffler" in refused(capsys, "backup", "--out", tmp_path / "x")
+    assert "--passphrase-file" in refused(capsys, *make, tmp_path / "x", "--with-window-keys")
+    assert "16 characters" in refused(
+        capsys, *make, tmp_path / "x", "--passphrase-file", tmp_path / "short"
+    )
+    assert "give the right one" in refused(
+        capsys, *restore, "--passphrase-file", tmp_path / "other"
+    )
+    data = file.read_bytes()
+    for broken, words in (
+        (data.replace(b"open_workers", b"open_wokrers"), "damaged"),
+        (data[: len(data) // 2], "cannot read"),
+        (b"not a tar", "it is no backup"),
+    ):
+        (tmp_path / "broken").write_bytes(broken)
+        assert words in refused(capsys, "restore", tmp_path / "broken", "--config", config)
+    with monkeypatch.context() as patched:
+        patched.setattr("shoal.cli.operations.restoring.time.time", lambda: 1_700_000_000.0)
+        assert "clock is before the backup" in refused(capsys, *restore)
+    assert main([*map(str, restore)]) == 0
