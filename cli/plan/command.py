@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import typer
@@ -16,15 +16,17 @@ from shoal.analyzer.planner import Frequencies, Plan, Request, Simulation, plan,
 from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.simulate import MOST_DEVICES, MOST_RUNS, zipf
 from shoal.cli.options import HonestFractionOption
-from shoal.cli.output import check_new, emit_json, say, stderr, write_new
+from shoal.cli.output import check_new, emit_json, say, stderr
 from shoal.cli.pictures.writing import check_plot
 from shoal.cli.plan import options as plan_options
+from shoal.cli.plan import task_options
 from shoal.cli.plan.options import Asked
 from shoal.cli.plan.output import show_plan, simulated
 from shoal.cli.plan.plot import plot
 from shoal.cli.plan.recipe import show_recipe
 from shoal.cli.plan.request import Given, devices, honest, limited
-from shoal.cli.plan.task import task_text
+from shoal.cli.plan.task import task_text, write_task
+from shoal.cli.plan.told import Settings, Told
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
 
@@ -54,8 +56,9 @@ The sum, and quantiles, asked in twelve windows: shoal plan sum --high 50 --unit
 What a well-known deployment's number means: shoal plan --recipe list; shoal plan --recipe
 emoji-popularity
 
-A task to fill in and sign, and a picture: shoal plan yes_no --n 20000 --epsilon 0.5 --emit
-task.toml --plot error.svg
+A task to sign, and a picture: shoal plan yes_no --n 20000 --epsilon 0.5 --plot error.svg --emit
+sleep.toml --question "Did you sleep well?" --shuffler localhost:7443 --ca tls/ca.pem --authority
+authority.key --shuffler-key shuffler/signing.key --analyzer-key analyzer/signing.key
 """
 
 
@@ -98,6 +101,17 @@ def command(
     recipe: plan_options.RecipeOption = None,
     everything: plan_options.AllOption = False,
     emit: plan_options.EmitOption = None,
+    text: task_options.TextOption = None,
+    name: task_options.NameOption = None,
+    purpose: task_options.PurposeOption = None,
+    start: task_options.StartOption = None,
+    length: task_options.LengthOption = None,
+    max_batch: task_options.MaxBatchOption = None,
+    shuffler: task_options.ShufflerOption = None,
+    ca: task_options.CaOption = None,
+    authority: task_options.AuthorityOption = None,
+    shuffler_key: task_options.ShufflerKeyOption = None,
+    analyzer_key: task_options.AnalyzerKeyOption = None,
     picture: plan_options.PlanPlotOption = None,
     runs: plan_options.SimulateOption = None,
     data: plan_options.SimulatedDataOption = None,
@@ -105,10 +119,9 @@ def command(
     as_json: plan_options.PlanJsonOption = False,
 ) -> None:
     """See ``HELP``."""
-    shown = _Shown(everything, emit, picture, as_json)
+    shown = _Shown(everything, emit, picture, as_json, Told.of(locals()))
     if recipe is not None:
-        _recipe(context, recipe, n, shown)
-        return
+        return _recipe(context, recipe, n, shown)
     # fmt: off
     asked = Given(
         _known(question), k, labels, counts, share, low, high, unit, levels, value, worst,
@@ -120,7 +133,7 @@ def command(
     )
     # fmt: on
     limits = _Limits(max_bytes, max_messages, max_epsilon0, mechanism)
-    _plan(asked, numbers, limits, _Runs(runs, data, seed), shown)
+    return _plan(asked, numbers, limits, _Runs(runs, data, seed), shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +142,10 @@ class _Shown:
     emit: Path | None
     picture: Path | None
     as_json: bool
+    told: Told
 
-    def check(self) -> None:
-        """Before anything is computed: raises CONFIG."""
+    def settings(self, min_batch: int | None) -> Settings:
+        """Of the task to write; before anything is computed: raises CONFIG."""
         if self.picture is not None:
             check_plot(self.picture)
         if self.emit is not None:
@@ -141,6 +155,7 @@ class _Shown:
                     Kind.CONFIG,
                     "--emit and --plot name one file: the picture would take the task's place",
                 )
+        return self.told.settings(self.emit, min_batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +201,9 @@ def _recipe(context: typer.Context, name: str, n: int | None, shown: _Shown) -> 
     _only_recipe(context)
     if shown.emit is not None:
         check_new(shown.emit)
+    told = shown.told.settings(shown.emit, None)
     with _bar() as tell:
-        show_recipe(name, n, shown.emit, tell, as_json=shown.as_json)
+        show_recipe(name, n, shown.emit, told, tell, as_json=shown.as_json)
 
 
 def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: _Shown) -> None:
@@ -195,7 +211,6 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: 
     _check_simulation(runs, asked)
     if numbers.min_batch == 0:
         raise ShoalError(Kind.CONFIG, "--min-batch is at least 2 reports: leave it out for n")
-    shown.check()
     plain = Request(
         asked,
         devices(numbers.n, total),
@@ -210,6 +225,7 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: 
         tasks=numbers.tasks,
         together=not numbers.per_window,
     )
+    told = shown.settings(plain.min_batch)
     if runs.count is not None and plain.n > MOST_DEVICES:
         raise ShoalError(
             Kind.CONFIG,
@@ -222,7 +238,7 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: 
     result = (
         None if runs.count is None else _simulate(chosen_plan, runs.count, runs.data, runs.seed)
     )
-    written = _write(chosen_plan, shown.emit, shown.picture)
+    written = _write(chosen_plan, shown.emit, told, shown.picture)
     if shown.as_json:
         emit_json(
             chosen_plan.to_json() | ({} if result is None else {"simulation": result.to_json()})
@@ -233,7 +249,8 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: 
         say(line)
 
 
-_OF_RECIPES = {"recipe", "n", "emit", "as_json"}
+_OF_RECIPES = {"recipe", "n", "emit", "as_json", "text"} | {field.name for field in fields(Told)}
+_OF_RECIPES -= {"question"}  # what is asked, not its words
 
 
 def _only_recipe(context: typer.Context) -> None:
@@ -251,12 +268,11 @@ def _only_recipe(context: typer.Context) -> None:
         )
 
 
-def _write(chosen_plan: Plan, emit: Path | None, picture: Path | None) -> list[str]:
+def _write(chosen_plan: Plan, emit: Path | None, told: Settings, picture: Path | None) -> list[str]:
     """Write what was asked for; what to say of it."""
     sentences = []
     if emit is not None:
-        write_new(emit, task_text(chosen_plan).encode())
-        sentences.append(f"wrote {emit}: fill in what says FILL IN, then shoal task lint {emit}")
+        sentences.append(write_task(emit, task_text(chosen_plan, told=told)))
     if picture is not None:
         plot(picture, chosen_plan)
         sentences.append(f"error against epsilon: {picture}")

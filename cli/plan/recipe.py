@@ -17,15 +17,22 @@ from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.reasons import ALIKE
 from shoal.analyzer.planner.recipes import RECIPES, recipe
 from shoal.cli.figures import figure
-from shoal.cli.output import emit_json, say, say_table, write_new
-from shoal.cli.plan.task import task_text
+from shoal.cli.output import emit_json, say, say_table
+from shoal.cli.plan.task import task_text, write_task
+from shoal.cli.plan.told import Settings
 from shoal.errors import Kind, ShoalError
 
 LIST = "list"
 
 
 def show_recipe(
-    name: str, n: int | None, emit: Path | None, tell: TellProgress, *, as_json: bool
+    name: str,
+    n: int | None,
+    emit: Path | None,
+    told: Settings,
+    tell: TellProgress,
+    *,
+    as_json: bool,
 ) -> None:
     """Print one recipe, or the list of them; write the task of the deployment's mechanism. Raises
     CONFIG for an unknown name.
@@ -38,18 +45,17 @@ def show_recipe(
         _list(as_json=as_json)
         return
     weighed = weigh(recipe(name), n, tell)
+    written = ""
     if emit is not None:
-        write_new(
-            emit,
-            task_text(weighed.deployed, length_s=86_400 // weighed.recipe.reports_per_day).encode(),
-        )
+        length = 86_400 // weighed.recipe.reports_per_day
+        written = write_task(emit, task_text(weighed.deployed, length, told))
     if as_json:
         emit_json(weighed.to_json())
         return
     for line in sentences(weighed):
         say(line)
-    if emit is not None:
-        say(f"wrote {emit}: fill in what says FILL IN, then shoal task lint {emit}")
+    if written:
+        say(written)
 
 
 def _list(*, as_json: bool) -> None:

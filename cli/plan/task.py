@@ -1,24 +1,30 @@
-"""``shoal plan --emit``: the chosen mechanism as a task file, which wants texts, keys and addresses
-filled in.
+"""``shoal plan --emit``: the chosen mechanism as a task file, with the texts, keys and addresses
+that were told; the others want to be filled in.
 """
 
 from __future__ import annotations
 
 import importlib.resources
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import tomlkit
 
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner import Plan
-from shoal.cli.task.unfilled import UNNAMED, UNSAID
+from shoal.cli.output import write_new
+from shoal.cli.plan.told import Settings
+from shoal.cli.task.unfilled import UNNAMED, UNSAID, unfilled
 from shoal.domain import Categories, Domain, Numeric
 
+_BLANK = "FILL IN"
+_NOTHING_TOLD = Settings({}, {}, {}, {})
 
-def task_text(plan: Plan, length_s: int = 604_800) -> str:
+
+def task_text(plan: Plan, length_s: int = 604_800, told: Settings = _NOTHING_TOLD) -> str:
     """The TOML text. With keys and addresses filled in, `shoal task lint` certifies it at the
-    plan's own epsilon. ``length_s``: of a window.
+    plan's own epsilon. ``length_s``: of a window, if it isn't told.
     """
     request, choice = plan.request, plan.choice
     spec = choice.spec
@@ -55,7 +61,25 @@ def task_text(plan: Plan, length_s: int = 604_800) -> str:
     windows["length_s"] = length_s
     windows["length_s"].trivia.comment_ws = " " * max(1, 25 - len(str(length_s)))
     windows["count"] = request.windows
-    return f"# {mechanism_text}\n{document.as_string()}"
+    told.fill(document)
+    written = document.as_string()
+    if written.count(_BLANK) == 1:
+        written = written.replace(f"Fill in what says {_BLANK}, check", "Check")
+    return f"# {mechanism_text}\n{written}"
+
+
+def write_task(emit: Path, text: str) -> str:
+    """What to say of the file: what it still wants, and what comes next."""
+    write_new(emit, text.encode())
+    left = unfilled(tomlkit.parse(text).unwrap(), emit.parent)
+    if left:
+        return (
+            f"wrote {emit}; still to be filled in: {'; '.join(left)}; then shoal task lint {emit}"
+        )
+    return (
+        f"wrote {emit}: shoal task lint {emit}, then shoal task sign {emit} --key AUTHORITY.key "
+        f"--out {emit.with_suffix('.task')}"
+    )
 
 
 def _say(item: Any, text: str, blanks: int) -> None:

@@ -22,7 +22,7 @@ from shoal.cli.task.frame import frame_bytes, report_words, with_frame
 from shoal.cli.task.publish import HELP as PUBLISH_HELP
 from shoal.cli.task.publish import publish
 from shoal.cli.task.sample import sample
-from shoal.cli.task.unfilled import UNNAMED, UNSAID
+from shoal.cli.task.unfilled import NOWHERE, UNNAMED, UNSAID
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import TrustedTask, trust_task
@@ -153,6 +153,13 @@ def _with_texts(parsed: Task, result: LintResult) -> LintResult:
         for key, (text, planned) in texts.items()
         if text == planned
     ]
+    if parsed.shuffler_address == NOWHERE:
+        left.append(
+            Finding(
+                error=False,
+                message=f"shuffler.address is still {NOWHERE}, where no device reaches anybody",
+            )
+        )
     return replace(result, findings=(*result.findings, *left))
 
 

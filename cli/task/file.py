@@ -28,6 +28,7 @@ from shoal.cli.task.schema import (
     WordsTable,
     checked,
 )
+from shoal.cli.task.unfilled import unfilled, unset_keys
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo, normal
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
@@ -40,6 +41,9 @@ def read_task(path: Path) -> Task:
     name.
     """
     values = read_toml(path)
+    if unset_keys(values):  # all at once: who has yet to fill in a file wants no riddle per line
+        left = "; ".join(unfilled(values, path.parent))
+        raise ShoalError(Kind.CONFIG, f"{path.name}: still to be filled in: {left}")
     try:
         if values.get("aggregator") == "pairwise":
             return _summed(path, values)
