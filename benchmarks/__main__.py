@@ -43,6 +43,7 @@ NAMES = (
     "agent",
     "mqtt",
     "million",
+    "demo",
 )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from benchmarks.figures import Sample
-from shoal.crypto.hpke import HpkePrivateKey
+from shoal.crypto.hpke import HpkePrivateKey, generate
 from shoal.crypto.suites import SuiteId, parse_config
 from shoal.services.workers import WorkerPool
 
@@ -107,3 +107,19 @@ def seal_layers(layers: tuple[Layer, ...], count: int) -> Work:
         for encrypt, plaintext, handle, info in steps:
             encrypt(plaintext, handle, info=info)
     return count, time.process_time() - begin
+
+
+def seal_and_open(reports: tuple[tuple[Layer, ...], ...], count: int) -> Work:
+    """Seal and open ``count`` reports, those of ``reports`` in turn, every layer of each: to keys
+    of this process, whatever ``Layer.config`` says.
+    """
+    steps = []
+    for layer in (layer for layers in reports for layer in layers):
+        key = generate(SuiteId.X25519_AES128)
+        hpke, config = key.config.suite.hpke, key.config.handle
+        steps.append((hpke, os.urandom(layer.size), config, key._handle, layer.info))
+    begin = time.process_time()
+    for _ in range(0, count, len(reports)):
+        for hpke, plaintext, public, private, info in steps:
+            hpke.decrypt(hpke.encrypt(plaintext, public, info=info), private, info=info)
+    return -(-count // len(reports)) * len(reports), time.process_time() - begin

@@ -40,7 +40,7 @@ def brief(
 def places(out: Path, keep: Path | None) -> list[str]:
     """Where the rest lies, and how to see it."""
     return [
-        f"Page:    {out / 'report.html'}   (--open shows it in the browser)",
+        f"Page:    {out / 'report.html'}   (--open: look around in all of it)",
         f"Figures: {out / 'results.json'}   (--full prints all of them)",
         *([f"Kept:    {keep}"] if keep is not None else []),
     ]

@@ -21,6 +21,7 @@ from shoal.cli.demo import options as demo_options
 from shoal.cli.demo import show, show_sums
 from shoal.cli.demo.brief import brief, places
 from shoal.cli.demo.brief_sums import brief_sums
+from shoal.cli.demo.made import Made
 from shoal.cli.demo.page import look_around
 from shoal.cli.demo.processes import cpu_count
 from shoal.cli.demo.reports_run import run_reports
@@ -29,8 +30,6 @@ from shoal.cli.extras import need
 from shoal.cli.options import SettingOption
 from shoal.cli.output import STDOUT, console, stderr
 from shoal.errors import Kind, ShoalError
-
-_Results = tuple[dict[str, Any], str]  # the demo's JSON, and the report page
 
 
 def register(app: typer.Typer) -> None:
@@ -75,7 +74,7 @@ def demo(
     started = time.monotonic()
     for folder in (out, *_folder_of(json_path)):
         _make(folder)  # now, not after a minute of work
-    results, page = _results_of(
+    made = _results_of(
         keep,
         lambda folder: (
             _secagg(folder, devices, screen)
@@ -83,11 +82,12 @@ def demo(
             else run_reports(folder, asked, devices, workers or cpu_count(), screen)
         ),
     )
+    results = made.results
     if mechanism:
         results["chosen"] = next(
             choice.name for choice in asked if choice.mechanism.name == mechanism
         )
-    _leave(out, json_path, json.dumps(results, indent=2) + "\n", page)
+    _leave(out, json_path, made)
     seconds = time.monotonic() - started
     if full:
         _show_all(screen, results, secagg=secagg)
@@ -95,7 +95,7 @@ def demo(
     else:
         (brief_sums if secagg else brief)(screen, results, seconds, out, keep)
     if open_page:
-        look_around(screen, out / "report.html")
+        look_around(screen, out / "results.json", out / "tasks")
     if secagg:
         _check_summed(results)
 
@@ -104,9 +104,7 @@ def _folder_of(json_path: Path | None) -> list[Path]:
     return [] if json_path is None or json_path == STDOUT else [json_path.parent]
 
 
-def _results_of(
-    keep: Path | None, work: Callable[[Path], Coroutine[None, None, _Results]]
-) -> _Results:
+def _results_of(keep: Path | None, work: Callable[[Path], Coroutine[None, None, Made]]) -> Made:
     """What ``work`` makes in a folder: a temporary one, unless ``keep`` names it."""
     folder = _folder(keep)
     try:
@@ -145,20 +143,24 @@ def _check_summed(results: dict[str, Any]) -> None:
         )
 
 
-async def _secagg(folder: Path, devices: int | None, screen: Any) -> _Results:
+async def _secagg(folder: Path, devices: int | None, screen: Any) -> Made:
     from shoal.cli.demo.secagg_run import run_secagg  # the other demo needs none of it
 
     return await run_secagg(folder, devices, screen)
 
 
-def _leave(out: Path, json_path: Path | None, text: str, page: str) -> None:
-    """The report page and the results, where they were asked for."""
-    _write(out / "report.html", page)
-    _write(out / "results.json", text)
+def _leave(out: Path, json_path: Path | None, made: Made) -> None:
+    """Page, results and tasks in ``out``; the results where else they were asked for."""
+    text = json.dumps(made.results, indent=2) + "\n"
+    _write(out / "report.html", made.page.encode())
+    _write(out / "results.json", text.encode())
+    _make(out / "tasks")
+    for name, task in made.tasks.items():
+        _write(out / "tasks" / name, task)
     if json_path == STDOUT:
         typer.echo(text, nl=False)
     elif json_path is not None:
-        _write(json_path, text)
+        _write(json_path, text.encode())
 
 
 def _folder(keep: Path | None) -> Path:
@@ -184,16 +186,16 @@ def _make(folder: Path) -> None:
         ) from None
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, data: bytes) -> None:
     try:
-        path.write_text(text)
+        path.write_bytes(data)
     except OSError as error:
         raise ShoalError(
             Kind.CONFIG, f"cannot write {path}: {error.strerror or 'unwritable'}"
         ) from None
 
 
-async def _stopped_by_sigterm(work: Coroutine[None, None, _Results]) -> _Results:
+async def _stopped_by_sigterm(work: Coroutine[None, None, Made]) -> Made:
     """SIGTERM ends the demo as Ctrl-C does: services stopped, folder removed."""
     task = asyncio.ensure_future(work)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -34,7 +34,7 @@ KeepOption = Annotated[
     ),
 ]
 OutOption = Annotated[
-    Path, typer.Option(metavar="DIR", help="Folder for report.html and results.json.")
+    Path, typer.Option(metavar="DIR", help="Folder for report.html, results.json and tasks.")
 ]
 WorkersOption = Annotated[
     int | None,
@@ -54,7 +54,8 @@ FullOption = Annotated[
     bool, typer.Option("--full", help="End with the long tables, as they are in the results.")
 ]
 OpenOption = Annotated[
-    bool, typer.Option("--open", help="Show the page of the results in the browser at the end.")
+    bool,
+    typer.Option("--open", help="At the end, look around in the results: `shoal console` on them."),
 ]
 MechanismOption = Annotated[
     str,

@@ -13,6 +13,7 @@ from rich.console import Console
 from shoal.analyzer.results.report_page import render_report
 from shoal.arrays import NDArray, np
 from shoal.cli.demo.collect import released, shredded
+from shoal.cli.demo.made import Made
 from shoal.cli.demo.processes import Process, progress_bars, running, until
 from shoal.cli.demo.survey import Question, load_visits
 from shoal.cli.demo.workspace import Workspace, build
@@ -21,6 +22,7 @@ from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import simulate
+from shoal.crypto.trust import TASK_SUFFIX
 from shoal.errors import Kind, ShoalError
 
 _RELAYS = 2  # per process: one makes its batch while the other waits for an answer
@@ -34,8 +36,8 @@ def alone(devices: int) -> int:
 
 async def run_reports(
     folder: Path, asked: tuple[Question, ...], devices: int | None, workers: int, screen: Console
-) -> tuple[dict[str, Any], str]:
-    """The demo's JSON (docs: DESIGN of the release) and its report page. Raises INTERNAL if a
+) -> Made:
+    """Everything that is shown of it. Raises INTERNAL if a
     report was lost or doubled, UNAVAILABLE if a service can't be kept alive, CONFIG for too few
     devices.
     """
@@ -61,7 +63,7 @@ async def run_reports(
             asyncio.to_thread(_results, workspace, visits, releases, outcome),
             until(guard, shredded(services[1], len(workspace.pairs))),
         )
-    results: tuple[dict[str, Any], str] = made
+    results: Made = made
     return results
 
 
@@ -90,8 +92,8 @@ def _results(
     visits: NDArray[np.int64],
     releases: list[dict[str, Any]],
     outcome: SimulationResult,
-) -> tuple[dict[str, Any], str]:
-    """The demo's JSON and the report page. Raises INTERNAL if a report was lost or doubled."""
+) -> Made:
+    """Everything that is shown. Raises INTERNAL if a report was lost or doubled."""
     reports = sum(release["n"] for release in releases)
     if not outcome.acked <= reports <= outcome.acked + outcome.unknown:
         raise ShoalError(
@@ -138,4 +140,5 @@ def _results(
             "refused": refused,
         },
     }
-    return results, page
+    tasks_by_name = {f"{pair.task.name}{TASK_SUFFIX}": pair.signed_task for pair in workspace.pairs}
+    return Made(results, page, tasks_by_name)

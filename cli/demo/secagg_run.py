@@ -10,14 +10,16 @@ from typing import Any
 
 from shoal.analyzer.results.report_page import render_report
 from shoal.cli.demo.collect import released
+from shoal.cli.demo.made import Made
 from shoal.cli.demo.processes import Process, progress_bars, running, until
 from shoal.cli.demo.secagg import DEVICES, compare, make_devices, make_task, play, read_sums
 from shoal.cli.demo.survey import load_visits
 from shoal.cli.demo.workspace import prepare
+from shoal.crypto.trust import TASK_SUFFIX
 
 
-async def run_secagg(folder: Path, devices: int | None, screen: Any) -> tuple[dict[str, Any], str]:
-    """The demo's JSON and its report page. Raises INTERNAL if a sum is not exactly that of its
+async def run_secagg(folder: Path, devices: int | None, screen: Any) -> Made:
+    """Everything that is shown of it. Raises INTERNAL if a sum is not exactly that of its
     devices, CONFIG for too few devices.
     """
     visits = await asyncio.to_thread(load_visits, devices or DEVICES)
@@ -47,4 +49,6 @@ async def run_secagg(folder: Path, devices: int | None, screen: Any) -> tuple[di
             )
     sums = await asyncio.to_thread(read_sums, site, sum_task)
     results = compare(sum_task, people, sums, release)
-    return results, render_report([release], {sum_task.task_id.hex: results["tasks"][0]["truth"]})
+    page = render_report([release], {sum_task.task_id.hex: results["tasks"][0]["truth"]})
+    name = f"{sum_task.assignment.task.name}{TASK_SUFFIX}"
+    return Made(results, page, {name: (site.folder / "tasks" / name).read_bytes()})

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from shoal.cli.demo import secagg_run
+from shoal.cli.demo.made import Made
 from shoal.cli.demo.secagg import _times
 from shoal.cli.main import main
 from tests.sizes import FULL
@@ -103,13 +104,14 @@ def test_no_sum_is_no_success(
         "rounds": {"aborted": {"too few vectors came": 2}},
     }
 
-    async def nothing(*_: object) -> tuple[dict[str, Any], str]:
-        return {
+    async def nothing(*_: object) -> Made:
+        results: dict[str, Any] = {
             "tasks": [{"release": release}],
             "rounds": [],
             "devices": 60,
             "outcomes": {"too late": 60},
-        }, ""
+        }
+        return Made(results, "", {})
 
     monkeypatch.setattr(secagg_run, "run_secagg", nothing)
     monkeypatch.chdir(tmp_path)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import io
-import webbrowser
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from shoal.accounting.meaning import best_guess, percent_text
-from shoal.cli.demo import page
 from shoal.cli.demo.brief import brief
 from shoal.cli.demo.brief_sums import brief_sums
 
@@ -114,24 +111,3 @@ def test_sums_fit_a_screen_too() -> None:
     assert max(map(len, lines)) <= 80
     assert "60 devices, of which 11 were killed" in lines[0]
     assert row(lines, "x") == ["4.0", "7.5", "5.0", "to", "9.0", "outside"]
-
-
-@pytest.mark.parametrize("browser", [True, False])
-def test_open_shows_the_page_or_says_where_it_is(
-    browser: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Planted: the path instead of its address -> a browser looks it up on the network."""
-    asked: list[str] = []
-
-    def opened(url: str) -> bool:
-        asked.append(url)
-        return browser
-
-    monkeypatch.setattr(webbrowser, "open", opened)
-    screen = Console(file=io.StringIO(), width=80)
-    page.look_around(screen, tmp_path / "a b.html")
-    assert asked == [f"file://{tmp_path}/a%20b.html"]
-    assert isinstance(screen.file, io.StringIO)
-    said = screen.file.getvalue()
-    assert said.endswith(f"{asked[0]}\n")
-    assert said.startswith("The browser shows" if browser else "No browser here")
