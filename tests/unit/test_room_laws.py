@@ -103,7 +103,8 @@ def test_no_folder_shows_too_much() -> None:
     folders = {path.parent for house in HOUSES for path in (ROOT / house).rglob("*.py")}
     entries = {
         str(folder.relative_to(ROOT)): sum(
-            entry.name not in {"__pycache__", "py.typed"} for entry in folder.iterdir()
+            entry.name not in {"__pycache__", "py.typed", "__init__.pyi"}
+            for entry in folder.iterdir()
         )
         for folder in folders
     }

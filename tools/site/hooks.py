@@ -21,6 +21,11 @@ PYTHON = """# Python
 The modules that programs use. What is not here may change without notice.
 """
 MODULES = (
+    "shoal.study.designed",
+    "shoal.study.planning",
+    "shoal.study.promise",
+    "shoal.study.estimates",
+    "shoal.study.frames",
     "shoal.clients",
     "shoal.mechanisms.base",
     "shoal.mechanisms.registry",

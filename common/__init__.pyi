@@ -1,0 +1,12 @@
+# What type checkers and editors see of ``import shoal``: __init__.py loads it on first use.
+from shoal.study import Design as Design
+from shoal.study import EstimateTable as EstimateTable
+from shoal.study import Picture as Picture
+from shoal.study import Planned as Planned
+from shoal.study import Promise as Promise
+from shoal.study import Reports as Reports
+from shoal.study import Table as Table
+from shoal.study import design as design
+from shoal.study import plan as plan
+
+__version__: str
