@@ -4,7 +4,7 @@
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-full campaigns bench flower peers node lint format proto links \
-  constraints docs wheel clean distclean
+  constraints docs screenshots wheel clean distclean
 
 PYTHON ?=
 # Two more than two cores: many tests wait for other processes and for the clock.
@@ -78,6 +78,9 @@ constraints: $(DEV) ## refresh constraints.txt with the newest versions that Pyt
 docs: $(SITE) ## build the documentation as a site, into build/site
 	@$(BIN)/python tools/links.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet && echo build/site/index.html
+
+screenshots: $(DEV) ## pictures of the console, into build/screenshots (ARGS=--docs: docs too)
+	@PYTHONPATH=. $(BIN)/python tools/screenshots.py $(ARGS)
 
 wheel: $(DEV) ## build dist/shoal-*.whl
 	@rm -rf build dist

@@ -38,7 +38,8 @@ def span(start: float, end: float) -> str:
     if end - start < _DAY:
         first, last = (datetime.fromtimestamp(at, UTC) for at in (start, end))
         if first.date() == last.date():
-            return f"{day(start)}, {first:%H:%M} to {last:%H:%M} UTC"
+            clock = "%H:%M" if end - start >= 2 * _MINUTE else "%H:%M:%S"
+            return f"{day(start)}, {first:{clock}} to {last:{clock}} UTC"
         return f"{moment(start)} to {moment(end)}"
     return f"{day(start)} to {day(end - 1)}"
 

@@ -82,13 +82,17 @@ class Site:
         return self.folder / "analyzer" / "data"
 
     def add(self, task: Task) -> tuple[TaskId, bytes, bytes]:
-        """Sign a task of one window and hand it to the services: its id, the SignedTask, the
+        """Sign a task and hand it to the services: its id, the SignedTask, the
         SignedKeySchedule.
         """
         signed_task = sign_task(task, self.authority)
         analyzer = keyfiles.load_signing_key(self.folder / "analyzer" / "signing.key")
         analyzer_keys = make_role_keys(
-            SuiteId.X25519_AES128, 1, self.folder / "analyzer" / "keys", KeyRole.analyzer, analyzer
+            SuiteId.X25519_AES128,
+            task.windows.count,
+            self.folder / "analyzer" / "keys",
+            KeyRole.analyzer,
+            analyzer,
         )
         signed_schedule = sign_schedule(signed_task, analyzer_keys, self.hop_keys, self.authority)
         (self.folder / "tasks" / f"{task.name}{TASK_SUFFIX}").write_bytes(signed_task)
@@ -143,7 +147,7 @@ def build(folder: Path, questions: tuple[Question, ...], devices: int) -> Worksp
     site = prepare(folder)
     pairs = []
     for question in questions:
-        task = _task(question, devices, site)
+        task = task_of(question, devices, site)
         pairs.append(SignedPair(question, task, *site.add(task)))
     return Workspace(
         folder=folder,
@@ -176,7 +180,7 @@ def _certificates(folder: Path) -> bytes:
     return authority.cert_pem
 
 
-def _task(question: Question, devices: int, site: Site) -> Task:
+def task_of(question: Question, devices: int, site: Site) -> Task:
     """One window that began a minute ago and closes when every device has reported."""
     task = Task(
         salt=os.urandom(16),

@@ -4,13 +4,16 @@ who would have to work together.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from shoal.accounting.meaning import best_guess, bound_text, percent_text, posterior
+from shoal.accounting.routes import WHY
 from shoal.analyzer.results.report_page import words_of
 from shoal.console.operator.collusion import kind_of, matrix, meaning, together
 from shoal.console.operator.desk import Desk, asked, window_of
@@ -125,10 +128,10 @@ def _label(question: ReleasedQuestion, release: Release) -> list[tuple[str, str]
         ("But for a chance of", f"delta = {privacy['delta']:g} that less holds"),
         (
             "Proven by",
-            f"{privacy['method']}; no proof could bring it below "
+            f"{_method(privacy)}; no proof could bring it below "
             f"{bound_text(privacy['epsilon_lower'], up=False)}"
             if privacy["epsilon_lower"] > 0
-            else privacy["method"],
+            else _method(privacy),
         ),
         ("Never hidden", "that a device takes part"),
     ]
@@ -137,6 +140,11 @@ def _label(question: ReleasedQuestion, release: Release) -> list[tuple[str, str]
     if release["withheld"]:
         rows.insert(0, ("Withheld", f"nothing is published of this window: {release['withheld']}"))
     return rows
+
+
+def _method(privacy: Mapping[str, Any]) -> str:
+    name = str(privacy["method"])
+    return f"{name} ({WHY[name]})" if name in WHY else name
 
 
 def _unit(release: Release) -> str:

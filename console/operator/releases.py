@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from starlette.requests import Request
@@ -49,6 +50,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             promise=section.words[0] if section.words else "",
             odds=odds(release["privacy"]["epsilon_upper"], release["privacy"]["delta"]),
             history=_history(chosen),
+            absent=_absent(chosen),
             offers=offers(_offered(request, chosen)),
             windows=[(row, dates(chosen, row["window"])) for row in reversed(chosen.releases)],
         )
@@ -68,6 +70,14 @@ def _offered(request: Request, question: ReleasedQuestion) -> str:
     """What the page's downloads are of: the window of its address, or the whole question."""
     window = request.path_params.get("window")
     return question.task_id if window is None else f"{question.task_id}/{window}"
+
+
+def _absent(question: ReleasedQuestion) -> str:
+    """The windows between those that are released, as ranges: "3, 5 to 9"; "" for none."""
+    known = sorted(release["window"] for release in question.releases)
+    gaps = [(a + 1, b - 1) for a, b in pairwise([-1, *known]) if b - a > 1]
+    told = [f"{a}" if a == b else f"{a} to {b}" for a, b in gaps[-_MOST_LINES:]]
+    return ", ".join(told)
 
 
 def dates(question: ReleasedQuestion, window: int) -> str:

@@ -15,7 +15,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from tests.worlds.browser import LACKING, NARROW, browser, chromium, page_of
+from tests.worlds.browser import LACKING, NARROW, WIDE, browser, chromium, page_of
 from tests.worlds.console import visits, write_data
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason=LACKING)
@@ -28,6 +28,19 @@ PATHS = (
     "/budget?limit=5",
     "/nowhere",
 )
+
+
+_THOSE = (
+    "[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, summary')]"
+)
+_FOCUSABLE = f"{_THOSE}.length"
+# which of them has the focus, what it is, and whether somebody sees that
+_FOCUSED = f"""(() => {{
+  const it = document.activeElement, box = it.getBoundingClientRect(), look = getComputedStyle(it);
+  const seen = look.outlineStyle === 'solid' && parseFloat(look.outlineWidth) >= 2
+    && box.width > 0 && box.top < innerHeight && box.bottom > 0 && box.left >= 0;
+  return [{_THOSE}.indexOf(it), it.outerHTML.slice(0, 80), seen];
+}})()"""
 
 
 @pytest.fixture(scope="module")
@@ -66,19 +79,17 @@ def _troubles(page: Page) -> list[str]:
 
 
 def test_every_page_for_everybody(url: str, running: Browser) -> None:
-    """No violation that axe knows, in light and dark; nothing that the policy refuses; no sideways
-    scrolling at 390 px. Planted: a select without a label, grey on grey, a table of fixed width ->
-    each fails.
+    """No violation that axe knows, in light, dark and narrow; nothing that the policy refuses; no
+    sideways scrolling at 390 px. Planted: a select without a label, grey on grey, a table of fixed
+    width -> each fails.
     """
     axe = Axe()
-    for width, dark in ((1200, False), (1200, True), (NARROW, False)):
+    for width, dark in ((WIDE, False), (WIDE, True), (NARROW, False)):
         with page_of(running, width=width, dark=dark) as page:
             troubles = _troubles(page)
             for path in PATHS:
                 page.goto(f"{url}{path}")
-                if width == NARROW:
-                    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW, path
-                    continue
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, path
                 wrong = axe.run(page).response["violations"]
                 assert [(each["id"], each["nodes"][0]["html"]) for each in wrong] == [], path
             assert [text for text in troubles if "404" not in text] == []
@@ -98,6 +109,25 @@ def test_the_keyboard_alone_gets_everywhere(url: str, running: Browser) -> None:
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         page.keyboard.press("Enter")
         page.wait_for_url("**/releases/*")
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_tab_reaches_everything_in_its_order(url: str, running: Browser, width: int) -> None:
+    """On every page: all links, fields and buttons, from the top down, each of them seen while it
+    has the focus. Planted: tabindex="-1" on a link, tabindex="3" on a button, no outline for
+    selects -> each fails.
+    """
+    with page_of(running, width=width) as page:
+        for path in PATHS:
+            page.goto(f"{url}{path}")
+            wanted = page.evaluate(_FOCUSABLE)
+            page.keyboard.press("Tab")
+            reached = []
+            for _ in range(wanted):
+                reached.append(page.evaluate(_FOCUSED))
+                page.keyboard.press("Tab")
+            assert [at for at, _, _ in reached] == list(range(wanted)), path
+            assert [what for _, what, seen in reached if not seen] == [], path
 
 
 def test_a_choice_works_with_and_without_scripts(url: str, running: Browser) -> None:

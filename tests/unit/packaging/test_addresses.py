@@ -26,7 +26,7 @@ SKIPPED = {
     "shoal.egg-info",
 }
 SKIPPED |= {"__pycache__", ".hypothesis"}
-BINARY = {".gz"}
+BINARY = {".gz", ".png"}
 # Hosts that a link may name: standards, papers, licences and conventions. Everything else is named
 # in words.
 HOSTS = {
