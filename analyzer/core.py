@@ -31,6 +31,7 @@ WITHHELD_TOO_FEW = "fewer valid, distinct reports than the task's min_batch"
 WITHHELD_RETENTION = (
     "the retention ended before the batch could be opened: nothing of it was counted"
 )
+WITHHELD_GIVEN_UP = "the analyzer's operator gave the window up: nothing of it was counted"
 WITHHELD_EPSILON = "the guaranteed epsilon is above the task's target_epsilon"
 
 

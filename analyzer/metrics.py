@@ -5,7 +5,7 @@ finest, never per report.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -18,13 +18,19 @@ from shoal.analyzer.results.release import decode_release
 from shoal.analyzer.store import AnalyzerStore
 from shoal.crypto.trust import ServedTask
 from shoal.ids import TaskId
+from shoal.services.given_up import GivenUpWindows, shown
 
 _WINDOWS_SHOWN = 200  # per task, the latest
 
 
 class _Batches(Collector):
-    def __init__(self, store: AnalyzerStore, rounds: Callable[[], dict[str, int]]) -> None:
-        self._store, self._rounds = store, rounds
+    def __init__(
+        self,
+        store: AnalyzerStore,
+        rounds: Callable[[], dict[str, int]],
+        given_up: Sized,
+    ) -> None:
+        self._store, self._rounds, self._given_up = store, rounds, given_up
 
     def collect(self) -> Iterator[Metric]:
         states = Counter(batch.state for batch in self._store.batches())
@@ -60,27 +66,34 @@ class _Batches(Collector):
             ended,
             refused,
             rounds,
+            GaugeMetricFamily(
+                "shoal_analyzer_given_up_windows",
+                "Windows that an operator gave up",
+                value=len(self._given_up),
+            ),
             CounterMetricFamily("shoal_analyzer_reports", "Reports that counted", value=reports),
         )
 
 
 def registry_of(
-    store: AnalyzerStore, rounds: Callable[[], dict[str, int]] = dict
+    store: AnalyzerStore, rounds: Callable[[], dict[str, int]] = dict, given_up: Sized = ()
 ) -> CollectorRegistry:
     """``rounds``: of secure aggregation, how many are open, and how many ended since the start, by
     how.
     """
     registry = CollectorRegistry()
-    registry.register(_Batches(store, rounds))
+    registry.register(_Batches(store, rounds, given_up))
     return registry
 
 
-def status_of(store: AnalyzerStore, tasks: list[ServedTask]) -> dict[str, Any]:
+def status_of(
+    store: AnalyzerStore, tasks: list[ServedTask], given_up: GivenUpWindows | None = None
+) -> dict[str, Any]:
     """{"tasks": [{"task_id", "name", "windows", "receiving", "processing", "released", "withheld",
     "ended"}]}, by name.
 
     receiving to withheld count windows; "ended": [{"window", "n", "rejected", "withheld"}], the
-    latest 200: what the releases say.
+    latest 200: what the releases say. "given_up": what operators gave up, where there is any.
     """
     states = Counter((batch.manifest.task_id, batch.state) for batch in store.batches())
     withheld: Counter[TaskId] = Counter()
@@ -108,6 +121,7 @@ def status_of(store: AnalyzerStore, tasks: list[ServedTask]) -> dict[str, Any]:
             "ended": sorted(ended.get(served.task_id, []), key=lambda row: int(row["window"]))[
                 -_WINDOWS_SHOWN:
             ],
+            **shown([] if given_up is None else given_up.of(served.task_id)),
         }
         for served in tasks
     ]

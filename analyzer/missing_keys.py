@@ -8,9 +8,9 @@ before they answer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
-from shoal.analyzer.core import BatchState, retention_over
+from shoal.analyzer.core import Batch, BatchState, retention_over
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.rounds.sums import SumStore
 from shoal.analyzer.store import AnalyzerStore
@@ -20,6 +20,7 @@ from shoal.crypto.trust import ServedTask
 from shoal.errors import ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.services.conditions import Condition
+from shoal.services.given_up import TaskWindow
 
 _NAMED = 3  # windows that one condition lists
 _Stamp = tuple[int, int, int, int]
@@ -31,13 +32,20 @@ class MissingKeys:
     """
 
     def __init__(
-        self, store: AnalyzerStore, tasks: AnalyzerTasks, keys: KeyFolder, clock: Clock
+        self,
+        store: AnalyzerStore,
+        tasks: AnalyzerTasks,
+        keys: KeyFolder,
+        clock: Clock,
+        given_up: Container[TaskWindow] = (),
     ) -> None:
+        self._given_up = given_up
         self._store, self._tasks, self._keys, self._clock = store, tasks, keys, clock
         self._lock = threading.Lock()
         # key files that were read and are the key's, as long as they are the same
         self._usable: dict[KeyId, _Stamp] = {}
         self._windows: dict[TaskId, tuple[int, ...]] = {}
+        self._unserved: dict[TaskId, tuple[int, ...]] = {}
         self._orphans: frozenset[TaskId] = frozenset()
 
     def look(self) -> None:
@@ -59,9 +67,17 @@ class MissingKeys:
                 batch.manifest.task_id
                 for batch in self._store.batches()
                 if batch.state is not BatchState.DONE
+                # of one that is given up and never came whole nothing is left
+                and not (batch.state is BatchState.RECEIVING and _window(batch) in self._given_up)
             }
             unfinished |= {task_id for task_id, _ in SumStore(self._store).unreleased()}
-            self._windows = {task_id: some for task_id, some in windows.items() if some}
+            self._unserved = {task_id: some for task_id, some in windows.items() if some}
+            # of those that are given up nobody misses a key
+            needed = {
+                task_id: tuple(w for w in some if (task_id, w) not in self._given_up)
+                for task_id, some in windows.items()
+            }
+            self._windows = {task_id: some for task_id, some in needed.items() if some}
             self._orphans = frozenset(unfinished - windows.keys())
 
     def _missing(
@@ -72,7 +88,7 @@ class MissingKeys:
             for window, config in enumerate(served.keys.analyzer_keys)
             if (served.task_id, window) not in over
             and not retention_over(served.task, window, now)
-            and not self._readable(config.key_id)
+            and ((served.task_id, window) in self._given_up or not self._readable(config.key_id))
         )
 
     def _readable(self, key_id: KeyId) -> bool:
@@ -113,5 +129,11 @@ class MissingKeys:
             )
 
     def unserved(self, task_id: TaskId) -> tuple[int, ...]:
-        """Windows of a served task that could not be opened, as of the last look."""
-        return self._windows.get(task_id, ())
+        """Windows of a served task that could not be opened, or are given up, as of the last
+        look.
+        """
+        return self._unserved.get(task_id, ())
+
+
+def _window(batch: Batch) -> TaskWindow:
+    return batch.manifest.task_id, batch.manifest.window

@@ -36,6 +36,7 @@ from shoal.rpc.server import RpcServer
 from shoal.rpc.tls import TlsIdentity
 from shoal.services.certificates import Certificates
 from shoal.services.conditions import Conditions, Source
+from shoal.services.given_up import GivenUpWindows
 from shoal.services.machine import Machine
 from shoal.services.process import DataFolder, Reloading, make_folder, run_service
 from shoal.services.watching import watch_disk
@@ -79,12 +80,18 @@ class AnalyzerService:
         self._keys = KeyFolder(config.keys_dir)
         self._clock = clock or Timekeeper(data_folder, "shoal analyzer clock", readings)
         self._tasks = AnalyzerTasks(config.tasks_dir, config.authority_keys, signing_key.public)
-        self._missing = MissingKeys(store, self._tasks, self._keys, self._clock)
+        self._given_up = GivenUpWindows(data_folder)
+        self._missing = MissingKeys(store, self._tasks, self._keys, self._clock, self._given_up)
         self._missing.look()
         self._own_pool = pool is None
         self._pool = pool or WorkerPool(config.workers)
         shredder = Shredder(
-            store=store, tasks=self._tasks, keys=self._keys, spools=self._spools, clock=self._clock
+            store=store,
+            tasks=self._tasks,
+            keys=self._keys,
+            spools=self._spools,
+            clock=self._clock,
+            given_up=self._given_up,
         )
         self._processor = self._make_processor(signing_key, shredder)
         self._rounds = CollectionService(
@@ -104,7 +111,7 @@ class AnalyzerService:
         self.conditions = self._watched(disk)
         self._server.health.ready = self.conditions.ready
         self._machine = Machine(data_folder, self.certificates, self._clock)
-        registry = registry_of(store, self._rounds.counts)
+        registry = registry_of(store, self._rounds.counts, self._given_up)
         registry.register(self._machine)
         self._admin = Admin(
             config.admin_listen, self.conditions, self._status, registry, config.admin.access()
@@ -125,6 +132,7 @@ class AnalyzerService:
             delivery=InMemoryDelivery(),
             signing_key=signing_key,
             shredder=shredder,
+            given_up=self._given_up,
         )
 
     def _make_server(
@@ -141,6 +149,7 @@ class AnalyzerService:
             clean=self._processor.clean,
             missing=self._missing,
             trouble=lambda: next((condition.message for condition in disk()), ""),
+            given_up=self._given_up,
         )
         shufflers = frozenset(config.allowed_shufflers)
         peer = TimeAnswers(self._tasks, signing_key, self._clock)
@@ -150,6 +159,7 @@ class AnalyzerService:
     def _watched(self, disk: Source) -> Conditions:
         conditions = Conditions()
         known = (self._tasks.conditions, self._missing.conditions, self._processor.conditions)
+        conditions.watch(self._given_up.conditions)
         for source in (disk, self.certificates.conditions, *known, self._store.damage):
             conditions.watch(source)
         return conditions
@@ -165,7 +175,7 @@ class AnalyzerService:
         """For /status, to which the admin port adds ``ready`` and ``conditions``."""
         return {
             "service": "analyzer",
-            **status_of(self._store, self._tasks.all()),
+            **status_of(self._store, self._tasks.all(), self._given_up),
             "rounds": self._rounds.counts(),
             **self._machine.status(),
         }

@@ -141,14 +141,20 @@ class Serving:
         for task_id, windows in self.paused.items():
             served = self._tasks.served.get(task_id)
             name = served.task.name if served is not None else task_id.short
+            left = [w for w in windows if not self._tasks.is_over(WindowId(task_id, w))]
+            if windows and not left:
+                continue
             what = (
                 "does not serve it, or with another key schedule"
                 if not windows
-                else f"has no readable key for {len(windows)} windows"
+                else f"has no readable key for {len(left)} windows, or gave them up"
             )
             yield Condition(
                 "task",
                 f"{task_id.short}/analyzer",
-                f"task {name}: the analyzer {what}: mend it there; submissions are refused "
+                f"task {name}: the analyzer {what}: mend it there, or give them up here too; "
+                "submissions are refused meanwhile"
+                if windows
+                else f"task {name}: the analyzer {what}: mend it there; submissions are refused "
                 "meanwhile",
             )

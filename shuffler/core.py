@@ -8,7 +8,7 @@ A window of a task is a batch, and its life is one line::
             SEALED | DELIVERING -> WITHHELD
             the disk damaged so much of the batch that less than min_batch is left
             CLOSING | SEALED | DELIVERING -> EXPIRED -> SHREDDED
-            the task's retention ended before the analyzer acknowledged
+            the task's retention ended before the analyzer acknowledged, or an operator gave it up
 
 CLOSING means that no report is taken any more and sealing goes on: a crash there is redone from the
 inbox. Every state is durable before its effects begin and every effect is idempotent, so after a
@@ -67,7 +67,7 @@ class WindowEvent(Enum):
     TOO_FEW = "too few"  # sealed; distinct reports < min_batch
     OFFERED = "offered"  # delivery begins
     ACKNOWLEDGED = "acknowledged"  # the analyzer's signature over this manifest verified
-    EXPIRED = "expired"  # retention has ended
+    EXPIRED = "expired"  # retention has ended, or an operator gave the window up
     SHREDDED = "shredded"  # no file of the window is left
 
 

@@ -17,6 +17,7 @@ from shoal.clocks.timekeeper import Timekeeper
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.entropy import SYSTEM, Entropy
+from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.mqtt.settings import BrokerSettings
@@ -27,6 +28,7 @@ from shoal.rpc.renewal import RenewableChannel, TlsFiles, TrustFile
 from shoal.rpc.server import RpcServer
 from shoal.services.certificates import Certificates
 from shoal.services.conditions import Conditions
+from shoal.services.given_up import GivenUpWindows
 from shoal.services.machine import Machine
 from shoal.services.process import DataFolder, Reloading
 from shoal.services.watching import watch_disk
@@ -101,6 +103,7 @@ class Shuffler:
         self.store: Store
         self.registry: CollectorRegistry
         self.certificates: Certificates
+        self._given_up: GivenUpWindows
         self._admin_files: TlsFiles | None = None
 
     async def __aenter__(self) -> Shuffler:
@@ -130,6 +133,8 @@ class Shuffler:
         self._clock = self._given_clock or Timekeeper(
             folder, "shoal shuffler clock", self._readings
         )
+        self._given_up = GivenUpWindows(folder)
+        self.conditions.watch(self._given_up.conditions)
         storage = await open_store(config, self._entropy)
         self._stack.push_async_callback(storage.close)
         self.store = storage.reports
@@ -152,6 +157,7 @@ class Shuffler:
             config.delivery_delay_max_s,
             opener.forget_keys,
             self._owner,
+            self._given_up,
         )
         self._keep_time(channel, signing_key)
         self.serving = Serving(self.tasks, asking(channel))
@@ -163,7 +169,7 @@ class Shuffler:
             Machine(folder, self.certificates, self._clock), ingress, rounds, bridge
         )
         self.conditions.watch(storage.damage)
-        directory = Directory(self.tasks, self._clock, lambda: self.serving.paused)
+        directory = Directory(self.tasks, self._clock, self._unanswered)
         server = RpcServer(
             config.listen, [ingress.service(), rounds.service(), directory.service()], tls.identity
         )
@@ -188,6 +194,7 @@ class Shuffler:
             bridge,
             machine.status,
             self._clock.now,
+            self._given_up,
         )
         self.registry = CollectorRegistry()
         self.registry.register(page)
@@ -200,6 +207,17 @@ class Shuffler:
         if files is not None:
             files.on_renewal(lambda _: admin.renew())
         return admin
+
+    def _unanswered(self) -> dict[TaskId, frozenset[int]]:
+        """Windows that no device should answer: the analyzer can't take them, or they are given
+        up. An empty set: all of a task.
+        """
+        paused = dict(self.serving.paused)
+        for task_id, window in self._given_up:
+            listed = paused.get(task_id)
+            if listed is None or listed:
+                paused[task_id] = (listed or frozenset()) | {window}
+        return paused
 
     def _make_tasks(self, signing_key: SigningKey) -> ShufflerTasks:
         config = self._config
@@ -276,7 +294,9 @@ class Shuffler:
             collection, signing_key, storage.scratch, self._clock, self._entropy, self._tick_s
         )
         held = HeldClaims(self.store, self._owner)
-        self.rounds = RoundDriver(self.tasks, parts, storage.answered, singles, decide, held)
+        self.rounds = RoundDriver(
+            self.tasks, parts, storage.answered, singles, decide, held, self._given_up
+        )
         return RoundsIngress(
             self.tasks, self.rounds, singles, self._clock, self._entropy, self.serving.refuses
         )

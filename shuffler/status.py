@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from shoal.errors import Kind
 from shoal.ids import TaskId
 from shoal.services.conditions import Condition
+from shoal.services.given_up import GivenUp, GivenUpWindows, shown
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.ingress import Ingress
 from shoal.shuffler.reports.lifecycle import Lifecycle
@@ -47,6 +48,7 @@ class StatusPage:
         bridge: MqttBridge | None = None,
         machine: Callable[[], dict[str, Any]] = dict,
         now: Callable[[], float] = time.time,
+        given_up: GivenUpWindows | None = None,
     ) -> None:
         """``machine``: what /status tells of certificates, disk and clock."""
         self._tasks, self._store, self._lifecycle, self._ingress, self._stopping = (
@@ -57,7 +59,7 @@ class StatusPage:
             stopping,
         )
         self._driver, self._rounds, self._bridge = driver, rounds, bridge
-        self._machine, self._now = machine, now
+        self._machine, self._now, self._given_up = machine, now, given_up
 
     def conditions(self) -> Iterator[Condition]:
         """What is wrong with the windows, the rounds and the broker, for ``Conditions.watch``."""
@@ -110,6 +112,7 @@ class StatusPage:
                             -_WINDOWS_SHOWN:
                         ]
                     ],
+                    **shown(self._lines(task_id)),
                 }
                 for task_id, served in sorted(self._tasks.served.items())
             ],
@@ -183,6 +186,7 @@ class StatusPage:
         yield from (windows, reports, damaged, refused, phases, ended, blamed)
         yield self._ingress.times.metric()
         yield self._days_left()
+        yield self._given()
         if self._bridge is not None:
             yield GaugeMetricFamily(
                 "shoal_shuffler_mqtt_connected",
@@ -198,6 +202,16 @@ class StatusPage:
                 dropped.add_metric([reason], count)
             yield dropped
 
+    def _given(self) -> Metric:
+        given = GaugeMetricFamily(
+            "shoal_shuffler_given_up_windows",
+            "Windows that an operator gave up, by task",
+            labels=["task"],
+        )
+        for task_id in self._tasks.served:
+            given.add_metric([task_id.short], len(self._lines(task_id)))
+        return given
+
     def _days_left(self) -> Metric:
         left = GaugeMetricFamily(
             "shoal_shuffler_task_days_left",
@@ -209,6 +223,9 @@ class StatusPage:
             seconds = plan.end_of(plan.count - 1) - self._now()
             left.add_metric([task_id.short], seconds // _DAY_S)
         return left
+
+    def _lines(self, task_id: TaskId) -> list[GivenUp]:
+        return [] if self._given_up is None else self._given_up.of(task_id)
 
     def _mqtt(self) -> dict[str, Any]:
         bridge = self._bridge

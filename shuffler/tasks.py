@@ -179,6 +179,11 @@ class ShufflerTasks(TaskFolder):
         record = self._store.record(window)
         return record is not None and record.state is not WindowState.OPEN
 
+    def is_over(self, window: WindowId) -> bool:
+        """Whether nothing of this window is here any more, nor will be."""
+        record = self._store.record(window)
+        return record is not None and record.state is WindowState.SHREDDED
+
     def decided(self, window: WindowId) -> None:
         """This window takes no more reports, durably."""
         if window.window in self._undecided[window.task_id]:

@@ -8,7 +8,7 @@ See protos/delivery.proto.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
 
 from shoal import codec
 from shoal.analyzer.batches.spool import Spool, Spools
@@ -35,6 +35,7 @@ from shoal.log import get_log
 from shoal.protos import delivery_pb2
 from shoal.rpc.call import Call
 from shoal.rpc.server import Method, Service
+from shoal.services.given_up import TaskWindow
 from shoal.task import Task
 
 log = get_log("analyzer")
@@ -65,7 +66,9 @@ class Ingest:
         clean: Callable[[Batch], Awaitable[None]],
         missing: MissingKeys | None = None,
         trouble: Callable[[], str] = str,
+        given_up: Container[TaskWindow] = (),
     ) -> None:
+        self._given_up = given_up
         self._store, self._tasks, self._keys, self._spools, self._clock = (
             store,
             tasks,
@@ -117,6 +120,7 @@ class Ingest:
             batch = self._store.batch_of(manifest.task_id, manifest.window)
         check_same(batch, Digest.of(signed.manifest))
         if batch is None or batch.state is BatchState.RECEIVING:
+            self._check_given_up(manifest)
             self._check_retention(served.task, min(manifest.window, served.task.windows.count - 1))
         if batch is None:
             check_manifest(manifest, served, self._clock.earliest())
@@ -234,8 +238,17 @@ class Ingest:
                 Kind.INVALID, "chunk: the batch is complete: offer it again for its acknowledgement"
             )
         manifest = batch.manifest
+        self._check_given_up(manifest)
         self._check_retention(self._tasks.get(manifest.task_id).task, manifest.window)
         return batch
+
+    def _check_given_up(self, manifest: codec.Manifest) -> None:
+        if (manifest.task_id, manifest.window) in self._given_up:
+            raise ShoalError(
+                Kind.WINDOW_CLOSED,
+                f"manifest: the analyzer's operator gave window {manifest.window} up: give it up "
+                "at the shuffler too",
+            )
 
     def _check_retention(self, task: Task, window: int) -> None:
         """Nothing is refused for good by a clock that is disputed: its key is still there."""

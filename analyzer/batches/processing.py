@@ -21,7 +21,12 @@ from shoal.analyzer.batches.opening import open_batch
 from shoal.analyzer.batches.row_opening import RowContext
 from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools, intact
-from shoal.analyzer.core import Batch, BatchState
+from shoal.analyzer.core import (
+    WITHHELD_GIVEN_UP,
+    WITHHELD_RETENTION,
+    Batch,
+    BatchState,
+)
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.results.release import Prepared, conclude, prepare, prepare_expired
 from shoal.analyzer.store import AnalyzerStore
@@ -30,15 +35,17 @@ from shoal.clocks.backoff import Backoff
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
-from shoal.ids import Digest
+from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.services.conditions import Condition
+from shoal.services.given_up import GivenUpWindows
 
 log = get_log("analyzer")
 # between two attempts at a batch: one queue of one process, so without jitter
 _AGAIN = Backoff(LIMITS.release_retry_first_s, LIMITS.release_retry_most_s)
 _SWEEP_S = 60.0  # between two looks at the tasks' retention
+_LOOK_S = 2.0  # between two looks at what operators gave up
 _CANNOT_DELETE = "rows or the key of a window that is over can't be deleted"
 
 
@@ -56,7 +63,9 @@ class Processor:
         delivery: KeyDelivery,
         signing_key: SigningKey,
         shredder: Shredder,
+        given_up: GivenUpWindows | None = None,
     ) -> None:
+        self._given_up = given_up
         self._store, self._tasks, self._keys, self._spools, self._shredder = (
             store,
             tasks,
@@ -114,9 +123,9 @@ class Processor:
         await self._sweep()
 
     async def sweep_forever(self) -> None:
-        """Hold the tasks' retention, until cancelled."""
+        """Hold the tasks' retention, and do what operators gave up, until cancelled."""
         while True:
-            await asyncio.sleep(_SWEEP_S)
+            await self._until_sweep()
             # whatever it was, retention is held at the next sweep
             try:
                 await self._sweep()
@@ -124,6 +133,13 @@ class Processor:
                 log.error(
                     "the tasks' retention could not be looked at: will be tried again", error=error
                 )
+
+    async def _until_sweep(self) -> None:
+        """``_SWEEP_S``, or until an operator gives a window up."""
+        for _ in range(round(_SWEEP_S / _LOOK_S)):
+            await asyncio.sleep(_LOOK_S)
+            if self._given_up is not None and self._given_up.look():
+                return
 
     async def _sweep(self) -> None:
         for batch in await asyncio.to_thread(self._store.batches):
@@ -190,7 +206,10 @@ class Processor:
             else:
                 prepared = await self._open(batch, path)
                 hit("analyzer.batch.opened")
-                await self._finish(prepared)
+                if self._shredder.is_given_up(batch):  # while it was opened
+                    await self._expire(batch)
+                else:
+                    await self._finish(prepared)
         await self.clean(batch)
 
     async def _expire(self, batch: Batch) -> None:
@@ -198,17 +217,35 @@ class Processor:
         to be kept as well.
         """
         served = self._tasks.get(batch.manifest.task_id)
-        await self._finish(await asyncio.to_thread(prepare_expired, served, batch))
+        why = WITHHELD_GIVEN_UP if self._shredder.is_given_up(batch) else WITHHELD_RETENTION
+        await self._finish(await asyncio.to_thread(prepare_expired, served, batch, why))
 
     async def _finish(self, prepared: Prepared) -> None:
+        given_up = await asyncio.to_thread(self._uncounted, prepared.batch)
         done = await asyncio.to_thread(
             self._store.finish,
             prepared.batch,
-            lambda earlier: conclude(prepared, earlier, self._signing_key),
+            lambda earlier: conclude(prepared, earlier, self._signing_key, given_up),
         )
         hit("analyzer.batch.done")
         if done:
             _report(prepared)
+
+    def _uncounted(self, batch: Batch) -> list[int]:
+        """Other windows of its task that were given up, and not published before."""
+        task_id, window = batch.manifest.task_id, batch.manifest.window
+        lines = [] if self._given_up is None else self._given_up.of(task_id)
+        return [
+            line.window
+            for line in lines
+            if line.window != window and not self._is_published(task_id, line.window)
+        ]
+
+    def _is_published(self, task_id: TaskId, window: int) -> bool:
+        try:
+            return self._store.tally(task_id, window) is not None
+        except ShoalError:  # damaged: there was one
+            return True
 
     async def _open(self, batch: Batch, path: Path) -> Prepared:
         manifest = batch.manifest

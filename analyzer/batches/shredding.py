@@ -1,13 +1,14 @@
 """Deleting what could open reports: the rows and the key of a window that is over.
 
 A window is over when it is released, or when the task's retention has ended before its batch was
-complete: then the shuffler has deleted its reports too, and nothing will ever be opened. A key goes
-when the last window that uses it is over.
+complete: then the shuffler has deleted its reports too, and nothing will ever be opened. So it is
+when an operator gave it up. A key goes when the last window that uses it is over.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 
 from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.core import Batch, BatchState, retention_over
@@ -36,7 +37,9 @@ class Shredder:
         keys: KeyFolder,
         spools: Spools,
         clock: SureClock,
+        given_up: Collection[TaskWindow] = (),
     ) -> None:
+        self._given_up = given_up
         self._store, self._tasks, self._keys, self._spools, self._clock = (
             store,
             tasks,
@@ -69,15 +72,21 @@ class Shredder:
                 self._summed.add((task_id, window))
 
     def expired(self, batch: Batch) -> bool:
-        """Whether the task's retention forbids to hold this batch any longer. False while its task
-        is not served, and while the clock is disputed.
+        """Whether the task's retention forbids to hold this batch any longer, or an operator gave
+        it up. False while its task is not served, and while the clock is disputed.
         """
         if not self._tasks.serves(batch.manifest.task_id):
             return False
+        if self.is_given_up(batch):
+            return True
         now = self._clock.decide()
         return now is not None and retention_over(
             self._tasks.get(batch.manifest.task_id).task, batch.manifest.window, now
         )
+
+    def is_given_up(self, batch: Batch) -> bool:
+        """Whether an operator said that nothing of it is to be counted."""
+        return _window(batch) in self._given_up
 
     def nothing_over(self, now: float) -> bool:
         """Whether by that time no key would be deleted that is there: a clock that says so leads to
@@ -115,7 +124,8 @@ class Shredder:
             self._expired.add((task_id, number))
         if shreddable:
             log.info(
-                "retention is over: keys of windows that were not released are deleted",
+                "keys of windows that were not released are deleted: retention is over, or an "
+                "operator gave them up",
                 windows=len(shreddable),
             )
 
@@ -133,18 +143,19 @@ class Shredder:
         self._postponed.discard(key_id)  # not before: what can't be deleted now is tried again
 
     def _expired_windows(self) -> dict[TaskWindow, Batch | None]:
-        """Windows beyond their retention, with their batch if one was offered; not those that are
-        complete: they are finished.
+        """Windows beyond their retention, or given up, with their batch if one was offered; not
+        those that are complete: they are finished.
         """
         now = self._clock.decide()
-        if now is None:
+        if now is None and not self._given_up:
             return {}
         batches = {_window(batch): batch for batch in self._store.batches()}
         held = {
             (served.task_id, window): batches.get((served.task_id, window))
             for served in self._tasks.known()
             for window in range(served.task.windows.count)
-            if retention_over(served.task, window, now)
+            if (served.task_id, window) in self._given_up
+            or (now is not None and retention_over(served.task, window, now))
         }
         return {
             window: batch

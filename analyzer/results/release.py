@@ -52,6 +52,7 @@ from shoal.privacy import epsilon0_upper
 from shoal.protos import delivery_pb2, release_pb2
 from shoal.task import Admission, Task
 
+_NAMED = 20  # windows that were given up, in a release
 UNIT = "one report of one device in one window"
 MEMOIZED_UNIT = (
     "one report of one device in one window seen alone; over all windows of the task: the one "
@@ -142,9 +143,11 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
     )
 
 
-def prepare_expired(served: ServedTask, batch: Batch) -> Prepared:
-    """The end of a batch that could not be opened while its retention lasted: withheld, n = 0,
-    charged at epsilon0.
+def prepare_expired(
+    served: ServedTask, batch: Batch, why: str = core.WITHHELD_RETENTION
+) -> Prepared:
+    """The end of a batch that could not be opened while its retention lasted, or was given up:
+    withheld, n = 0, charged at epsilon0, because it may have been opened all the same.
 
     The accountant is not asked: it may be what kept the batch from its end.
     """
@@ -170,17 +173,20 @@ def prepare_expired(served: ServedTask, batch: Batch) -> Prepared:
         0,
         certificate,
         local,
-        core.WITHHELD_RETENTION,
+        why,
         None,
         lifetime=lifetime,
     )
 
 
-def conclude(prepared: Prepared, earlier: Sequence[Spending], key: SigningKey) -> WindowOutcome:
+def conclude(
+    prepared: Prepared, earlier: Sequence[Spending], key: SigningKey, given_up: Sequence[int] = ()
+) -> WindowOutcome:
     """The signed bytes of release and acknowledgement. ``earlier``: what every batch before this
-    one cost.
+    one cost. ``given_up``: other windows of the task of which nothing is counted, by an operator's
+    word.
     """
-    release = _message(prepared, earlier).SerializeToString(deterministic=True)
+    release = _message(prepared, earlier, given_up).SerializeToString(deterministic=True)
     ack = delivery_pb2.Ack(
         version=VERSION, manifest_hash=prepared.batch.manifest_hash.raw
     ).SerializeToString(deterministic=True)
@@ -194,7 +200,9 @@ def conclude(prepared: Prepared, earlier: Sequence[Spending], key: SigningKey) -
     )
 
 
-def _message(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Release:
+def _message(
+    prepared: Prepared, earlier: Sequence[Spending], given_up: Sequence[int]
+) -> release_pb2.Release:
     task, manifest = prepared.served.task, prepared.batch.manifest
     rejected = [
         release_pb2.Rejected(reason=reason, count=count)
@@ -208,7 +216,7 @@ def _message(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Rel
         n=prepared.n,
         rejected=rejected,
         estimates=_estimates(prepared.estimate),
-        privacy=_privacy(prepared, earlier),
+        privacy=_privacy(prepared, earlier, given_up),
         manifest_hash=prepared.batch.manifest_hash.raw,
         withheld=prepared.withheld or "",
         distribution=message(prepared.distribution),
@@ -240,14 +248,16 @@ def _estimates(estimate: Estimate | None) -> list[release_pb2.Estimate]:
     ]
 
 
-def _privacy(prepared: Prepared, earlier: Sequence[Spending]) -> release_pb2.Privacy:
+def _privacy(
+    prepared: Prepared, earlier: Sequence[Spending], given_up: Sequence[int]
+) -> release_pb2.Privacy:
     task, spendings = prepared.served.task, [*earlier, prepared.charge]
     return privacy_message(
         task,
         prepared.guarantee,
         unit=MEMOIZED_UNIT if task.memoized else UNIT,
         received=prepared.epsilon_at_received_n,
-        assumptions=_assumptions(task, prepared.guarantee),
+        assumptions=[*_assumptions(task, prepared.guarantee), *_given_up_words(given_up)],
         spendings=spendings,
         memoized=_memoized(prepared, spendings),
     )
@@ -273,6 +283,18 @@ def _assumptions(task: Task, guarantee: Guarantee) -> list[str]:
         alone,
         promise,
         FORGOTTEN,
+    ]
+
+
+def _given_up_words(windows: Sequence[int]) -> list[str]:
+    """What a reader who looks for these windows is told."""
+    if not windows:
+        return []
+    named = ", ".join(map(str, windows[:_NAMED]))
+    more = f" and {len(windows) - _NAMED} more" if len(windows) > _NAMED else ""
+    return [
+        f"the analyzer's operator gave windows of this task up, nothing of them is counted: "
+        f"{named}{more}"
     ]
 
 

@@ -122,7 +122,11 @@ def _public(path: Path, config: RoleSettings) -> tuple[Mapping[str, bytes], int]
     from shoal.cli.operations import places
 
     files = {places.CONFIG: read_bytes(path)}
-    listed = {**places.public(config), **places.task_files(config.tasks_dir)}
+    listed = {
+        **places.public(config),
+        **places.task_files(config.tasks_dir),
+        **places.lines(config),
+    }
     files |= {name: read_bytes(file) for name, file in listed.items()}
     if not isinstance(config, AnalyzerConfig):
         return files, 0

@@ -8,10 +8,12 @@ from shoal.analyzer.config import AnalyzerConfig
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask
 from shoal.ids import KeyId
+from shoal.services import given_up
 from shoal.services.settings import RoleSettings
 from shoal.shuffler.config import ShufflerConfig
 
 TASKS, KEYS, CONFIG, STORE = "tasks/", "keys/", "config.toml", "analyzer.db"
+GIVEN_UP = given_up.FILE_NAME
 
 
 def public(config: RoleSettings) -> dict[str, Path]:
@@ -49,6 +51,12 @@ def secret(config: RoleSettings) -> dict[str, Path]:
     if isinstance(config, AnalyzerConfig):
         found["tls.key"] = config.tls.key
     return {name: path for name, path in found.items() if path is not None}
+
+
+def lines(config: RoleSettings) -> dict[str, Path]:
+    """What operators gave up: who, when and why is to outlive the disk."""
+    path = config.data_dir / GIVEN_UP
+    return {GIVEN_UP: path} if path.exists() else {}
 
 
 def task_files(folder: Path) -> dict[str, Path]:

@@ -25,6 +25,7 @@ from shoal.cli.operations import places
 from shoal.cli.operations.archive import Backup
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
+from shoal.services import given_up
 from shoal.services.process import DataFolder, fsync_folder, make_folder
 from shoal.services.settings import RoleSettings, load_settings
 from shoal.shuffler.config import ShufflerConfig
@@ -33,6 +34,7 @@ from shoal.shuffler.stores.configured import open_store
 from shoal.storage import sqlite
 
 _STATES = "state.db"
+_SETTLED_S = 3_600.0  # after which a service that runs has done what a line says
 
 
 @dataclass(slots=True)
@@ -124,6 +126,9 @@ def _put_files(
             _put(done, name, target, secrets[name], secret=True, changed=name != "signing_key")
         elif not target.exists():
             done.missing.append(str(target))
+    if places.GIVEN_UP in made.files:
+        name = places.GIVEN_UP
+        _put(done, name, config.data_dir / name, made.files[name], secret=True, changed=True)
     wanted = places.not_begun(config, now)
     for key_id in sorted(wanted):
         name = f"{places.KEYS}{key_id.hex}.key"
@@ -200,6 +205,12 @@ def _put_store(done: Restored, config: RoleSettings, made: Backup, folder: Path,
     uses = Counter[KeyId]()
     for one in places.served(config):
         uses.update(places.window_keys(config, one))
+    # given up long before the copy, and never whole: not opened, then or since
+    never = {
+        line.key
+        for line in given_up.read(folder)
+        if line.was != "processing" and line.at < made.made_at - _SETTLED_S
+    }
     lost = 0
     for one in places.served(config):
         ids = places.window_keys(config, one)
@@ -207,7 +218,8 @@ def _put_store(done: Restored, config: RoleSettings, made: Backup, folder: Path,
             key_id = ids[window.window]
             kept = (config.keys_dir / f"{key_id.hex}.key").exists() and uses[key_id] == 1
             # A window's key goes with its release: where it is, there was none.
-            lost += not kept and (window.task_id, window.window) not in released
+            known_end = released | never
+            lost += not kept and (window.task_id, window.window) not in known_end
     write_head(folder, max(known, len(released) + lost))
     with staged.open("rb") as file:
         os.fsync(file.fileno())

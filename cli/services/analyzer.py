@@ -12,6 +12,7 @@ import typer
 
 from shoal.cli.output import emit_json, plain_table, say, say_table
 from shoal.cli.services.status import exit_unless_ready, say_conditions
+from shoal.cli.services.windows import analyzer_windows
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.admin_pages import fetch_status, readiness
 
@@ -133,3 +134,6 @@ def clock(
     from shoal.services.settings import load_settings
 
     clock_command(load_settings(AnalyzerConfig, config).data_dir, "analyzer", confirming, as_json)
+
+
+analyzer.add_typer(analyzer_windows(), name="window")

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from shoal.cli.output import emit_json, say, say_table
 from shoal.cli.services.status import exit_unless_ready, say_conditions
+from shoal.cli.services.windows import shuffler_windows
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.admin_pages import fetch_status, readiness
 
@@ -30,6 +31,7 @@ def register(app: typer.Typer) -> None:
     part.command("serve")(serve)
     part.command("status")(status)
     part.command("clock")(clock)
+    part.add_typer(shuffler_windows(), name="window")
     app.add_typer(part, name="shuffler")
 
 

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.services.process import fsync_folder
+from shoal.services.whole_files import replace_whole
 
 log = get_log("clock")
 FILE_NAME = "clock.json"
@@ -453,19 +453,7 @@ def _save(path: Path, content: dict[str, Any]) -> None:
     """
     line = json.dumps(content, sort_keys=True).encode() + b"\n"
     data = line + hashlib.sha256(line).hexdigest().encode() + b"\n"
-    staged = path.with_name(f".{path.name}.new")
-    handle = os.open(
-        staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
-    with open(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-        if os.geteuid() == 0:
-            owner = path.parent.stat()
-            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-    staged.replace(path)
-    fsync_folder(path.parent)
+    replace_whole(path, data, "clock")
 
 
 def _load(path: Path) -> dict[str, Any]:

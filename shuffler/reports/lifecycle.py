@@ -3,13 +3,13 @@ shreds, retires keys.
 
 ``tick`` starts what is to be done now and returns; slow work (sealing, delivering) runs beside it,
 one task per window. A failure is logged and tried again with jittered backoff, at a later tick;
-nothing is given up but by retention.
+nothing is given up but by retention, or by an operator's word (``GivenUpWindows``).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from shoal.entropy import Entropy, uniform
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
+from shoal.services.given_up import GivenUpWindows
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowEvent, WindowId, WindowState
 from shoal.shuffler.reports.egress import make_manifest
@@ -74,7 +75,9 @@ class Lifecycle:
         delivery_delay_max_s: float,
         forget_keys: Callable[[], Awaitable[None]] = _nothing,
         owner: OwnerId | None = None,
+        given_up: GivenUpWindows | None = None,
     ) -> None:
+        self._given_up = given_up
         self._tasks, self._store, self._delivery = tasks, store, delivery
         self._held = HeldClaims(store, owner or OwnerId.draw())
         self._clock, self._entropy, self._delay, self._forget_keys = (
@@ -149,6 +152,8 @@ class Lifecycle:
 
     async def _tick(self) -> None:
         await self._held.renew(self._clock.steady(), self._taken_over)
+        if self._given_up is not None:
+            self._given_up.look()
         await self._close_due(self._clock.decide())
         now = self._clock.steady()
         try:
@@ -178,16 +183,19 @@ class Lifecycle:
             self._working[window].cancel()
 
     async def _close_due(self, now: float | None) -> None:
-        """``now`` None: the clock is disputed. Only what is full closes then, whenever it began by
-        whatever clock.
+        """``now`` None: the clock is disputed. Only what is full, or given up, closes then,
+        whenever it began by whatever clock.
         """
         empty: list[WindowId] = []
-        for served, window in self._held_open() if now is None else list(self._tasks.running(now)):
+        held = self._held_open() if now is None else list(self._tasks.running(now))
+        due = {
+            window: served
+            for served, window in held
             # summed in rounds: the round driver decides its windows
-            if served.task.pairwise is not None:
-                continue
-            if not core.due(served.task, window.window, now, self._store.distinct(window)):
-                continue
+            if served.task.pairwise is None
+            and core.due(served.task, window.window, now, self._store.distinct(window))
+        }
+        for window, served in {**due, **dict(self._abandoned(now))}.items():
             record = self._store.record(window)
             if record is None:
                 empty.append(window)
@@ -227,6 +235,20 @@ class Lifecycle:
             for window, record in self._store.records().items()
             if record.state is WindowState.OPEN and window.task_id in self._tasks.served
         ]
+
+    def _abandoned(self, now: float | None) -> Iterator[tuple[WindowId, ServedTask]]:
+        """Windows that an operator gave up and that may still take reports, begun or not."""
+        for task_id, number in self._given_up or ():
+            served = self._tasks.served.get(task_id)
+            if served is None or number >= served.task.windows.count:
+                continue
+            window, plan = WindowId(task_id, number), served.task.windows
+            # from its beginning on a window of rounds is the driver's
+            ours = served.task.pairwise is None or (
+                now is not None and now < plan.start_of(number) - plan.skew_s
+            )
+            if ours and not self._tasks.is_decided(window):
+                yield window, served
 
     async def _lapse(self, empty: list[WindowId]) -> None:
         claims = [claim for window in empty if (claim := await self._held.get(window)) is not None]
@@ -298,12 +320,19 @@ class Lifecycle:
     # --- the work of one window -------------------------------------------------------------------
 
     def _ended(self, window: WindowId, record: WindowRecord) -> bool:
-        """Whether the task's retention forbids to hold this window's reports any longer."""
+        """Whether the task's retention forbids to hold this window's reports any longer, or an
+        operator gave them up.
+        """
         return core.possible(record.state, WindowEvent.EXPIRED) and self._over(
             self._tasks.served[window.task_id], window
         )
 
+    def _is_given_up(self, window: WindowId) -> bool:
+        return (window.task_id, window.window) in (self._given_up or ())
+
     def _over(self, served: ServedTask, window: WindowId) -> bool:
+        if self._is_given_up(window):
+            return True
         now = self._clock.decide()
         return now is not None and core.expired(served.task, window.window, now)
 
@@ -356,7 +385,9 @@ class Lifecycle:
             except ShoalError:
                 reports = None  # what can't be counted is deleted all the same
         log.error(
-            "retention ended before the analyzer acknowledged: the window's reports are deleted",
+            "the window's reports are deleted: an operator gave it up"
+            if self._is_given_up(window)
+            else "the window's reports are deleted: retention ended before the analyzer's word",
             task=window.task_id,
             window=window.window,
             state=record.state.name,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 
 from shoal.clocks.backoff import Backoff
 from shoal.crypto.trust import ServedTask
@@ -18,6 +18,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.secagg import Mode
+from shoal.services.given_up import TaskWindow
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.rounds.parts import RoundParts
@@ -34,7 +35,8 @@ _FINISH = Backoff(LIMITS.finish_retry_first_s, LIMITS.finish_retry_most_s, least
 
 class RoundDriver:
     """All windows of rounds. ``decide`` records a window that is finished, durably; ``tasks`` is
-    told after it. ``held``: this shuffler's claims of windows of rounds.
+    told after it. ``held``: this shuffler's claims of windows of rounds. ``given_up``: windows that
+    an operator gave up: once they are over, the analyzer is not asked for them.
     """
 
     def __init__(
@@ -45,7 +47,9 @@ class RoundDriver:
         singles: Singles,
         decide: Callable[[Claim], Awaitable[None]],
         held: HeldClaims,
+        given_up: Container[TaskWindow] = (),
     ) -> None:
+        self._given_up = given_up
         self._tasks, self._parts, self._admissions, self._decide = tasks, parts, admissions, decide
         self._singles, self._held = singles, held
         self._elsewhere: set[WindowId] = set()  # open windows that another shuffler works on
@@ -197,11 +201,11 @@ class RoundDriver:
     async def _until_done(
         self, served: ServedTask, window: WindowId, attempt_once: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Ask the analyzer until it has done its part, or the task's retention is over."""
+        """Ask the analyzer until it has done its part, the task's retention is over, or an operator
+        gave the window up.
+        """
         attempt = 0
-        while (now := self._parts.clock.decide()) is None or not core.expired(
-            served.task, window.window, now
-        ):
+        while not self._lost(served, window):
             try:
                 if await attempt_once():
                     break
@@ -226,8 +230,14 @@ class RoundDriver:
             await asyncio.sleep(_FINISH.pause(attempt, self._parts.entropy, asked))
         else:
             log.error(
-                "retention ended before the analyzer finished the window",
+                "retention ended, or the window was given up, before the analyzer finished it",
                 task=window.task_id,
                 window=window.window,
             )
         self.failing.pop(window, None)
+
+    def _lost(self, served: ServedTask, window: WindowId) -> bool:
+        if (window.task_id, window.window) in self._given_up:
+            return True
+        now = self._parts.clock.decide()
+        return now is not None and core.expired(served.task, window.window, now)

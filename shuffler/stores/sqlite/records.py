@@ -9,6 +9,7 @@ taken over. Either is told, never passed over.
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,25 @@ class Records:
     def close(self) -> None:
         """Release the file. Nothing is lost without it."""
         self._db.close()
+
+
+def stored(folder: Path) -> dict[WindowId, WindowRecord]:
+    """What the file of a folder says, read beside a running service; nothing of damaged rows.
+    Raises CONFIG if it can't be read.
+    """
+    path = folder / FILE_NAME
+    if not path.exists():
+        return {}
+    try:
+        with closing(sqlite.connect_read_only(path)) as db:
+            rows = db.execute(_SELECT).fetchall()
+    except (OSError, sqlite.Error):
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{path} can't be read: run this as the service's user, or see shoal doctor",
+        ) from None
+    records = ((row, _record(row)) for row in rows)
+    return {WindowId(TaskId(row[0]), row[1]): found for row, found in records if found is not None}
 
 
 def _whole(path: Path) -> bool:

@@ -25,6 +25,7 @@ from shoal.cli.main import main
 from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.channel import build_channel, call
+from shoal.services.given_up import GivenUp, add, read
 from shoal.services.process import DataFolder
 from shoal.services.settings import load_settings
 from shoal.shuffler.core import WindowId, WindowState
@@ -214,3 +215,26 @@ def first_start(folder: Path) -> None:
     """As a first start leaves it."""
     (folder / "data").mkdir(mode=0o700)
     AnalyzerStore(folder / "data" / FILE_NAME).close()
+
+
+async def test_a_window_that_was_given_up_before_the_copy_is_no_lost_release(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key is gone, and it has no release; the line says that there never was one. Planted: the
+    lines not copied -> one release is counted as lost, fails.
+    """
+    world, folder, file = make_world(windows=2), tmp_path / "a", tmp_path / "a.backup"
+    world.write_config(folder)
+    async with serving(world, folder):
+        pass
+    line = GivenUp(world.task_id.hex, 1, 1_000_000_000, "alice", "lost", "nothing came")
+    add(folder / "data", line)
+    (folder / "keys" / f"{world.keys[1].config.key_id.hex}.key").unlink()
+    shoal(capsys, "backup", "--analyzer", folder / "analyzer.toml", "--out", file, "--json")
+    shutil.rmtree(folder / "data")
+    monkeypatch.setattr(
+        "shoal.cli.operations.restoring.time", SimpleNamespace(time=lambda: world.after)
+    )
+    done = shoal(capsys, "restore", file, "--config", folder / "analyzer.toml", "--json")
+    assert done["lost"] == 0
+    assert read(folder / "data") == (line,)

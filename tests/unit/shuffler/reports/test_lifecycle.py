@@ -17,6 +17,7 @@ from shoal.crypto.trust import ServedTask
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
+from shoal.services.given_up import GivenUpWindows
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.stores.sqlite.store import SqliteStore
@@ -107,6 +108,7 @@ class Line:
             SeededEntropy("lifecycle"),
             self.delay,
             forget,
+            given_up=GivenUpWindows(world.data_dir),
         )
 
     async def stop(self) -> None:

@@ -1,0 +1,245 @@
+"""Windows that an operator gave up: who, when, why, in a chain of lines beside the store.
+
+The line is the decision; what follows from it a service does when it sees the line, at once if it
+runs, else at its next start. So a crash leaves either no line and nothing done, or a line whose
+work is done again. A line is never changed or taken back: each has the hash of all before it.
+
+The chain finds what a disk or a slip changed. It has no key: who may write to ``data_dir`` on
+purpose is kept away by its rights.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.limits import MIB
+from shoal.log import get_log
+from shoal.services.conditions import Condition
+from shoal.services.whole_files import replace_whole
+
+log = get_log("given up")
+FILE_NAME = "given_up"
+_MOST_BYTES = 16 * MIB  # ten thousand lines and more
+_REASON = 200  # characters
+_BEGIN = hashlib.sha256(b"shoal/v1/given up").hexdigest()
+TaskWindow = tuple[TaskId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """One line. at: Unix seconds. by: the user of this machine who said so. was: the window's state
+    then, in a word. reports: how many were lost with it, of a window that was decided by then;
+    None: nobody counted.
+    """
+
+    task_id: str
+    window: int
+    at: int
+    by: str
+    reason: str
+    was: str
+    reports: int | None = None
+
+    @property
+    def key(self) -> TaskWindow:
+        """Which window."""
+        return TaskId.parse(self.task_id), self.window
+
+    def json(self) -> dict[str, Any]:
+        """The same, for programs."""
+        return asdict(self)
+
+
+def check_reason(text: str) -> str:
+    """What an operator wrote, trimmed. Raises CONFIG for nothing, too much, or what is no line."""
+    text = text.strip()
+    if not text or len(text) > _REASON or not text.isprintable():
+        raise ShoalError(
+            Kind.CONFIG, f"--reason: say why in one line, of 1 to {_REASON} characters"
+        )
+    return text
+
+
+def whoever_asks() -> str:
+    """The user's name; of ``sudo`` both."""
+    try:
+        name = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        name = f"user {os.geteuid()}"
+    real = "".join(letter for letter in os.environ.get("SUDO_USER", "")[:64] if letter.isalnum())
+    return f"{name} (sudo by {real})" if real and real != name else name
+
+
+def read(folder: Path) -> tuple[GivenUp, ...]:
+    """All lines. Raises CONFIG if the file is not what was written, or can't be read."""
+    lines, whole = _read(folder)
+    if not whole:
+        raise ShoalError(Kind.CONFIG, damaged(folder / FILE_NAME, len(lines)))
+    return tuple(lines)
+
+
+def add(folder: Path, entry: GivenUp) -> GivenUp | None:
+    """Write the line, durably; None. If the window was given up before, that line, and nothing is
+    written. Raises NOT_FOUND (no service ran here), CONFIG (damage, rights), OVERLOADED (disk).
+    """
+    path = folder / FILE_NAME
+    with _alone(folder):
+        for known in read(folder):
+            if known.key == entry.key:
+                return known
+        before = path.read_bytes() if path.exists() else b""
+        last = before.splitlines()[-1][:64].decode() if before else _BEGIN
+        try:
+            replace_whole(path, before + _line(last, entry), "given_up")
+        except OSError as error:
+            raise ShoalError(
+                Kind.OVERLOADED,
+                f"cannot write {path}: {error.strerror or 'unwritable'}: nothing was given up",
+            ) from None
+    return None
+
+
+def damaged(path: Path, sound: int) -> str:
+    """What is wrong with it, in one line."""
+    return (
+        f"{path.name}: it is not what was written, from line {sound + 1} on: put a copy back, or "
+        "cut it before that line; the lines before it hold"
+    )
+
+
+class GivenUpWindows:
+    """What a service knows of the file: read again when it changed. For one thread.
+
+    Lines before the first damaged one hold. A window whose line is gone goes on as if nobody had
+    said anything, as far as that was not done yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._stamp = folder / FILE_NAME, (0, 0, 0)
+        self._entries: dict[TaskWindow, GivenUp] = {}
+        self._trouble = ""
+        self.look()
+
+    def look(self) -> bool:
+        """Read the file if it changed; whether there is a window that was not there before. A file
+        that can't be read is a condition, and changes nothing.
+        """
+        try:
+            found = self._path.stat()
+            stamp = found.st_ino, found.st_size, found.st_mtime_ns
+        except FileNotFoundError:
+            stamp = 0, 0, 0
+        except OSError as error:
+            self._trouble = f"{FILE_NAME}: {error.strerror or 'cannot be read'}: mend its rights"
+            return False
+        if stamp == self._stamp:
+            return False
+        try:
+            lines, whole = _read(self._path.parent)
+        except ShoalError as error:
+            self._trouble = str(error)
+            return False
+        self._stamp, self._trouble = stamp, "" if whole else damaged(self._path, len(lines))
+        fresh = {line.key: line for line in lines if line.key not in self._entries}
+        # what was read once stays: the decision is made, whatever the disk does to its line
+        self._entries = {**self._entries, **fresh}
+        for task_id, window in fresh:
+            log.warning("an operator gave a window up", task=task_id, window=window)
+        return bool(fresh)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, window: object) -> bool:
+        return window in self._entries
+
+    def __iter__(self) -> Iterator[TaskWindow]:
+        return iter(tuple(self._entries))
+
+    def of(self, task_id: TaskId) -> list[GivenUp]:
+        """The lines of a task, by window."""
+        return sorted(
+            (entry for key, entry in self._entries.items() if key[0] == task_id),
+            key=lambda entry: entry.window,
+        )
+
+    def conditions(self) -> Iterator[Condition]:
+        """For ``Conditions.watch``."""
+        if self._trouble:
+            yield Condition("damage", FILE_NAME, self._trouble, stops=False)
+
+
+def shown(entries: list[GivenUp]) -> dict[str, Any]:
+    """For a task in /status: nothing where there are none."""
+    rows = [
+        {name: row[name] for name in ("window", "at", "by", "reason")}
+        for row in map(asdict, entries)
+    ]
+    return {"given_up": rows} if rows else {}
+
+
+def _read(folder: Path) -> tuple[list[GivenUp], bool]:
+    """The lines that hold together from the first on, and whether those are all."""
+    path = folder / FILE_NAME
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return [], True
+    except OSError as error:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{path}: {error.strerror or 'cannot be read'}: run this as the service's user",
+        ) from None
+    lines, last = list[GivenUp](), _BEGIN
+    for line in data.splitlines(keepends=True):
+        try:
+            entry = GivenUp(**json.loads(line[65:]))
+            whole = _line(last, entry) == line and entry.key[1] >= 0
+        except (ShoalError, ValueError, TypeError, AttributeError, RecursionError):
+            whole = False
+        if not whole:
+            return lines, False
+        lines.append(entry)
+        last = line[:64].decode()
+    return lines, len(data) <= _MOST_BYTES
+
+
+def _line(before: str, entry: GivenUp) -> bytes:
+    text = json.dumps(asdict(entry), sort_keys=True)
+    digest = hashlib.sha256(f"{before} {text}".encode()).hexdigest()
+    return f"{digest} {text}\n".encode()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One writer at a time; a service that runs holds another lock."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise ShoalError(
+            Kind.NOT_FOUND,
+            f"there is no data_dir {folder}: start the service once, or name its configuration",
+        ) from None
+    except OSError as error:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"data_dir {folder}: {error.strerror or 'cannot be used'}: run this as the service's "
+            "user",
+        ) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
