@@ -99,7 +99,7 @@ def candidates(request: Request) -> tuple[tuple[Candidate, ...], tuple[Unsuited,
             )
             continue
         try:
-            every.extend(_of_family(name, request.question, all_settings=bool(request.mechanisms)))
+            every.extend(of_family(name, request.question, all_settings=bool(request.mechanisms)))
         except ShoalError as error:
             if error.kind is not Kind.INVALID:
                 raise
@@ -110,7 +110,7 @@ def candidates(request: Request) -> tuple[tuple[Candidate, ...], tuple[Unsuited,
     return tuple(every), tuple(unsuited)
 
 
-def _of_family(name: str, question: Question, *, all_settings: bool) -> list[Candidate]:
+def of_family(name: str, question: Question, *, all_settings: bool) -> list[Candidate]:
     """Every setting; for a number, whose levels are many and whose tables take long to certify, the
     first one unless ``all_settings``.
 

@@ -51,14 +51,14 @@ def plan_window(request: Request, tell: TellProgress | None = None) -> Plan:
     compare_all(comparison, every, tell)
     places = {candidate: place for place, candidate in enumerate(every)}
     options = sorted(comparison.options, key=lambda option: places[option.candidate])
-    compared = [option for option in options if option.errors is not None]
-    if not compared:
+    tried = [option for option in options if option.errors is not None]
+    if not tried:
         why = every_reason(options)
         raise wrong(f"nothing can be planned within these limits: {why}")
-    choice = _chosen(request, compared)
-    choice, guarantee = _certified(request, choice)
+    choice = chosen(request, tried)
+    choice, guarantee = certified(request, choice)
     others = sorted(
-        (option for option in compared if option.candidate != choice.candidate),
+        (option for option in tried if option.candidate != choice.candidate),
         key=partial(_rank, request),
     )
     losers = tuple(
@@ -71,9 +71,14 @@ def plan_window(request: Request, tell: TellProgress | None = None) -> Plan:
         guarantee,
         (*losers, *rest),
         unsuited,
-        _least_batch(request, choice),
+        least_batch(request, choice),
         repeated(request, choice),
     )
+
+
+def compared(request: Request, candidate: Candidate) -> Option:
+    """One candidate by itself, for a request that names an error: nothing depends on the others."""
+    return _Comparison(request).add(candidate)
 
 
 @dataclass(slots=True)
@@ -364,17 +369,17 @@ def _rank(request: Request, option: Option) -> float:
     return option.epsilon_upper if request.epsilon is None else option.errors.ranked
 
 
-def _chosen(request: Request, compared: list[Option]) -> Option:
+def chosen(request: Request, tried: list[Option]) -> Option:
     """Of those that are as good as the best, the smallest report; then the first in the registry's
-    order, which is that of ``compared``.
+    order, which is that of ``tried``.
     """
-    settled = [option for option in compared if option.settled]
+    settled = [option for option in tried if option.settled]
     least = min(_rank(request, option) for option in settled)
     alike = [option for option in settled if _rank(request, option) <= least * (1.0 + ALIKE)]
     return min(alike, key=lambda option: (option.report_bytes, option.messages))
 
 
-def _certified(request: Request, choice: Option) -> tuple[Option, Guarantee]:
+def certified(request: Request, choice: Option) -> tuple[Option, Guarantee]:
     """The choice with the certificate that a task's lint will compute. Its bound is an inversion,
     and may stop 1e-9 above what one evaluation proved: then epsilon0 is lowered by as little as is
     needed.
@@ -397,7 +402,7 @@ def _certified(request: Request, choice: Option) -> tuple[Option, Guarantee]:
         )
 
 
-def _least_batch(request: Request, choice: Option) -> int:
+def least_batch(request: Request, choice: Option) -> int:
     """The smallest min_batch for the target; where epsilon0 was not capped that is the batch that
     it was chosen for.
     """

@@ -1,9 +1,10 @@
 """The errors that a mechanism will have, predicted from its integers: nothing is drawn.
 
 Frequencies. A mechanism's ``expected_stderr`` is exact for devices that stand where they stand,
-over the coins alone. Shown: at the profile (root of the mean over the cells of the squared errors),
-at a light cell that no device holds, and at a heavy one. Means and sums: module ``numbers``.
-Quantiles: module ``quantiles``.
+over the coins alone. Shown: at the profile (root of the mean over the cells of the squared errors)
+or, if that is asked, at the worst cell wherever the devices are (module ``worst``); at a light cell
+that no device holds, and at a heavy one. Means and sums: module ``numbers``. Quantiles: module
+``quantiles``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from shoal.analyzer.planner.numbers import Numbers
 from shoal.analyzer.planner.quantiles import predict_quantiles, ranked_quantiles
 from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles, Question, devices
+from shoal.analyzer.planner.worst import worst_count
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain, Numeric
 from shoal.mechanisms import Mechanism
@@ -59,6 +61,8 @@ def predict(question: Question, mechanism: Mechanism, domain: Domain, n: int) ->
 
 def ranked(question: Question, mechanism: Mechanism, domain: Domain, n: int) -> float:
     """``predict(...).ranked`` alone."""
+    if isinstance(question, Frequencies) and question.worst:
+        return worst_count(mechanism, question.domain.size, n, question.heavy)
     if isinstance(question, Frequencies):
         return _rms(mechanism.expected_stderr(profile(question, n)))
     if isinstance(question, Quantiles):
@@ -94,7 +98,7 @@ def _frequencies(question: Frequencies, mechanism: Mechanism, n: int) -> Errors:
     total = float(np.mean(errors**2))
     own = slope * float(np.mean(counts))
     return Errors(
-        math.sqrt(total),
+        worst_count(mechanism, size, n, question.heavy) if question.worst else math.sqrt(total),
         light,
         heavy,
         slope / (1.0 + slope),

@@ -46,14 +46,25 @@ class Frequencies:
 
     ``shares``: of the devices, one per cell, adding up to 1 (to 1e-6): what the errors are ranked
     at. Empty: all cells alike. ``heavy``: the share of the heavy cell that is shown beside it, in
-    (0, 1]. Raises CONFIG otherwise.
+    (0, 1]. ``worst``: errors are ranked at the cell that errs most, wherever the devices are as
+    long as no cell has more than the ``heavy`` share of them. Raises CONFIG otherwise.
     """
 
     domain: YesNo | Categories
     shares: tuple[float, ...] = ()
     heavy: float = 0.5
+    worst: bool = False
 
     def __post_init__(self) -> None:
+        if self.worst and self.heavy * self.domain.size < 1.0:
+            raise wrong(
+                f"of {self.domain.size} cells one has at least a share of 1/{self.domain.size}: "
+                f"the heaviest can't have {self.heavy:g} at most"
+            )
+        if self.worst and self.shares:
+            raise wrong(
+                "errors are ranked at given shares, or at the worst ones: leave one of the two out"
+            )
         if not 0.0 < self.heavy <= 1.0:
             raise wrong(f"the share of the heavy cell is above 0 and at most 1, got {self.heavy:g}")
         if self.shares and len(self.shares) != self.domain.size:

@@ -137,7 +137,14 @@ ValueOption = Annotated[
     ),
 ]
 WorstOption = Annotated[
-    bool, typer.Option("--worst", help="Rank the errors of a mean or sum at the worst value.")
+    bool,
+    typer.Option(
+        "--worst",
+        help=(
+            "Rank the errors of a mean or sum at the worst value; of counts at the worst cell, "
+            "with at most --share of the devices in one."
+        ),
+    ),
 ]
 MinBatchOption = Annotated[
     int | None,

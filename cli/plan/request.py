@@ -75,6 +75,9 @@ class Given:
                 )
         match self.asked:
             case Asked.yes_no:
+                if self.worst:
+                    most = 1.0 if self.share is None else self._share(self.share)
+                    return Frequencies(YesNo(), (), most, worst=True), None
                 share = _HEAVY if self.share is None else self._share(self.share)
                 shares = () if self.share is None else (1.0 - share, share)
                 return Frequencies(YesNo(), shares, share), None
@@ -105,9 +108,12 @@ class Given:
                     "wanted"
                 )
             return Frequencies(
-                Categories(labels), tuple(number / total for number in numbers), heavy
+                Categories(labels),
+                tuple(number / total for number in numbers),
+                heavy,
+                self.worst,
             ), total
-        return Frequencies(Categories(self._names()), heavy=heavy), None
+        return Frequencies(Categories(self._names()), heavy=heavy, worst=self.worst), None
 
     def _levels(self, default: tuple[int, ...]) -> tuple[int, ...]:
         return (
@@ -159,7 +165,8 @@ class Given:
             "--low": None if self.low == 0.0 else self.low,
             "--high": None if self.high == 1.0 else self.high,
         }
-        of_means: dict[str, object] = {"--value": self.value, "--worst": self.worst or None}
+        of_means: dict[str, object] = {"--value": self.value}
+        worst: dict[str, object] = {"--worst": self.worst or None}
         of_quantiles: dict[str, object] = {
             "--quantiles": self.quantiles,
             "--shape": self.shape,
@@ -170,7 +177,7 @@ class Given:
             Asked.categories: of_numbers | of_means | of_quantiles,
             Asked.mean: of_categories | of_quantiles | {"--share": self.share},
             Asked.sum: of_categories | of_quantiles | {"--share": self.share},
-            Asked.quantiles: of_categories | of_means | {"--share": self.share},
+            Asked.quantiles: of_categories | of_means | worst | {"--share": self.share},
         }
         for option, value in strange[self.asked].items():
             if value is not None:
