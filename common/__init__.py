@@ -14,10 +14,12 @@ _ANALYST = frozenset(
         "Picture",
         "Planned",
         "Promise",
+        "ReleaseTable",
         "Reports",
         "Table",
         "design",
         "plan",
+        "read_release",
     }
 )
 

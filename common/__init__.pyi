@@ -4,9 +4,11 @@ from shoal.study import EstimateTable as EstimateTable
 from shoal.study import Picture as Picture
 from shoal.study import Planned as Planned
 from shoal.study import Promise as Promise
+from shoal.study import ReleaseTable as ReleaseTable
 from shoal.study import Reports as Reports
 from shoal.study import Table as Table
 from shoal.study import design as design
 from shoal.study import plan as plan
+from shoal.study import read_release as read_release
 
 __version__: str

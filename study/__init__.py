@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shoal.study.pictures import Picture
     from shoal.study.planning import Planned, plan
     from shoal.study.promise import Promise
+    from shoal.study.releases import ReleaseTable, read_release
     from shoal.study.reports import Reports
 
 __all__ = [
@@ -24,10 +25,12 @@ __all__ = [
     "Picture",
     "Planned",
     "Promise",
+    "ReleaseTable",
     "Reports",
     "Table",
     "design",
     "plan",
+    "read_release",
 ]
 
 _HOME = {
@@ -36,10 +39,12 @@ _HOME = {
     "Picture": "pictures",
     "Planned": "planning",
     "Promise": "promise",
+    "ReleaseTable": "releases",
     "Reports": "reports",
     "Table": "frames",
     "design": "designed",
     "plan": "planning",
+    "read_release": "releases",
 }
 
 

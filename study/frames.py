@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from shoal.accounting.meaning import bound_text
 from shoal.errors import Kind, ShoalError
 
 Cell = str | int | float | bool | None
@@ -60,10 +61,13 @@ class Table:
         *,
         library: Library = Library.NONE,
         caption: str = "",
+        unseen: Sequence[str] = (),
     ) -> None:
+        """``unseen``: columns that are too wide for a screen; frames have them."""
         self.columns = tuple(columns)
         self.rows = tuple(tuple(row) for row in rows)
         self.caption = caption
+        self._seen = [at for at, name in enumerate(self.columns) if name not in unseen]
         self._library = library
 
     def __len__(self) -> int:
@@ -106,32 +110,32 @@ class Table:
         return self.to_polars() if find_spec("polars") is not None else self
 
     def __repr__(self) -> str:
-        shown = [[shown_cell(cell) for cell in row] for row in self.rows[:_MOST_SHOWN]]
-        widths = [max(map(len, column)) for column in zip(self.columns, *shown, strict=True)]
-        right = self._right()
+        columns, rows, right = self._screen()
+        widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
         lines = [
             "  ".join(
                 cell.rjust(width) if is_right else cell.ljust(width)
                 for cell, width, is_right in zip(row, widths, right, strict=True)
             ).rstrip()
-            for row in [list(self.columns), *shown]
+            for row in [columns, *rows]
         ]
         return "\n".join([*([self.caption] if self.caption else []), *lines, *self._more()])
 
     def _repr_html_(self) -> str:
-        return html_table(
-            self.columns,
-            [[shown_cell(cell) for cell in row] for row in self.rows[:_MOST_SHOWN]],
-            self._right(),
-            "\n".join([*([self.caption] if self.caption else []), *self._more()]),
-        )
+        caption = "\n".join([*([self.caption] if self.caption else []), *self._more()])
+        return html_table(*self._screen(), caption)
 
-    def _right(self) -> list[bool]:
-        """Which columns hold numbers, and stand at the right."""
-        return [all(not isinstance(row[at], str) for row in self.rows) for at in self._places()]
-
-    def _places(self) -> range:
-        return range(len(self.columns))
+    def _screen(self) -> tuple[list[str], list[list[str]], list[bool]]:
+        """The columns and rows that a screen shows, and which columns hold numbers: those stand at
+        the right.
+        """
+        names = [self.columns[at] for at in self._seen]
+        rows = [
+            [shown_cell(row[at], self.columns[at]) for at in self._seen]
+            for row in self.rows[:_MOST_SHOWN]
+        ]
+        right = [all(not isinstance(row[at], str) for row in self.rows) for at in self._seen]
+        return names, rows, right
 
     def _more(self) -> list[str]:
         hidden = len(self.rows) - _MOST_SHOWN
@@ -156,8 +160,10 @@ def html_table(
     return f"<table>{head}<thead>{line('th', columns)}</thead><tbody>{body}</tbody></table>"
 
 
-def shown_cell(cell: Cell) -> str:
-    """For people: thousands separated, four digits that matter."""
+def shown_cell(cell: Cell, column: str = "") -> str:
+    """For people: thousands separated, four digits that matter; an epsilon rounded up."""
+    if column.startswith("epsilon") and isinstance(cell, float):
+        return bound_text(cell)
     if cell is None:
         return "-"
     if isinstance(cell, bool) or not isinstance(cell, int | float):

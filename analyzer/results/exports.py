@@ -1,10 +1,11 @@
-"""Releases as the text of a file: JSON, CSV, or a page with plots."""
+"""Releases as a file: JSON, CSV, Parquet, or a page with plots."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -45,10 +46,20 @@ class Format(StrEnum):
     json = "json"
     csv = "csv"
     html = "html"
+    parquet = "parquet"
+
+
+def file_of(releases: list[dict[str, Any]], kind: Format) -> bytes:
+    """The releases as the bytes of a file."""
+    if kind is Format.parquet:
+        from shoal.analyzer.results.parquet import parquet_of
+
+        return parquet_of(COLUMNS, rows_of(releases))
+    return render(releases, kind).encode()
 
 
 def render(releases: list[dict[str, Any]], kind: Format) -> str:
-    """The releases as the text of a file."""
+    """The releases as the text of a file, of a kind that is text."""
     if kind is Format.json:
         return json.dumps(releases, indent=2) + "\n"
     if kind is Format.csv:
@@ -58,13 +69,10 @@ def render(releases: list[dict[str, Any]], kind: Format) -> str:
     return render_report(releases)
 
 
-def _csv(releases: list[dict[str, Any]]) -> str:
-    """One line per estimate, then one per quantile (without a standard error); a withheld release
-    is one line without one.
+def rows_of(releases: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One row per estimate, then one per quantile (without a standard error), with what is said of
+    the whole release beside; a withheld release is one row without an estimate.
     """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
     for release in releases:
         whole: dict[str, Any] = {
             **release["privacy"].get("memoized", {}),
@@ -74,25 +82,19 @@ def _csv(releases: list[dict[str, Any]]) -> str:
             "withheld": release["withheld"] or "",
         }
         estimates: list[dict[str, Any]] = release["estimates"] or [{}]
-        counts = release.get("processed", {}).get("counts", [""] * len(estimates))
+        counts = release.get("processed", {}).get("counts", [None] * len(estimates))
         for estimate, count in zip(estimates, counts, strict=True):
-            writer.writerow(
-                {
-                    name: _cell(value)
-                    for name, value in {**whole, **estimate, "processed": count}.items()
-                }
-            )
+            yield {**whole, **estimate, "processed": count}
         for row in release.get("quantiles", ()):
-            writer.writerow(
-                {
-                    name: _cell(value)
-                    for name, value in {
-                        **whole,
-                        **row,
-                        "label": f"quantile {row['share']:g}",
-                    }.items()
-                }
-            )
+            yield {**whole, **row, "label": f"quantile {row['share']:g}"}
+
+
+def _csv(releases: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in rows_of(releases):
+        writer.writerow({name: _cell(value) for name, value in row.items()})
     return text.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""``shoal results``: what an analyzer released, as a table, JSON, CSV or a page with plots."""
+"""``shoal results``: what an analyzer released, as a table, JSON, CSV, Parquet or a page."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.analyzer.results.exports import Format, render
+from shoal.analyzer.results.exports import Format, file_of
 from shoal.analyzer.results.reading import check_damage, read_releases, select
 from shoal.cli.extras import need
-from shoal.cli.output import emit_json, give, plain_table, say, say_table
+from shoal.cli.output import emit_json, give, named, plain_table, say, say_table
 from shoal.cli.results.terminal import show_release, up
 from shoal.errors import ShoalError
 
@@ -125,7 +125,8 @@ def export(
         Format,
         typer.Option(
             "--format",
-            help="json, csv (one line per estimate and quantile) or html (a page with plots).",
+            help="json, csv or parquet (one line per estimate and quantile), or html (a page with "
+            "plots).",
         ),
     ] = Format.json,
     task: Annotated[str | None, typer.Option(help="Only TASK or TASK:WINDOW.")] = None,
@@ -138,12 +139,15 @@ def export(
     """
     if kind is Format.html:
         need("plot")
+    if kind is Format.parquet:
+        need("parquet")
+        named(out)
     releases = read_releases(data, config)
     releases = releases if task is None else select(releases, task)
     count = f"{len(releases)} release{'' if len(releases) == 1 else 's'} written to {out}"
     give(
         out,
-        render(releases, kind).encode(),
+        file_of(releases, kind),
         count if releases else f"{EMPTY}: {out} is empty of releases",
     )
     check_damage(data, config)

@@ -237,6 +237,7 @@ def test_importing_shoal_loads_next_to_nothing() -> None:
         "shoal.crypto",
         "shoal.shuffler",
         "shoal.analyzer",
+        "shoal.study",
         "shoal.cli",
     )
     done = device("print(json.dumps(sorted(sys.modules)))", packages)

@@ -1,0 +1,136 @@
+"""``shoal.read_release``: what an analyzer released, as rows of a data frame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal.analyzer.results.exports import rows_of
+from shoal.analyzer.results.processed import MEANS
+from shoal.analyzer.results.reading import read_releases, select
+from shoal.analyzer.results.release_files import Truth, read_release_files
+from shoal.analyzer.results.report_page import certificate_of
+from shoal.analyzer.store import FILE_NAME
+from shoal.errors import Kind, ShoalError
+from shoal.study.arguments import about, wrong_type, wrong_value
+from shoal.study.frames import Cell, Table
+from shoal.study.pictures import Picture, intervals
+from shoal.study.promise import Promise
+
+COLUMNS = (
+    "name",
+    "window",
+    "label",
+    "value",
+    "stderr",
+    "ci_low",
+    "ci_high",
+    "n",
+    "epsilon_upper",
+    "delta",
+    "withheld",
+    "task_id",
+)
+"""As in a CSV of ``shoal results export``; "truth" is the last one where a file tells it."""
+_WIDE = ("stderr", "delta", "withheld", "task_id")
+_KNOWN = "a file of shoal results export --format json, a folder of them, or an analyzer's data_dir"
+
+
+class ReleaseTable(Table):
+    """Releases as rows: one per estimate, one per quantile, and one of a release that was withheld.
+    A 95 % interval is from ``ci_low`` to ``ci_high``. ``releases``: all that is known of each.
+    """
+
+    def __init__(
+        self, releases: tuple[dict[str, Any], ...], truths: Mapping[str, Truth] | None = None
+    ) -> None:
+        told = truths or {}
+        rows: list[list[Cell]] = []
+        for row in rows_of(releases):
+            shown = [row.get(name) for name in COLUMNS]
+            shown[COLUMNS.index("withheld")] = row["withheld"] or None
+            truth = told.get(row["task_id"], {}).get(str(row.get("label")))
+            rows.append([*shown, *([truth] if told else [])])
+        super().__init__((*COLUMNS, *(["truth"] if told else [])), rows, unseen=_WIDE)
+        self.releases = releases
+        self._truths = told
+
+    def select(self, task: str) -> ReleaseTable:
+        """Those of a task, or of one window: "outpatient-visit" or "outpatient-visit:0"; an id, or
+        its beginning, instead of the name.
+        """
+        if not isinstance(task, str):
+            raise wrong_type("task", "give a task's name, as 'outpatient-visit:0'")
+        try:
+            chosen = select(list(self.releases), task)
+        except ShoalError as error:
+            names = ", ".join(sorted({str(each["name"]) for each in self.releases}))
+            said = (
+                f"no such release: give one of {names}"
+                if error.kind is Kind.NOT_FOUND
+                else error.message
+            )
+            raise wrong_value("task", said) from None
+        return ReleaseTable(tuple(chosen), self._truths)
+
+    def promise(self, task: str) -> Promise:
+        """What the task's releases promise each person, in words; of sums, see ``releases``."""
+        release = self._one(task)
+        if "rounds" in release:
+            raise wrong_value(
+                "task", "a sum has another kind of promise: look at .releases[0]['privacy']"
+            )
+        return Promise(certificate_of(release["privacy"]))
+
+    def plot(self, task: str) -> Picture:
+        """The estimates of one release with their intervals, and the truth where it is known."""
+        release = self._one(task)
+        truth = self._truths.get(release["task_id"], {})
+        rows = release["estimates"]
+        means = [row for row in rows if row["label"] in MEANS and "rounds" not in release]
+        marks = [
+            (
+                row["label"],
+                {"low": row["ci_low"], "value": row["value"], "high": row["ci_high"]}
+                | ({"truth": truth[row["label"]]} if row["label"] in truth else {}),
+            )
+            for row in means or rows
+        ]
+        if not marks:
+            raise wrong_value("task", "this release was withheld: there is nothing to draw")
+        unit = "the number's unit" if means else "total" if "rounds" in release else "people"
+        title = f"{release['name']}, window {release['window']}: {release['n']:,} reports"
+        return intervals(title, unit, marks)
+
+    def _one(self, task: str) -> dict[str, Any]:
+        found = self.select(task).releases
+        if len(found) > 1:
+            windows = ", ".join(str(each["window"]) for each in found)
+            raise wrong_value(
+                "task", f"it has several windows ({windows}): give one, as '{task}:0'"
+            )
+        return found[0]
+
+
+def read_release(path: str | os.PathLike[str]) -> ReleaseTable:
+    """The releases of a JSON file (``shoal results export --format json``, or the results.json of
+    ``shoal demo``, with its truths), of a folder of such files, or of an analyzer's data_dir.
+
+    Nothing is believed: what is no release is refused in one line that names the place. Whether a
+    release is what was signed, and whether its promise holds, is checked by ``shoal verify``.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise wrong_type("path", f"give {_KNOWN}")
+    where = Path(path)
+    if where.suffix.lower() in {".csv", ".parquet", ".html"}:
+        raise wrong_value(
+            "path",
+            f"{where.name} is for other programs (pandas reads csv and parquet): give {_KNOWN}",
+        )
+    with about("path"):
+        if where.is_dir() and (where / FILE_NAME).exists():
+            return ReleaseTable(tuple(read_releases(where, None)))
+        found = read_release_files(where)
+    return ReleaseTable(found.releases, found.truths)
