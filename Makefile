@@ -4,7 +4,7 @@
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-full campaigns bench flower peers node lint format proto links \
-  constraints docs screenshots wheel clean distclean
+  constraints docs screenshots wheel dist sbom check-dist clean distclean
 
 PYTHON ?=
 # Two more than two cores: many tests wait for other processes and for the clock.
@@ -20,6 +20,8 @@ HERE := $(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
 SERVER := $(VENV)/.server-$(HERE)
 DEV := $(VENV)/.dev-$(HERE)
 SITE := $(VENV)/.site-$(HERE)
+RELEASE := $(VENV)/.release-$(HERE)
+TAG ?=
 
 # Before tests: what the client in JavaScript wants, where there is npm. A test that misses it says
 # so.
@@ -87,6 +89,16 @@ wheel: $(DEV) ## build dist/shoal-*.whl
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
 	@ls dist/*.whl
 
+dist: $(DEV) ## build wheel and sdist of the commit, the same bytes everywhere (TAG=v0.1.0)
+	@$(BIN)/python tools/dist.py $(TAG)
+
+sbom: $(DEV) ## write the bill of materials of the wheel in dist/ (CycloneDX)
+	@$(BIN)/python tools/sbom.py
+
+check-dist: $(RELEASE) ## check what `make dist` built: hashes, metadata, what an index would show
+	@cd dist && sha256sum --check --quiet SHA256SUMS
+	@$(BIN)/python -m twine --no-color check --strict dist/*.whl dist/*.tar.gz
+
 clean: ## remove what was built and cached, and the demo's output
 	@rm -rf build dist shoal-demo shoal.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 	  .coverage
@@ -145,4 +157,9 @@ $(DEV): pyproject.toml constraints.txt | $(VENV)/.made-$(HERE)
 $(SITE): pyproject.toml constraints.txt | $(DEV)
 	@echo "installing shoal[docs] into $(VENV)"
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[docs]'
+	@touch $@
+
+$(RELEASE): pyproject.toml constraints.txt | $(DEV)
+	@echo "installing shoal[release] into $(VENV)"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[release]'
 	@touch $@

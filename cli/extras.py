@@ -36,8 +36,8 @@ def missing(extra: str) -> ShoalError:
     """The one line for a command that wants an extra."""
     return ShoalError(
         Kind.CONFIG,
-        f"this wants packages that are not installed: Shoal's extra [{extra}] (in a clone: pip "
-        f"install '.[{extra}]')",
+        f"this wants packages that are not installed: Shoal's extra [{extra}]: pip install "
+        f"'shoal[{extra}]'",
     )
 
 

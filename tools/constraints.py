@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "constraints.txt"
-EXTRAS = "server,accounting,dev,docs"
+EXTRAS = "server,accounting,dev,docs,release"
 BUILDER = "setuptools"  # pip freeze leaves it out
 HEADER = f"""\
 # Exact versions of all that Shoal and its extras ({EXTRAS}) install, valid on Python 3.11 to 3.13.

@@ -17,7 +17,7 @@ from tests.cases import for_each
 from tests.unit.packaging.test_generated import tool
 
 ROOT = Path(__file__).resolve().parents[3]
-EXTRAS = ("server", "accounting", "dev", "docs")
+EXTRAS = ("server", "accounting", "dev", "docs", "release")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 

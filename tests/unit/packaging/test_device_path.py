@@ -172,6 +172,8 @@ EXTRA_COMMANDS = (
     (["demo"], "server"),
     (["shuffler", "serve", "--config", "none.toml"], "server"),
     (["analyzer", "serve", "--config", "none.toml"], "server"),
+    (["shuffler", "status", "--config", "none.toml"], "server"),
+    (["results", "export", "--format", "html", "--out", "r.html", "--data", "none"], "plot"),
     (
         [
             "epsilon",
@@ -214,7 +216,7 @@ def test_other_commands_say_what_to_install() -> None:
     for (arguments, extra), (status, out, err) in zip(EXTRA_COMMANDS, answers, strict=True):
         assert (status, out) == (2, ""), arguments
         assert err.count("\n") == 1, arguments
-        assert f"pip install '.[{extra}]'" in err, arguments
+        assert f"pip install 'shoal[{extra}]'" in err, arguments
 
 
 def test_extras_name_what_they_install() -> None:

@@ -4,9 +4,8 @@ pyproject.toml are what people forget.
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -14,10 +13,12 @@ from pathlib import Path
 import pytest
 
 import shoal
+from tests.unit.packaging.test_generated import tool
 
 ROOT = Path(__file__).resolve().parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
+EPOCH = 1_700_000_000  # seconds; even, as times in a zip are
 ROOTS = (
     "common",
     "protos",
@@ -56,24 +57,14 @@ def shipped(tree: Path) -> dict[str, bytes]:
 
 
 def build(source: Path) -> dict[str, bytes]:
-    """Build the wheel of ``source``: path -> content."""
-    command = [
-        sys.executable,
-        "-m",
-        "build",
-        "--wheel",
-        "--no-isolation",
-        "--outdir",
-        str(source / "dist"),
-        str(source),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    with zipfile.ZipFile(next((source / "dist").glob("shoal-*.whl"))) as archive:
+    """Build the wheel of ``source`` as a release is built: path -> content."""
+    _, wheel = tool("dist").build(source, source.parent / "dist", EPOCH)
+    with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
 def copy_to(folder: Path) -> Path:
+    folder.mkdir(parents=True)
     for name in ROOTS:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -83,8 +74,7 @@ def copy_to(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy to build in: a build leaves its own files behind."""
-    return copy_to(tmp_path_factory.mktemp("tree"))
+    return copy_to(tmp_path_factory.mktemp("tree") / "shoal")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +92,32 @@ def test_every_package_is_listed() -> None:
     """Planted: taking "shoal.cli.demo" out of [tool.setuptools] packages -> this fails."""
     assert sorted(SETUPTOOLS["packages"]) == sorted(packages())
     assert SETUPTOOLS["package-dir"] == packages()
+
+
+def test_two_builds_give_the_same_bytes(
+    wheel: dict[str, bytes], tree: Path, tmp_path: Path
+) -> None:
+    """Other times, rights, owner's mask and a folder with a name of its own: nothing of it is in
+    sdist or wheel. Planted: the sdist's members as the build wrote them; SOURCE_DATE_EPOCH not
+    given -> fails.
+    """
+    other = copy_to(tmp_path / "anders wo, ü" / "shoal")
+    for path in other.rglob("*.py"):
+        os.utime(path, (1_000_000_001, 1_000_000_001))
+        path.chmod(0o600)
+    mask = os.umask(0o077)
+    try:
+        build(other)
+    finally:
+        os.umask(mask)
+    first, second = tree.parent / "dist", other.parent / "dist"
+    names = sorted(path.name for path in first.iterdir())
+    assert [name.partition("-")[0] for name in names] == ["shoal", "shoal"]
+    assert names == sorted(path.name for path in second.iterdir())
+    assert not [
+        name for name in names if (first / name).read_bytes() != (second / name).read_bytes()
+    ]
+    assert wheel
 
 
 def test_every_file_is_in_the_wheel(wheel: dict[str, bytes], expected: dict[str, bytes]) -> None:
@@ -166,7 +182,7 @@ def test_a_forgotten_package_and_pattern_are_seen(tmp_path: Path) -> None:
     """The control of this file: a package and a data file that pyproject.toml does not name are not
     shipped.
     """
-    tree = copy_to(tmp_path)
+    tree = copy_to(tmp_path / "shoal")
     (tree / "cli" / "forgotten").mkdir()
     (tree / "cli" / "forgotten" / "__init__.py").write_text("")
     (tree / "cli" / "table.unheard").write_text("")
