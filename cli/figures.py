@@ -10,6 +10,11 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
+def counted(number: int, thing: str) -> str:
+    """ "1 question", "2 questions"."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
 def duration(seconds: float) -> str:
     """Rounded to tenths: "under 1 s", "1.5 s", "1,234.5 s"."""
     return "under 1 s" if seconds < 1 else f"{seconds:,.1f} s"

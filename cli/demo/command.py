@@ -4,13 +4,8 @@ certified releases.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
-import signal
-import tempfile
 import time
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +16,7 @@ from shoal.cli.demo import options as demo_options
 from shoal.cli.demo import show, show_sums
 from shoal.cli.demo.brief import brief, places
 from shoal.cli.demo.brief_sums import brief_sums
+from shoal.cli.demo.folders import make_folder, results_of, write_file
 from shoal.cli.demo.made import Made
 from shoal.cli.demo.page import look_around
 from shoal.cli.demo.processes import cpu_count
@@ -73,8 +69,8 @@ def demo(
     screen = stderr if json_path == STDOUT else console
     started = time.monotonic()
     for folder in (out, *_folder_of(json_path)):
-        _make(folder)  # now, not after a minute of work
-    made = _results_of(
+        make_folder(folder)  # now, not after a minute of work
+    made = results_of(
         keep,
         lambda folder: (
             _secagg(folder, devices, screen)
@@ -102,16 +98,6 @@ def demo(
 
 def _folder_of(json_path: Path | None) -> list[Path]:
     return [] if json_path is None or json_path == STDOUT else [json_path.parent]
-
-
-def _results_of(keep: Path | None, work: Callable[[Path], Coroutine[None, None, Made]]) -> Made:
-    """What ``work`` makes in a folder: a temporary one, unless ``keep`` names it."""
-    folder = _folder(keep)
-    try:
-        return asyncio.run(_stopped_by_sigterm(work(folder)))
-    finally:
-        if keep is None:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _show_all(screen: Console, results: dict[str, Any], *, secagg: bool) -> None:
@@ -152,54 +138,12 @@ async def _secagg(folder: Path, devices: int | None, screen: Any) -> Made:
 def _leave(out: Path, json_path: Path | None, made: Made) -> None:
     """Page, results and tasks in ``out``; the results where else they were asked for."""
     text = json.dumps(made.results, indent=2) + "\n"
-    _write(out / "report.html", made.page.encode())
-    _write(out / "results.json", text.encode())
-    _make(out / "tasks")
+    write_file(out / "report.html", made.page.encode())
+    write_file(out / "results.json", text.encode())
+    make_folder(out / "tasks")
     for name, task in made.tasks.items():
-        _write(out / "tasks" / name, task)
+        write_file(out / "tasks" / name, task)
     if json_path == STDOUT:
         typer.echo(text, nl=False)
     elif json_path is not None:
-        _write(json_path, text.encode())
-
-
-def _folder(keep: Path | None) -> Path:
-    if keep is None:
-        return Path(tempfile.mkdtemp(prefix="shoal-demo-"))
-    try:
-        keep.mkdir(parents=True, mode=0o700)
-    except FileExistsError:
-        raise ShoalError(Kind.CONFIG, f"{keep} exists: --keep wants a new folder") from None
-    except OSError as error:
-        raise ShoalError(
-            Kind.CONFIG, f"cannot make {keep}: {error.strerror or 'unwritable'}"
-        ) from None
-    return keep.resolve()
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ShoalError(
-            Kind.CONFIG, f"cannot make the folder {folder}: {error.strerror or 'unwritable'}"
-        ) from None
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise ShoalError(
-            Kind.CONFIG, f"cannot write {path}: {error.strerror or 'unwritable'}"
-        ) from None
-
-
-async def _stopped_by_sigterm(work: Coroutine[None, None, Made]) -> Made:
-    """SIGTERM ends the demo as Ctrl-C does: services stopped, folder removed."""
-    task = asyncio.ensure_future(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+        write_file(json_path, text.encode())

@@ -5,18 +5,21 @@ it held against the truth.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from shoal.analyzer.results.report_page import render_report
-from shoal.arrays import NDArray, np
+from shoal.answers import Value
 from shoal.cli.demo.collect import released, shredded
 from shoal.cli.demo.made import Made
 from shoal.cli.demo.processes import Process, progress_bars, running, until
 from shoal.cli.demo.survey import Question, load_visits
-from shoal.cli.demo.workspace import Workspace, build
+from shoal.cli.demo.workspace import DEMO, Terms, Workspace, build
+from shoal.cli.figures import counted
 from shoal.cli.load.progress import Bars
 from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
@@ -34,33 +37,53 @@ def alone(devices: int) -> int:
     return min(devices // _ALONE_PART, _ALONE_MOST)
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """A question, what each device would answer, in its order, and the truth by label."""
+
+    question: Question
+    values: Sequence[Value]
+    truth: dict[str, float]
+
+
 async def run_reports(
     folder: Path, asked: tuple[Question, ...], devices: int | None, workers: int, screen: Console
 ) -> Made:
-    """Everything that is shown of it. Raises INTERNAL if a
-    report was lost or doubled, UNAVAILABLE if a service can't be kept alive, CONFIG for too few
-    devices.
-    """
+    """The demo, on its own survey. Raises as ``run_answers`` does, CONFIG for too few devices."""
     visits = await asyncio.to_thread(load_visits, devices)
-    workspace = await asyncio.to_thread(build, folder, asked, len(visits))
+    answers = [
+        Answers(question, question.values(visits), question.truth(visits)) for question in asked
+    ]
+    return await run_answers(folder, answers, DEMO, workers, screen)
+
+
+async def run_answers(
+    folder: Path, answers: Sequence[Answers], terms: Terms, workers: int, screen: Console
+) -> Made:
+    """Everything that is shown of it. Raises INTERNAL if a report was lost or doubled, UNAVAILABLE
+    if a service can't be kept alive, CONFIG for a task that its terms don't allow.
+    """
+    devices = len(answers[0].values)
+    questions = [one.question for one in answers]
+    workspace = await asyncio.to_thread(build, folder, questions, devices, terms)
     services = [
         Process("analyzer", workspace.analyzer_config, workspace.analyzer_admin),
         Process("shuffler", workspace.shuffler_config, workspace.shuffler_admin),
     ]
     screen.print(
-        f"{len(visits):,} devices, {len(workspace.pairs)} questions; {alone(len(visits)):,} "
-        "devices report alone, the others behind relays",
+        f"{devices:,} devices, {counted(len(answers), 'question')}; {alone(devices):,} devices "
+        "report alone, the others behind relays",
         soft_wrap=True,
     )
     async with running(services, screen.print) as guard:
         with progress_bars(screen) as progress:
-            outcome = await until(guard, _simulate(workspace, visits, workers, progress))
+            outcome = await until(guard, _simulate(workspace, answers, workers, progress))
             releases = await until(
                 guard, released(workspace.analyzer_data, workspace.campaigns(), progress)
             )
         # the page is made while the shuffler hears of the releases and destroys its copies
         made, _ = await asyncio.gather(
-            asyncio.to_thread(_results, workspace, visits, releases, outcome),
+            asyncio.to_thread(_results, workspace, answers, releases, outcome),
             until(guard, shredded(services[1], len(workspace.pairs))),
         )
     results: Made = made
@@ -68,28 +91,29 @@ async def run_reports(
 
 
 async def _simulate(
-    workspace: Workspace, visits: NDArray[np.int64], workers: int, progress: Bars
+    workspace: Workspace, answers: Sequence[Answers], workers: int, progress: Bars
 ) -> SimulationResult:
     """Every device reports to every task; returns when each report has an outcome."""
-    bar = progress.add_task("devices report", total=len(visits) * len(workspace.pairs))
+    devices = len(answers[0].values)
+    bar = progress.add_task("devices report", total=devices * len(answers))
     plan = SimulationPlan(
         authorities=frozenset({workspace.authority}),
         tasks=tuple(
-            SimulatedTask(pair.signed_task, pair.signed_schedule, pair.question.values(visits))
-            for pair in workspace.pairs
+            SimulatedTask(pair.signed_task, pair.signed_schedule, one.values)
+            for pair, one in zip(workspace.pairs, answers, strict=True)
         ),
         processes=workers,
         in_flight=_RELAYS,
         channels=1,
         way=Carrier.RELAY,
-        alone=alone(len(visits)),
+        alone=alone(devices),
     )
     return await simulate(plan, lambda now: progress.tell(bar, now.done))
 
 
 def _results(
     workspace: Workspace,
-    visits: NDArray[np.int64],
+    answers: Sequence[Answers],
     releases: list[dict[str, Any]],
     outcome: SimulationResult,
 ) -> Made:
@@ -102,20 +126,19 @@ def _results(
             "or doubled",
         )
     tasks = []
-    for pair, release in zip(workspace.pairs, releases, strict=True):
+    for pair, one, release in zip(workspace.pairs, answers, releases, strict=True):
         question = pair.question
         spec = {
             "name": question.mechanism.name,
             "parameters": dict(question.mechanism.parameters),
             "report_bytes": pair.task.report_size,
         }
-        truth = question.truth(visits)
         tasks.append(
             {
                 "name": question.name,
                 "question": question.question,
                 "mechanism": spec,
-                "truth": truth,
+                "truth": one.truth,
                 "release": release,
             }
         )
@@ -125,14 +148,15 @@ def _results(
         "delta": last["delta_cumulative"],
         "tasks": last["tasks_composed"],
     }
-    page = render_report(
-        releases, {pair.task_id.hex: pair.question.truth(visits) for pair in workspace.pairs}
-    )
+    truths = {
+        pair.task_id.hex: one.truth for pair, one in zip(workspace.pairs, answers, strict=True)
+    }
+    page = render_report(releases, truths)
     refused = {kind.name: count for kind, count in outcome.refused.items()}
     results = {
         "tasks": tasks,
         "composed": composed,
-        "devices": len(visits),
+        "devices": len(answers[0].values),
         "reports": {
             "acknowledged": outcome.acked,
             "counted": reports,

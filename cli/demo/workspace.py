@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,11 +25,26 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.task import Task, WindowPlan
 
-# of the reports in every batch: nine of ten, as a cautious operator would assume
-HONEST_PPM = 900_000
-DELTA = 1e-8
-TARGET_EPSILON = 1.0
 _HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What every task is signed with, beside its question. ``honest_ppm``: of the reports in every
+    batch. ``lenient``: where so few devices hide too little for the target, a task promises what
+    local randomization alone gives.
+    """
+
+    purpose: str
+    honest_ppm: int
+    delta: float
+    target_epsilon: float
+    lenient: bool = False
+
+
+# Nine of ten are honest, as a cautious operator would assume. Few devices hide little: the demo
+# shows that, too.
+DEMO = Terms("health statistics", 900_000, 1e-8, 1.0, lenient=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +156,16 @@ def prepare(folder: Path) -> Site:
     )
 
 
-def build(folder: Path, questions: tuple[Question, ...], devices: int) -> Workspace:
+def build(
+    folder: Path, questions: Sequence[Question], devices: int, terms: Terms = DEMO
+) -> Workspace:
     """Make a workspace in an empty ``folder`` for one report of each of ``devices`` devices per
     question.
     """
     site = prepare(folder)
     pairs = []
     for question in questions:
-        task = task_of(question, devices, site)
+        task = task_of(question, devices, site, terms)
         pairs.append(SignedPair(question, task, *site.add(task)))
     return Workspace(
         folder=folder,
@@ -180,12 +198,12 @@ def _certificates(folder: Path) -> bytes:
     return authority.cert_pem
 
 
-def task_of(question: Question, devices: int, site: Site) -> Task:
+def task_of(question: Question, devices: int, site: Site, terms: Terms = DEMO) -> Task:
     """One window that began a minute ago and closes when every device has reported."""
     task = Task(
         salt=os.urandom(16),
         name=question.name,
-        purpose="health statistics",
+        purpose=terms.purpose,
         question=question.question,
         domain=question.domain,
         mechanism=question.mechanism,
@@ -194,9 +212,9 @@ def task_of(question: Question, devices: int, site: Site) -> Task:
         ),
         min_batch=devices,
         max_batch=devices,
-        honest_fraction_ppm=HONEST_PPM,
-        delta=DELTA,
-        target_epsilon=TARGET_EPSILON,
+        honest_fraction_ppm=terms.honest_ppm,
+        delta=terms.delta,
+        target_epsilon=terms.target_epsilon,
         key_authority=site.authority.public,
         shuffler_key=site.shuffler,
         analyzer_key=site.analyzer,
@@ -207,18 +225,15 @@ def task_of(question: Question, devices: int, site: Site) -> Task:
     )
     result = lint(task)
     if (
-        result.errors
+        terms.lenient
+        and result.errors
         and result.guarantee is not None
-        and result.guarantee.epsilon_upper > TARGET_EPSILON
+        and result.guarantee.epsilon_upper > terms.target_epsilon
     ):
-        # So few devices hide little: the demo then promises what local randomization alone gives,
-        # and shows it.
         task = replace(task, target_epsilon=result.guarantee.epsilon0)
         result = lint(task)
     if result.errors:
-        raise ShoalError(
-            Kind.CONFIG, f"{devices} devices are too few for the demo: {result.errors[0]}"
-        )
+        raise ShoalError(Kind.CONFIG, f"{devices} devices are too few: {result.errors[0]}")
     return task
 
 
