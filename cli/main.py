@@ -25,6 +25,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # Commands and groups, in the order of the help, and the module of shoal.cli that registers each.
 PARTS = {
     "demo": "demo.command",
+    "trial": "trial.command",
     "keys": "keys.command",
     "task": "task.command",
     "shuffler": "services.shuffler",

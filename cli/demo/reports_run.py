@@ -18,7 +18,7 @@ from shoal.cli.demo.collect import released, shredded
 from shoal.cli.demo.made import Made
 from shoal.cli.demo.processes import Process, progress_bars, running, until
 from shoal.cli.demo.survey import Question, load_visits
-from shoal.cli.demo.workspace import DEMO, Terms, Workspace, build
+from shoal.cli.demo.workspace import DEMO, TaskTerms, Workspace, build
 from shoal.cli.figures import counted
 from shoal.cli.load.progress import Bars
 from shoal.clients.fleet.misbehaviour import Carrier
@@ -38,7 +38,7 @@ def alone(devices: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class SimulatedAnswers:
     """A question, what each device would answer, in its order, and the truth by label."""
 
     question: Question
@@ -52,13 +52,18 @@ async def run_reports(
     """The demo, on its own survey. Raises as ``run_answers`` does, CONFIG for too few devices."""
     visits = await asyncio.to_thread(load_visits, devices)
     answers = [
-        Answers(question, question.values(visits), question.truth(visits)) for question in asked
+        SimulatedAnswers(question, question.values(visits), question.truth(visits))
+        for question in asked
     ]
     return await run_answers(folder, answers, DEMO, workers, screen)
 
 
 async def run_answers(
-    folder: Path, answers: Sequence[Answers], terms: Terms, workers: int, screen: Console
+    folder: Path,
+    answers: Sequence[SimulatedAnswers],
+    terms: TaskTerms,
+    workers: int,
+    screen: Console,
 ) -> Made:
     """Everything that is shown of it. Raises INTERNAL if a report was lost or doubled, UNAVAILABLE
     if a service can't be kept alive, CONFIG for a task that its terms don't allow.
@@ -91,7 +96,7 @@ async def run_answers(
 
 
 async def _simulate(
-    workspace: Workspace, answers: Sequence[Answers], workers: int, progress: Bars
+    workspace: Workspace, answers: Sequence[SimulatedAnswers], workers: int, progress: Bars
 ) -> SimulationResult:
     """Every device reports to every task; returns when each report has an outcome."""
     devices = len(answers[0].values)
@@ -113,7 +118,7 @@ async def _simulate(
 
 def _results(
     workspace: Workspace,
-    answers: Sequence[Answers],
+    answers: Sequence[SimulatedAnswers],
     releases: list[dict[str, Any]],
     outcome: SimulationResult,
 ) -> Made:

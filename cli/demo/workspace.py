@@ -29,7 +29,7 @@ _HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class TaskTerms:
     """What every task is signed with, beside its question. ``honest_ppm``: of the reports in every
     batch. ``lenient``: where so few devices hide too little for the target, a task promises what
     local randomization alone gives.
@@ -44,7 +44,7 @@ class Terms:
 
 # Nine of ten are honest, as a cautious operator would assume. Few devices hide little: the demo
 # shows that, too.
-DEMO = Terms("health statistics", 900_000, 1e-8, 1.0, lenient=True)
+DEMO = TaskTerms("health statistics", 900_000, 1e-8, 1.0, lenient=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def prepare(folder: Path) -> Site:
 
 
 def build(
-    folder: Path, questions: Sequence[Question], devices: int, terms: Terms = DEMO
+    folder: Path, questions: Sequence[Question], devices: int, terms: TaskTerms = DEMO
 ) -> Workspace:
     """Make a workspace in an empty ``folder`` for one report of each of ``devices`` devices per
     question.
@@ -198,7 +198,7 @@ def _certificates(folder: Path) -> bytes:
     return authority.cert_pem
 
 
-def task_of(question: Question, devices: int, site: Site, terms: Terms = DEMO) -> Task:
+def task_of(question: Question, devices: int, site: Site, terms: TaskTerms = DEMO) -> Task:
     """One window that began a minute ago and closes when every device has reported."""
     task = Task(
         salt=os.urandom(16),

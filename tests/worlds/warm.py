@@ -52,7 +52,7 @@ _WARM = (  # modules that run warm
     _CERTIFICATE := "shoal.clients.owner.guarantees",
 )
 _WORKER = "multiprocessing.spawn"
-_STARTERS = {"demo", "load", "analyzer", "agent"}  # commands that start processes
+_STARTERS = {"demo", "trial", "load", "analyzer", "agent"}  # commands that start processes
 _PRELOADED = (
     "shoal.accounting",
     "shoal.analyzer.service",
