@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.resources
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from shoal.console.guard import guarded
+from shoal.console.signin.gate import SIGN_IN, SIGN_OUT, Gate
+from shoal.console.signin.visitors import Visitor, visitor_of
 from shoal.console.words import FILTERS
 from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
@@ -50,6 +53,7 @@ _STATIC = {
 _STATUS = {
     Kind.INVALID: 400,
     Kind.CONFIG: 400,
+    Kind.UNAUTHENTICATED: 401,
     Kind.FORBIDDEN: 403,
     Kind.NOT_FOUND: 404,
     Kind.UNKNOWN_TASK: 404,
@@ -61,10 +65,13 @@ _NO_PAGE = "there is no such page here: choose one of those above"
 
 @dataclass(frozen=True, slots=True)
 class NavItem:
-    """One entry of the navigation. ``path``: where it leads, from the root on."""
+    """One entry of the navigation. ``path``: where it leads, from the root on. ``acting``: it is
+    for operators alone.
+    """
 
     name: str
     path: str
+    acting: bool = False
 
 
 class Frame:
@@ -80,35 +87,60 @@ class Frame:
         around: Callable[[Request], Mapping[str, Any]],
     ) -> None:
         self._around, self._navigation, self.title = around, tuple(navigation), title
-        self._environment = _environment(package)
+        self._environment, self._gated = _environment(package), False
 
     def page(
         self, request: Request, template: str, *, status: int = 200, **values: Any
     ) -> Response:
         """The page that ``template`` makes of ``values``."""
-        path = request.url.path
-        at = next((item for item in self._navigation if _below(path, item.path)), None)
+        path, visitor = request.url.path, visitor_of(request)
+        shown = [item for item in self._navigation if _may_see(visitor, item)]
+        at = next((item for item in shown if _below(path, item.path)), None)
         text = self._environment.get_template(template).render(
-            {**self._around(request), **values},
+            {**self._around(request), **values} if self._known(request) else values,
             site=self.title,
-            navigation=self._navigation,
+            navigation=shown if self._known(request) else (),
+            visitor=visitor if visitor is not None and visitor.way != "loopback" else None,
+            sign_out=SIGN_OUT,
             at=at,
             version=_version(),
         )
         return HTMLResponse(text, status)
 
-    def app(self, routes: Sequence[BaseRoute], address: str, hosts: frozenset[str]) -> ASGIApp:
-        """The whole site, for who asks for it under the name of ``address`` (HOST:PORT) or of
-        ``hosts``.
+    def _known(self, request: Request) -> bool:
+        return not self._gated or visitor_of(request) is not None
+
+    def refusal(self, request: Request, text: str, status: int, again: str) -> Response:
+        """A page that says why not. ``again``: the page to come to by signing in; "" where that
+        would not help.
         """
-        app = Starlette(
-            routes=[*routes, Route("/static/{name}", _static)],
+        where = f"{SIGN_IN}?{urllib.parse.urlencode({'to': again})}" if again else ""
+        return self.page(
+            request, "refused.html.j2", status=status, text=text, code=status, sign_in=where
+        )
+
+    def app(
+        self,
+        routes: Sequence[BaseRoute],
+        address: str,
+        hosts: frozenset[str],
+        gate: Gate | None = None,
+    ) -> ASGIApp:
+        """The whole site, for who asks for it under the name of ``address`` (HOST:PORT) or of
+        ``hosts``, and whom ``gate`` lets in: None lets in everybody.
+        """
+        self._gated = gate is not None
+        own = [] if gate is None else gate.routes(self)
+        app: ASGIApp = Starlette(
+            routes=[*routes, *own, Route("/static/{name}", _static)],
             exception_handlers={
                 ShoalError: self._refuse,
                 HTTPException: self._refuse,
                 Exception: self._fail,
             },
         )
+        if gate is not None:
+            app = gate.around(app, self)
         return guarded(app, address, hosts, HEADERS)
 
     def _refuse(self, request: Request, error: Exception) -> Response:
@@ -123,7 +155,11 @@ class Frame:
         return self._say(request, text, 500)
 
     def _say(self, request: Request, text: str, status: int) -> Response:
-        return self.page(request, "refused.html.j2", status=status, text=text, code=status)
+        return self.refusal(request, text, status, "")
+
+
+def _may_see(visitor: Visitor | None, item: NavItem) -> bool:
+    return not item.acting or (visitor is not None and visitor.acts)
 
 
 def _below(path: str, root: str) -> bool:

@@ -8,19 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.cli.console.audit import audit
 from shoal.cli.extras import need
 from shoal.cli.output import emit_json, say
 
 if TYPE_CHECKING:
-    pass
+    from shoal.cli.console.access import ConsoleAccess
+    from shoal.console.operator.app import Places
+
+_LISTEN = "127.0.0.1:7450"
+group = typer.Typer(no_args_is_help=False)
 
 
 def register(app: typer.Typer) -> None:
     """Add ``shoal console``."""
-    app.command("console")(console)
+    group.command("audit")(audit)
+    app.add_typer(group, name="console")
 
 
+@group.callback(invoke_without_command=True)
 def console(
+    context: typer.Context,
     analyzer: Annotated[
         str | None,
         typer.Option(
@@ -43,8 +51,19 @@ def console(
         Path | None, typer.Option(help="A folder of signed tasks, for the words of questions.")
     ] = None,
     listen: Annotated[
-        str, typer.Option(help="HOST:PORT of this machine; port 0 takes any that is free.")
-    ] = "127.0.0.1:7450",
+        str | None,
+        typer.Option(
+            help=f"HOST:PORT; port 0 takes any that is free. Beyond this machine with a --config "
+            f"that lets people sign in. Default: {_LISTEN}.",
+            show_default=False,
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="console.toml: TLS, who may sign in and how, and where the audit is kept."
+        ),
+    ] = None,
     opening: Annotated[bool, typer.Option("--open", help="Open the browser.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help='For programs: {"url": ...} once pages are served.')
@@ -56,15 +75,23 @@ def console(
 
     Example: shoal console --analyzer analyzer.toml --shuffler shuffler.toml --open
     """
+    if context.invoked_subcommand is not None:
+        return
     need("console")
+    from shoal.cli.console.access import access
     from shoal.cli.console.places import places
+
+    with access(config, listen or _LISTEN if config is None else listen) as known:
+        _serve(known, places(analyzer, shuffler, releases, tasks), opening, as_json)
+
+
+def _serve(known: ConsoleAccess, shown: Places, opening: bool, as_json: bool) -> None:
     from shoal.console import serving
     from shoal.console.operator.app import operator_app
 
-    serving.check_address(listen)
-    app = operator_app(places(analyzer, shuffler, releases, tasks), listen)
-    bound, address = serving.listen(listen)
-    url = f"http://{address}/"
+    app = operator_app(shown, known.listen, known.hosts, known.gate, known.kept)
+    bound, address = serving.listen(known.listen, known=known.signs_in)
+    url = f"{known.address or f'http{known.secure}://{address}'}/"
 
     def ready() -> None:
         if as_json:
@@ -74,4 +101,4 @@ def console(
         if opening:
             webbrowser.open(url)
 
-    serving.serve(app, bound, ready)
+    serving.serve(app, bound, ready, known.tls)

@@ -12,9 +12,11 @@ from pathlib import Path
 from starlette.types import ASGIApp
 
 from shoal.console.known import Watched
-from shoal.console.operator import budget, downloads, promise, releases, running
+from shoal.console.operator import audited, budget, downloads, promise, releases, running
 from shoal.console.operator.desk import Desk
 from shoal.console.operator.holdings import Holdings, from_files, from_store
+from shoal.console.operator.limit import StandingLimit
+from shoal.console.signin.gate import Gate
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.admin_pages import AdminPort
 
@@ -46,9 +48,16 @@ class Places:
             )
 
 
-def operator_app(places: Places, address: str, hosts: frozenset[str] = frozenset()) -> ASGIApp:
-    """The console for who asks for it as ``address`` (HOST:PORT) or one of ``hosts``. Raises what
-    the first reading of the releases raises: a console of nothing is a mistake.
+def operator_app(
+    places: Places,
+    address: str,
+    hosts: frozenset[str] = frozenset(),
+    gate: Gate | None = None,
+    kept: Path | None = None,
+) -> ASGIApp:
+    """The console for who asks for it as ``address`` (HOST:PORT) or one of ``hosts``, and whom
+    ``gate`` lets in. ``kept``: a folder for what operators set here; None keeps nothing. Raises
+    what the first reading of the releases raises: a console of nothing is a mistake.
     """
     read = _reader(places)
     read()
@@ -57,10 +66,16 @@ def operator_app(places: Places, address: str, hosts: frozenset[str] = frozenset
         for port in (places.shuffler, places.analyzer)
         if port is not None
     }
-    navigation = tuple(page.NAVIGATION for page in PAGES)
-    desk = Desk(Watched(read, _EVERY_S), services, navigation)
-    pages = [route for page in PAGES for route in page.routes(desk)]
-    return desk.site.app([*pages, *downloads.routes(desk)], address, hosts)
+    pages = PAGES if gate is None or gate.audit is None else (*PAGES, audited)
+    desk = Desk(
+        Watched(read, _EVERY_S),
+        services,
+        tuple(page.NAVIGATION for page in pages),
+        gate=gate or Gate(None),
+        limit=StandingLimit(kept),
+    )
+    routes = [route for page in pages for route in page.routes(desk)]
+    return desk.site.app([*routes, *downloads.routes(desk)], address, hosts, gate)
 
 
 def _reader(places: Places) -> partial[Holdings]:

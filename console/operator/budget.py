@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import math
+import urllib.parse
 from dataclasses import dataclass
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.records import Spending
 from shoal.analyzer.results.cumulative import compose_spendings
 from shoal.console.operator.charts import BudgetCurve, curve
-from shoal.console.operator.desk import Desk, asked
+from shoal.console.operator.desk import Desk, Fields, asked
 from shoal.console.operator.forecast import BudgetForecast, Spent, forecast
 from shoal.console.operator.holdings import Holdings, ReleasedQuestion
+from shoal.console.operator.limit import LARGEST, LEAST
+from shoal.console.signin.visitors import Visitor, operator_of, visitor_of
 from shoal.console.web import NavItem
 from shoal.console.words import day, odds, plural
+from shoal.errors import Kind, ShoalError
 
 NAVIGATION = NavItem("Budget", "/budget")
-_LARGEST = 1_000.0  # of a limit, an epsilon
+_KEEP = f"{NAVIGATION.path}/limit"
 _AHEAD = 12  # windows that a forecast looks ahead where no task says how many there are
 
 
@@ -45,8 +50,10 @@ def routes(desk: Desk) -> list[BaseRoute]:
 
     def budget(request: Request) -> Response:
         holdings, fields = desk.holdings(), asked(request)
-        given = fields.text("limit").strip()
-        limit = fields.number("limit", 0.01, _LARGEST, 0.0) if given else 0.0
+        kept = desk.limit.read()
+        given = fields.values.get("limit", "" if kept is None else f"{kept:g}").strip()
+        fields = Fields({**fields.values, "limit": given})
+        limit = fields.number("limit", LEAST, LARGEST, 0.0) if given else 0.0
         accounts = [
             _account(question, spent, limit or None)
             for question in holdings.questions
@@ -57,11 +64,39 @@ def routes(desk: Desk) -> list[BaseRoute]:
             "budget.html.j2",
             accounts=accounts,
             limit=given,
+            kept=kept,
+            keeps=desk.limit.path is not None and _acts(request),
             wrong=fields.wrong,
             together=_together(holdings) if holdings.spendings else None,
         )
 
-    return [Route(NAVIGATION.path, budget)]
+    async def keep(request: Request) -> Response:
+        visitor = operator_of(request)
+        sent = urllib.parse.parse_qs((await request.body()).decode("ascii", "replace"))
+        fields = Fields({name: values[-1] for name, values in sent.items()})
+        given = fields.text("limit").strip()
+        limit = fields.number("limit", LEAST, LARGEST, 0.0) if given else None
+        if fields.wrong:
+            raise ShoalError(Kind.INVALID, f"limit: {fields.wrong['limit']}, or nothing for none")
+        await run_in_threadpool(_set, desk, visitor, limit)
+        return RedirectResponse(NAVIGATION.path, 303)
+
+    return [Route(NAVIGATION.path, budget), Route(_KEEP, keep, methods=["POST"])]
+
+
+def _set(desk: Desk, visitor: Visitor, limit: float | None) -> None:
+    before = desk.limit.read()
+    desk.gate.tell("sets the limit", visitor, before=_told(before), after=_told(limit))
+    desk.limit.write(limit)
+
+
+def _told(limit: float | None) -> str:
+    return "none" if limit is None else f"{limit:g}"
+
+
+def _acts(request: Request) -> bool:
+    visitor = visitor_of(request)
+    return visitor is not None and visitor.acts
 
 
 def _of(holdings: Holdings, question: ReleasedQuestion) -> list[Spending]:

@@ -12,6 +12,8 @@ from starlette.responses import Response
 
 from shoal.console.known import LastRead, Watched
 from shoal.console.operator.holdings import Holdings, Release, ReleasedQuestion
+from shoal.console.operator.limit import StandingLimit
+from shoal.console.signin.gate import Gate
 from shoal.console.web import Frame, NavItem
 from shoal.console.words import ago
 from shoal.errors import Kind, ShoalError
@@ -30,7 +32,7 @@ class Notice:
 class Desk:
     """``holdings``: releases and what they cost. ``services``: /status of "analyzer" and
     "shuffler", as far as they are given. ``navigation``: the pages there are. ``now``: Unix
-    seconds.
+    seconds. ``gate``: who lets people in, and tells the audit; ``limit``: the one that holds.
     """
 
     def __init__(
@@ -39,8 +41,11 @@ class Desk:
         services: Mapping[str, Watched[dict[str, Any]]],
         navigation: tuple[NavItem, ...],
         now: Callable[[], float] = time.time,
+        gate: Gate | None = None,
+        limit: StandingLimit | None = None,
     ) -> None:
         self._holdings, self._services, self.now = holdings, services, now
+        self.gate, self.limit = gate or Gate(None), limit or StandingLimit(None)
         self.site = Frame("Shoal", "shoal.console.operator", navigation, self._around)
 
     def _around(self, request: Request) -> Mapping[str, Any]:

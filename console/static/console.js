@@ -14,6 +14,7 @@ if (again) {
     if (document.hidden || main.contains(document.activeElement)) return;
     try {
       const answer = await fetch(location.href);
+      if (answer.status === 401) { location.reload(); return; }
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.getElementById("main");
       if (!answer.ok || !fresh) return;
