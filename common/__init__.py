@@ -16,6 +16,7 @@ _ANALYST = frozenset(
         "Promise",
         "ReleaseTable",
         "Reports",
+        "Simulated",
         "Table",
         "design",
         "plan",

@@ -6,6 +6,7 @@ from shoal.study import Planned as Planned
 from shoal.study import Promise as Promise
 from shoal.study import ReleaseTable as ReleaseTable
 from shoal.study import Reports as Reports
+from shoal.study import Simulated as Simulated
 from shoal.study import Table as Table
 from shoal.study import design as design
 from shoal.study import plan as plan

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.study.promise import Promise
     from shoal.study.releases import ReleaseTable, read_release
     from shoal.study.reports import Reports
+    from shoal.study.simulated import Simulated
 
 __all__ = [
     "Design",
@@ -27,6 +28,7 @@ __all__ = [
     "Promise",
     "ReleaseTable",
     "Reports",
+    "Simulated",
     "Table",
     "design",
     "plan",
@@ -41,6 +43,7 @@ _HOME = {
     "Promise": "promise",
     "ReleaseTable": "releases",
     "Reports": "reports",
+    "Simulated": "simulated",
     "Table": "frames",
     "design": "designed",
     "plan": "planning",

@@ -100,6 +100,14 @@ def share(argument: str, value: object, *, zero: bool = False) -> Fraction:
     return exact
 
 
+def below_one(argument: str, value: object) -> Fraction:
+    """A share that leaves something: from 0 to below 1, exactly as it was written."""
+    given = share(argument, value, zero=True)
+    if given == 1:
+        raise wrong_value(argument, "give a share from 0 to below 1, as 0.1")
+    return given
+
+
 def delta_of(value: object) -> float:
     """The ``delta`` of a guarantee."""
     said = "give a probability above 0 and below 1, as 1e-8"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from shoal.answers import Value
 from shoal.arrays import NDArray, np
-from shoal.domain import Domain, Numeric
+from shoal.domain import Domain, Numeric, Vector
 from shoal.entropy import Entropy
 from shoal.mechanisms.parts.sampling import bernoulli
 from shoal.study.arguments import wrong_value
@@ -22,24 +22,40 @@ def cells_of(
     as missing too. It says how many there are and where the first one stands, never what it is.
     """
     if isinstance(domain, Numeric):
-        floats, strange = _numbers(domain, column)
-        cells = levels_of(domain, floats, entropy)
-    else:
-        values = column.values if column.floats is None else _whole(column.floats)
-        known: dict[tuple[type, Value], tuple[int, bool]] = {}
-        for key in {(type(value), value) for value in values}:
-            known[key] = domain.encode(key[1]), key[1] is None or domain.understands(key[1])
-        found = [known[type(value), value] for value in values]
-        cells = np.array([cell for cell, _ in found], dtype=np.int64)
-        strange = np.array([not understood for _, understood in found], dtype=np.bool_)
+        numbers = numbers_of(domain, column, unknown_is_missing=unknown_is_missing)
+        return levels_of(domain, numbers, entropy)
+    values = column.values if column.floats is None else _whole(column.floats)
+    known: dict[tuple[type, Value], tuple[int, bool]] = {}
+    for key in {(type(value), value) for value in values}:
+        known[key] = domain.encode(key[1]), key[1] is None or domain.understands(key[1])
+    found = [known[type(value), value] for value in values]
+    _refuse(domain, np.array([not each for _, each in found]), unknown_is_missing)
+    return np.array([cell for cell, _ in found], dtype=np.int64)
+
+
+def numbers_of(
+    domain: Numeric, column: Column, *, unknown_is_missing: bool = False
+) -> NDArray[np.float64]:
+    """float64[n]: the numbers as they count, NaN for a missing answer: one beyond the range is
+    moved to its end, or is missing where the domain does not clip. Raises as ``cells_of``.
+    """
+    floats, strange = _numbers(domain, column)
+    _refuse(domain, strange, unknown_is_missing)
+    answered = np.isfinite(floats)
+    if not domain.clip:
+        answered &= (floats >= domain.low) & (floats <= domain.high)
+    return np.where(answered, np.clip(floats, domain.low, domain.high), np.nan)
+
+
+def _refuse(domain: Domain, strange: NDArray[np.bool_], unknown_is_missing: bool) -> None:
     if strange.any() and not unknown_is_missing:
+        accepted = "" if isinstance(domain, Vector) else f"give {domain.accepted}, "
         raise wrong_value(
             "values",
-            f"{int(strange.sum()):,} of {len(column):,} are no answer to this question, the first "
-            f"at position {int(strange.argmax())}: give {domain.accepted}, None for a missing "
-            "answer, or unknown='missing'",
+            f"{int(strange.sum()):,} of {strange.size:,} are no answer to this question, the first "
+            f"at position {int(strange.argmax())}: {accepted}None for a missing answer, or "
+            "unknown='missing'",
         )
-    return cells
 
 
 def levels_of(domain: Numeric, values: NDArray[np.float64], entropy: Entropy) -> NDArray[np.int64]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from shoal.analyzer.planner.simulate import MOST_DEVICES, MOST_RUNS
 from shoal.analyzer.results.processed import quantiles_of
 from shoal.arrays import np
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo
@@ -13,14 +14,23 @@ from shoal.mechanisms import REGISTRY, create
 from shoal.mechanisms import design as integers
 from shoal.mechanisms.base import Mechanism, Tally
 from shoal.privacy import epsilon0_upper
-from shoal.study.arguments import about, positive, wrong_type, wrong_value
+from shoal.study.arguments import (
+    about,
+    below_one,
+    positive,
+    whole,
+    wrong_type,
+    wrong_value,
+)
 from shoal.study.cells import cells_of
 from shoal.study.columns import column_of
 from shoal.study.domains import domain_of_question
 from shoal.study.estimates import EstimateTable
 from shoal.study.frames import Library, Table
+from shoal.study.people import people_of
 from shoal.study.promise import DELTA, HONEST_FRACTION, Promise, promise_of
 from shoal.study.reports import Reports, tally_of
+from shoal.study.simulated import Circumstances, Simulated, simulated
 from shoal.task import MechanismSpec
 
 TWO_COINS = 1.0986122886681098
@@ -126,6 +136,52 @@ class Design:
         ``delta``, proven, where ``honest_fraction`` of the devices follow the protocol.
         """
         return promise_of(self.mechanism.privacy(), n, delta, honest_fraction)
+
+    def simulate(
+        self,
+        n: int | None = None,
+        *,
+        values: Iterable[object] | None = None,
+        shares: Sequence[float] | Mapping[str, float] | None = None,
+        drop_out: float = 0.0,
+        hostile: float = 0.0,
+        min_batch: int | None = None,
+        runs: int = 100,
+        delta: float = DELTA,
+        unknown: str = "refuse",
+        simulation_seed: int | None = None,
+    ) -> Simulated:
+        """Play the deployment before it exists: ``n`` devices, of which a share drops out and a
+        share of those that report is ``hostile``.
+
+        The answers are ``values`` (stretched to ``n`` if both are given), or made up: by the
+        ``shares`` of the labels, else all labels alike, and numbers in the shape of a bell.
+        ``min_batch``: with fewer reports nothing is released. The promise is for the honest
+        reports. 100,000 devices in 100 runs take a few seconds at most.
+        """
+        if unknown not in ("refuse", "missing"):
+            raise wrong_value("unknown", _UNKNOWN)
+        people = people_of(
+            self.domain,
+            None if n is None else whole("n", n, 2, MOST_DEVICES),
+            values,
+            shares,
+            unknown,
+        )
+        given = Circumstances(
+            whole("runs", runs, 2, MOST_RUNS),
+            below_one("drop_out", drop_out),
+            below_one("hostile", hostile),
+            0 if min_batch is None else whole("min_batch", min_batch, 2, people.n),
+        )
+        law = self.mechanism.privacy()
+        return simulated(
+            self.mechanism,
+            people,
+            given,
+            entropy_of(simulation_seed),
+            lambda batch, honest: promise_of(law, batch, delta, honest),
+        )
 
     def _counted(self, reports: Reports | Tally) -> tuple[Tally, Library]:
         if isinstance(reports, Tally):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,15 +13,17 @@ from shoal.analyzer.planner import Frequencies, Mean, Option, Plan, Quantiles, R
 from shoal.analyzer.planner import plan as choose
 from shoal.analyzer.planner.question import LEVELS, QUANTILE_LEVELS
 from shoal.analyzer.planner.result import Standing
-from shoal.domain import Categories, Domain, Numeric, Vector, Words, YesNo
+from shoal.domain import Domain, Numeric, Vector, Words
 from shoal.limits import LIMITS
 from shoal.mechanisms import create
-from shoal.study.arguments import about, delta_of, number, positive, share, whole, wrong_value
+from shoal.study.arguments import about, delta_of, positive, whole, wrong_value
 from shoal.study.designed import Design
 from shoal.study.domains import domain_of_question
 from shoal.study.frames import Cell, Table, shown_cell
+from shoal.study.people import shares_of
 from shoal.study.promise import DELTA, HONEST_FRACTION, Promise, honest, promise_of
 
+Shares = Sequence[float] | Mapping[str, float] | None
 _SHOWN = 6  # options on a screen
 _WANTS = ("counts", "mean", "sum", "quantiles")
 
@@ -124,7 +126,7 @@ def plan(
     lower_bounds: Iterable[int] | None = None,
     unit: str = "",
     want: str | None = None,
-    shares: Sequence[float] | None = None,
+    shares: Sequence[float] | Mapping[str, float] | None = None,
     delta: float = DELTA,
     honest_fraction: float = HONEST_FRACTION,
     min_batch: int | None = None,
@@ -136,7 +138,7 @@ def plan(
     The question is said as to ``shoal.design``. ``n``: devices that are expected to answer. Give
     ``epsilon`` (the central one, of all ``windows`` together), or ``error`` (the standard error
     that you can live with). ``want``: of a number its "mean", "sum" or "quantiles". ``shares``:
-    what you expect of the answers, one per label and the last for no answer. ``min_batch``: the
+    what you expect of the answers, one per label, or by label. ``min_batch``: the
     smallest batch that is ever released; n if not given. ``mechanisms``: names to choose among.
     Takes seconds for a few labels, and up to a minute for a number.
     """
@@ -166,7 +168,11 @@ def plan(
 
 
 def _question(
-    domain: Domain, want: str | None, shares: Sequence[float] | None, *, cut: bool
+    domain: Domain,
+    want: str | None,
+    shares: Sequence[float] | Mapping[str, float] | None,
+    *,
+    cut: bool,
 ) -> Frequencies | Mean | Quantiles:
     if want is not None and want not in _WANTS:
         raise wrong_value("want", f"give one of {', '.join(_WANTS)}")
@@ -187,24 +193,7 @@ def _question(
         raise wrong_value(
             "kind", "words are not planned for: shoal.design(kind='words') takes count_sketch"
         )
-    return Frequencies(domain, _shares(domain, shares))
-
-
-def _shares(domain: YesNo | Categories, shares: Sequence[float] | None) -> tuple[float, ...]:
-    if shares is None:
-        return ()
-    given = [float(share("shares", each, zero=True)) for each in shares]
-    if isinstance(domain, Categories) and len(given) == len(domain.names):
-        given.append(0.0)  # everybody answers
-    total = sum(given)
-    if len(given) != domain.size or not 0.99 <= total <= 1.01:
-        raise wrong_value(
-            "shares",
-            f"give {domain.size} shares that add up to 1, one per label in their order"
-            + (" and the last for no answer" if isinstance(domain, Categories) else "")
-            + f"; got {len(given)} that add up to {number('shares', total, ''):.4g}",
-        )
-    return tuple(each / total for each in given)
+    return Frequencies(domain, () if shares is None else shares_of(domain, shares))
 
 
 def _names(mechanisms: Sequence[str]) -> tuple[str, ...]:

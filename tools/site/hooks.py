@@ -25,6 +25,8 @@ MODULES = (
     "shoal.study.planning",
     "shoal.study.promise",
     "shoal.study.estimates",
+    "shoal.study.simulated",
+    "shoal.study.releases",
     "shoal.study.frames",
     "shoal.clients",
     "shoal.mechanisms.base",
