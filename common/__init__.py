@@ -18,9 +18,16 @@ _ANALYST = frozenset(
         "Reports",
         "Simulated",
         "Table",
+        "Update",
+        "VectorDesign",
+        "VectorMean",
+        "VectorPromise",
+        "clip_update",
         "design",
+        "design_vector",
         "plan",
         "read_release",
+        "send_update",
     }
 )
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from shoal.study.releases import ReleaseTable, read_release
     from shoal.study.reports import Reports
     from shoal.study.simulated import Simulated
+    from shoal.study.updates import Update, clip_update, send_update
+    from shoal.study.vectors import VectorDesign, VectorMean, VectorPromise, design_vector
 
 __all__ = [
     "Design",
@@ -30,9 +32,16 @@ __all__ = [
     "Reports",
     "Simulated",
     "Table",
+    "Update",
+    "VectorDesign",
+    "VectorMean",
+    "VectorPromise",
+    "clip_update",
     "design",
+    "design_vector",
     "plan",
     "read_release",
+    "send_update",
 ]
 
 _HOME = {
@@ -45,9 +54,16 @@ _HOME = {
     "Reports": "reports",
     "Simulated": "simulated",
     "Table": "frames",
+    "Update": "updates",
+    "VectorDesign": "vectors",
+    "VectorMean": "vectors",
+    "VectorPromise": "vectors",
+    "clip_update": "updates",
     "design": "designed",
+    "design_vector": "vectors",
     "plan": "planning",
     "read_release": "releases",
+    "send_update": "updates",
 }
 
 

@@ -21,6 +21,7 @@ from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer import core
 from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.privacy import privacy_message
+from shoal.analyzer.rounds.sum_errors import errors_of_sum, reach_of_sum
 from shoal.arrays import NDArray, np
 from shoal.codec import VERSION
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -28,9 +29,7 @@ from shoal.crypto.trust import ServedTask
 from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
-from shoal.mechanisms.noise import polya
-from shoal.mechanisms.noise.registry import create_noise
-from shoal.mechanisms.quantize import bounds, rounding_variance
+from shoal.mechanisms.quantize import bounds
 from shoal.protos import delivery_pb2, release_pb2
 from shoal.task import Task
 
@@ -38,8 +37,6 @@ UNIT = "one vector of one device in one window"
 NO_SUMS = "no round of this window ended with a sum"
 TOO_FEW_SURVIVORS = "a sum has fewer survivors than the noise is made for"
 TOO_MANY_SURVIVORS = "a sum has more devices than its words are made for: it may have wrapped"
-_Z95 = 1.959963984540054  # the normal quantile of 97.5 %
-_CHEBYSHEV = math.sqrt(20.0)  # standard deviations that any law exceeds with 5 % at most
 
 
 class FinishedSum(Protocol):
@@ -171,11 +168,7 @@ def standard_errors(task: Task, survivors: int) -> tuple[float, float]:
     Every device that is in the sum has added a whole share, so the noise is that of all survivors,
     not of the guaranteed ones.
     """
-    domain = _domain(task)
-    step = domain.clip / domain.grid
-    noise = math.sqrt(survivors * float(create_noise(task.mechanism).variance)) * step
-    rounding = math.sqrt(survivors * rounding_variance(domain)) * step
-    return noise, rounding
+    return errors_of_sum(_domain(task), task.mechanism, survivors)
 
 
 def _domain(task: Task) -> Vector:
@@ -185,22 +178,8 @@ def _domain(task: Task) -> Vector:
 
 
 def reach95(task: Task, survivors: int) -> float:
-    """Standard errors to either side that hold the truth with 95 %.
-
-    The noise is no normal variable: discrete Laplace noise of one round leaves +-1.96 standard
-    errors with 6.2 %. The quantile is z + (z^3 - 3 z) k / 24 with the noise's excess kurtosis k
-    (Cornish and Fisher, 1938): for Skellam noise k = 1 / variance; for the difference of two
-    negative binomials of exponent r, (1 + 4 p + p^2) / (2 r p). Never more than Chebyshev's
-    inequality wants.
-    """
-    spec = task.mechanism
-    shares = survivors / spec.get("shares")
-    if spec.name == polya.NAME:
-        p = math.exp(-polya.UNIT / spec.get("scale"))
-        kurtosis = (1.0 + 4.0 * p + p * p) / (2.0 * shares * p)
-    else:
-        kurtosis = 1.0 / (shares * spec.get("variance"))
-    return min(_Z95 + (_Z95**3 - 3.0 * _Z95) * kurtosis / 24.0, _CHEBYSHEV)
+    """Standard errors to either side that hold the truth with 95 % (``sum_errors``)."""
+    return reach_of_sum(task.mechanism, survivors)
 
 
 def _estimates(

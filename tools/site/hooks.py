@@ -27,6 +27,8 @@ MODULES = (
     "shoal.study.estimates",
     "shoal.study.simulated",
     "shoal.study.releases",
+    "shoal.study.vectors",
+    "shoal.study.updates",
     "shoal.study.frames",
     "shoal.clients",
     "shoal.mechanisms.base",

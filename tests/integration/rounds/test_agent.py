@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import shoal
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState
 from shoal.clients.memory.ledger import LedgerEvent
@@ -81,7 +82,7 @@ def agent_of(
 
 async def test_a_fleet_of_agents_makes_a_sum(one: Running, tmp_path: Path) -> None:
     """Eight owners' vectors: the sum is theirs but for the noise, and each agent remembers that it
-    answered.
+    answered. Half of them send layers by ``shoal.send_update``.
 
     10 standard deviations of noise and rounding in each of 7 coordinates: a false alarm in fewer
     than one of 10^20 runs.
@@ -93,7 +94,12 @@ async def test_a_fleet_of_agents_makes_a_sum(one: Running, tmp_path: Path) -> No
         for agent in agents:
             group.create_task(agent.__aenter__())
     outcomes = await asyncio.gather(
-        *(agent.report(NAME, value) for agent, value in zip(agents, values, strict=True))
+        *(agent.report(NAME, value) for agent, value in zip(agents[:4], values, strict=False)),
+        # as a program that learns has it: layers by name
+        *(
+            shoal.send_update(agent, NAME, {"weights": value[:6].reshape(2, 3), "bias": value[6:]})
+            for agent, value in zip(agents[4:], values[4:], strict=True)
+        ),
     )
     assert {(outcome.state, outcome.fresh, outcome.message) for outcome in outcomes} == {
         (ReportState.ACKED, True, TAKEN)

@@ -1,0 +1,179 @@
+"""A gradient, or any arrays, as the one vector that a device adds to a sum: flattened, clipped,
+sent.
+
+Arrays may be NumPy's, lists of numbers, or tensors of PyTorch, alone or several: as a list, or by
+name in a dict. PyTorch is never imported: whoever has a tensor has it already.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from shoal.arrays import NDArray, np
+from shoal.domain import Norm, Vector
+from shoal.study.arguments import positive, wrong_type, wrong_value
+
+_WANTED = "give numbers, an array or a tensor, or several of them as a list or a dict by name"
+NORMS = {"l1": Norm.L1, "l2": Norm.L2, "coordinate": Norm.COORDINATE}
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Update:
+    """``vector``: float64[d], clipped. ``norm``: its length before, in the norm it was clipped in.
+    ``clipped``: whether anything was changed. Both are private to the device.
+    """
+
+    vector: NDArray[np.float64]
+    norm: float
+    clipped: bool
+    _layout: _Layout
+
+    def __len__(self) -> int:
+        return int(self.vector.size)
+
+    def restore(self, vector: Any = None) -> Any:
+        """Numbers in the shapes that the update came in, as arrays or tensors: the clipped update
+        itself, or another vector as long, such as the mean of many.
+        """
+        flat = self.vector if vector is None else _one(vector, "vector")
+        if flat.size != self.vector.size:
+            raise wrong_value(
+                "vector",
+                f"give {self.vector.size:,} numbers, as many as the update, not {flat.size:,}",
+            )
+        return self._layout.restored(flat)
+
+    def __repr__(self) -> str:
+        return f"<Update of {len(self):,} numbers>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """``kind``: "one" array, a "list" of them, or their ``names``; ``tensors``: which are."""
+
+    kind: str
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    tensors: tuple[bool, ...]
+
+    def restored(self, flat: NDArray[np.float64]) -> Any:
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
+        parts: list[Any] = [
+            part.reshape(shape)
+            for part, shape in zip(np.split(flat, ends), self.shapes, strict=True)
+        ]
+        # whoever gave a tensor has loaded the library
+        parts = [
+            sys.modules["torch"].from_numpy(part.copy()) if tensor else part
+            for part, tensor in zip(parts, self.tensors, strict=True)
+        ]
+        if self.kind == "one":
+            return parts[0]
+        return parts if self.kind == "list" else dict(zip(self.names, parts, strict=True))
+
+
+def clip_update(update: Any, clip: float, norm: str = "l2") -> Update:
+    """The update as one vector, no longer than ``clip``: scaled down as a whole ("l2", "l1"), or
+    each number by itself ("coordinate"). Give gradients, or differences of weights, not weights.
+    """
+    if norm not in NORMS:
+        raise wrong_value("norm", f"give one of {', '.join(NORMS)}")
+    most = positive("clip", clip)
+    flat, layout = flattened(update)
+    return _clipped(flat, layout, most, NORMS[norm])
+
+
+def _clipped(flat: NDArray[np.float64], layout: _Layout, most: float, norm: Norm) -> Update:
+    sizes = np.abs(flat)
+    largest = float(sizes.max())
+    ratios = sizes / (largest or 1.0)  # no square of a large number
+    if norm is Norm.COORDINATE:
+        return Update(np.clip(flat, -most, most), largest, largest > most, layout)
+    relative = float(ratios.sum()) if norm is Norm.L1 else math.sqrt(float(ratios @ ratios))
+    length = largest * relative
+    if length <= most:
+        return Update(flat, length, False, layout)
+    scaled = np.copysign(ratios * (most / relative), flat)
+    return Update(scaled, length, True, layout)
+
+
+class VectorAgent(Protocol):
+    """A device's agent, as ``shoal.clients.Agent`` is one."""
+
+    @property
+    def tasks(self) -> Any:
+        """Its tasks: ``find(name).task`` is a task's."""
+        ...
+
+    async def report(self, name: str, value: Any) -> Any:
+        """Take part in a task's round with this vector; returns when it has ended."""
+        ...
+
+
+async def send_update(agent: VectorAgent, task: str, update: Any) -> Any:
+    """Clip an update as the task says and take part in its round; the outcome, as
+    ``Agent.report`` returns it, once the round has ended.
+
+    The task's own clip, norm and dimension are used, so that a device and a notebook can't differ
+    from what was signed; the agent adds the noise. Raises what ``Agent.report`` raises.
+    """
+    domain = agent.tasks.find(task).task.domain
+    if not isinstance(domain, Vector):
+        raise wrong_value("task", f"{task} asks for one answer, not for a vector: use agent.report")
+    flat, layout = flattened(update)
+    if flat.size != domain.dimension:
+        raise wrong_value(
+            "update", f"{task} sums vectors of {domain.dimension:,} numbers, not of {flat.size:,}"
+        )
+    return await agent.report(task, _clipped(flat, layout, domain.clip, domain.norm).vector)
+
+
+def flattened(update: Any) -> tuple[NDArray[np.float64], _Layout]:
+    """All numbers in one row, and how they were laid out. Raises an error about ``update``."""
+    if isinstance(update, str | bytes) or update is None:
+        raise wrong_type("update", _WANTED)
+    kind, parts = "one", [update]
+    names: tuple[str, ...] = ()
+    if isinstance(update, Mapping):
+        kind, names, parts = "dict", tuple(map(str, update)), list(update.values())
+    elif not hasattr(update, "shape"):
+        listed = list(update) if isinstance(update, Iterable) else [update]
+        if not listed or hasattr(listed[0], "shape") or isinstance(listed[0], list | tuple):
+            kind, parts = "list", listed
+        else:
+            parts = [listed]
+    if not parts:
+        raise wrong_value("update", f"it is empty: {_WANTED}")
+    arrays = [_array(part, "update") for part in parts]
+    flat = np.concatenate([array.ravel() for array in arrays])
+    if not flat.size:
+        raise wrong_value("update", f"it is empty: {_WANTED}")
+    if not np.isfinite(flat).all():
+        raise wrong_value("update", "it holds NaN or infinity: leave this update out, or mend it")
+    shapes = tuple(array.shape for array in arrays)
+    return flat, _Layout(kind, names, shapes, tuple(_is_tensor(part) for part in parts))
+
+
+def _one(vector: Any, argument: str) -> NDArray[np.float64]:
+    return _array(vector, argument).ravel()
+
+
+def _is_tensor(part: object) -> bool:
+    return type(part).__module__.partition(".")[0] == "torch"
+
+
+def _array(part: Any, argument: str) -> NDArray[np.float64]:
+    """float64, from a tensor by its own methods: detached, on the CPU, in double precision."""
+    if _is_tensor(part):
+        part = part.detach().cpu().double().numpy()
+    try:
+        array = np.asarray(part)
+        if array.dtype.kind not in "iufb":
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise wrong_type(argument, _WANTED) from None
