@@ -249,7 +249,7 @@ class Agent:
         ``window``: the one that the value was measured in, if it may have ended meanwhile (not for
         sums). ``source``: where the value came from, in a word for the ledger.
         """
-        assignment = self.tasks.find(name)
+        assignment = self.tasks.find(name, self.clock.now())
         try:
             if assignment.task.pairwise is not None:
                 return await self._take_part(assignment, value, send, tell, source)
@@ -470,7 +470,7 @@ class Agent:
         # the accountant: only for an owner who asks
         from shoal.clients.owner.explain import explain
 
-        assignment = self.tasks.find(name)
+        assignment = self.tasks.find(name, self.clock.now())
 
         def lines() -> list[str]:
             commitments, tally = (

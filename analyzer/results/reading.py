@@ -25,6 +25,20 @@ def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]
         store.close()
 
 
+def read_spent(data: Path | None, config: Path | None) -> list[dict[str, Any]]:
+    """What was spent, in the shape of ``spent_by_question``. Raises CONFIG, NOT_FOUND."""
+    from shoal.analyzer.results.questions import spent_by_question
+    from shoal.analyzer.results.release import decode_release
+    from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+
+    store = AnalyzerStore(_data_dir(data, config) / FILE_NAME, read_only=True)
+    try:
+        names = {one.task_id: decode_release(one.release).name for one in store.releases()}
+        return spent_by_question(store.spendings(), names)
+    finally:
+        store.close()
+
+
 def in_order(releases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """By name and window, as every list of releases is shown."""
     return sorted(

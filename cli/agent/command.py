@@ -185,7 +185,7 @@ def _paid(config: AgentConfig, commitments: Commitments | None, assignment: Assi
 
 async def _explain(arguments: argparse.Namespace, config: AgentConfig) -> int:
     async with _agent(config) as agent:
-        assignment = agent.tasks.find(arguments.task)
+        assignment = agent.tasks.find(arguments.task, agent.clock.now())
         lines = await agent.explain(arguments.task)
         status = next(
             status for status in agent.status() if status.assignment.task_id == assignment.task_id

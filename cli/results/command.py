@@ -117,6 +117,39 @@ def show(
 
 
 @results.command()
+def spent(
+    data: ResultsDataOption = None,
+    config: ResultsConfigOption = None,
+    as_json: ResultsJsonOption = False,
+) -> None:
+    """What all releases of each question gave away together, over all versions of its task, and
+    what all questions did: of a device that answered every one of them.
+
+    Example: shoal results spent --data /var/lib/shoal/analyzer
+    """
+    from shoal.analyzer.results.reading import read_spent
+
+    rows = read_spent(data, config)
+    if as_json:
+        emit_json(rows)
+    elif not rows:
+        say(EMPTY)
+    else:
+        table = plain_table("question", "versions", "windows", "epsilon ≤", "delta")
+        for row in rows:
+            epsilon = row["epsilon_upper"]
+            table.add_row(
+                row["question"],
+                str(row["versions"]),
+                str(row["windows"]),
+                "no promise" if epsilon is None else up(epsilon),
+                f"{row['delta']:.3g}",
+            )
+        say_table(table)
+    check_damage(data, config)
+
+
+@results.command()
 def export(
     out: Annotated[
         Path, typer.Option(help="File to write, which must not exist yet; - for stdout.")

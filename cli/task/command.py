@@ -15,13 +15,14 @@ from shoal.accounting.composition.memoized import lifetime_epsilon, promised
 from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.lint.task import lint
 from shoal.accounting.meaning import bound_text
-from shoal.cli.output import emit_json, give, public_key, read_bytes, say, write_new
+from shoal.cli.output import STDOUT, emit_json, give, public_key, read_bytes, say, write_new
 from shoal.cli.task import pairwise_show
 from shoal.cli.task.file import read_task
 from shoal.cli.task.frame import frame_bytes, report_words, with_frame
 from shoal.cli.task.publish import HELP as PUBLISH_HELP
 from shoal.cli.task.publish import publish
 from shoal.cli.task.sample import sample
+from shoal.cli.task.succession import differences, succeed
 from shoal.cli.task.unfilled import NOWHERE, UNNAMED, UNSAID
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -54,13 +55,46 @@ def new(
     pairwise: Annotated[
         bool, typer.Option("--pairwise", help="A vector that is summed by secure aggregation.")
     ] = False,
+    before: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="OLD.toml", help="The next version of this task, instead of a sample."
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(help="With --from: when it begins; left out, when OLD.toml ends."),
+    ] = None,
 ) -> None:
-    """Write a commented sample of a task, to fill in.
+    """Write a commented sample of a task, to fill in; or, with --from, the next version of one,
+    ready to sign: the same words and keys, windows that go on where the old ones end.
 
     Example: shoal task new --out visits.toml --set max_batch=12000 --set keys.shuffler=HEX
     """
+    if before is not None:
+        if pairwise:
+            raise ShoalError(Kind.CONFIG, "--from OLD.toml says what it is: leave --pairwise out")
+        _next(before, out, start, settings or [])
+        return
+    if start is not None:
+        raise ShoalError(Kind.CONFIG, "--start goes with --from OLD.toml")
     text = sample(settings or [], pairwise=pairwise)
     give(out, text.encode(), f"wrote {out}: fill it in, then shoal task lint {out}")
+
+
+def _next(before: Path, out: Path, start: str | None, settings: list[str]) -> None:
+    text, told = succeed(before, out, start, settings, datetime.now(UTC))
+    give(out, text.encode(), f"wrote {out}: the next version of {before}")
+    if out == STDOUT:
+        return
+    try:
+        told += differences(read_task(before), read_task(out))
+    except ShoalError:
+        out.unlink()  # a value that no task may have: nothing is left of it
+        raise
+    for line in told:
+        say(f"  {line}")
+    say(f"next: shoal task lint {out}; shoal task sign; shoal keys (docs/OPERATIONS.md)")
 
 
 @task.command("lint")

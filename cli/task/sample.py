@@ -33,9 +33,7 @@ def sample(settings: list[str], *, pairwise: bool = False) -> str:
 
     Raises CONFIG for a key that the sample does not have, and for what is no value of TOML.
     """
-    name = "pairwise.toml" if pairwise else "shuffled.toml"
-    text = importlib.resources.files("shoal.cli.task").joinpath(name).read_text(encoding="utf-8")
-    text = text.replace("{mechanisms}", ", ".join(f'"{name}"' for name in REGISTRY))
+    text = _blank(pairwise)
     settings_written = [_parts(setting) for setting in settings]
     for path, _ in settings_written:
         if path in _IN_COMMENTS:
@@ -45,6 +43,29 @@ def sample(settings: list[str], *, pairwise: bool = False) -> str:
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     _fill_in(document, "windows.start", today.strftime("%Y-%m-%dT%H:%M:%SZ"))
     for path, value in settings_written:
+        _fill_in(document, path, value)
+    return document.as_string()
+
+
+def _blank(pairwise: bool) -> str:
+    name = "pairwise.toml" if pairwise else "shuffled.toml"
+    text = importlib.resources.files("shoal.cli.task").joinpath(name).read_text(encoding="utf-8")
+    return text.replace("{mechanisms}", ", ".join(f'"{name}"' for name in REGISTRY))
+
+
+def next_version(text: str, start: str, ca: str, settings: list[str]) -> str:
+    """A task file with other ``windows.start`` and ``shuffler.ca``, and ``settings`` filled in,
+    its comments kept. Raises CONFIG as ``sample`` does.
+    """
+    document = tomlkit.parse(text)
+    known = tomlkit.parse(_blank("pairwise" in document))
+    written = [("windows.start", start), ("shuffler.ca", ca), *map(_parts, settings)]
+    for path, value in written:
+        name, _, key = path.rpartition(".")
+        table: Any = document.get(name) if name else document
+        default: Any = known.get(name) if name else known
+        if isinstance(table, MutableMapping) and key not in table and key in (default or ()):
+            table[key] = default[key]  # left out until now: its default goes first, to be replaced
         _fill_in(document, path, value)
     return document.as_string()
 

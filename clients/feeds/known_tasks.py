@@ -183,8 +183,9 @@ class KnownTasks:
         """The task of that id, or None if it is not known."""
         return self._tasks.get(task_id)
 
-    def find(self, name: str) -> Assignment:
-        """By name, by id, or by the first 8 or more hex digits of the id.
+    def find(self, name: str, now: float | None = None) -> Assignment:
+        """By name, by id, or by the first 8 or more hex digits of the id. ``now``: of several
+        versions of a question, which have one name, that whose windows run at this time.
 
         Raises UNKNOWN_TASK; CONFLICT if several tasks fit; what was wrong with the file NAME.task
         if that is why.
@@ -198,6 +199,9 @@ class KnownTasks:
                 for assignment in self._tasks.values()
                 if assignment.task_id.hex.startswith(name)
             ]
+        if len(fitting) > 1 and now is not None:
+            running = [one for one in fitting if one.task.windows.current(now) is not None]
+            fitting = running if len(running) == 1 else fitting
         if len(fitting) > 1:
             ids = ", ".join(sorted(assignment.task_id.short for assignment in fitting))
             raise ShoalError(
