@@ -11,6 +11,8 @@ from typing import Any
 from shoal.analyzer.batches.executor import ProcessExecutor
 from shoal.analyzer.batches.ingest import Ingest
 from shoal.analyzer.batches.key_delivery import InMemoryDelivery
+from shoal.analyzer.batches.manifest_signatures import FOLDER as SIGNATURES
+from shoal.analyzer.batches.manifest_signatures import ManifestSignatures
 from shoal.analyzer.batches.processing import Processor
 from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools
@@ -71,6 +73,7 @@ class AnalyzerService:
                 f"keys_dir: {config.keys_dir} does not exist: make it with `shoal keys`",
             )
         tls = TlsFiles("tls", config.tls.certificate, config.tls.key, config.tls.client_ca)
+        self._data_folder = data_folder
         spool_folder = data_folder / SPOOL_FOLDER
         make_folder(spool_folder)
         self._spools = Spools(spool_folder)
@@ -150,6 +153,7 @@ class AnalyzerService:
             missing=self._missing,
             trouble=lambda: next((condition.message for condition in disk()), ""),
             given_up=self._given_up,
+            signatures=ManifestSignatures(self._data_folder / SIGNATURES),
         )
         shufflers = frozenset(config.allowed_shufflers)
         peer = TimeAnswers(self._tasks, signing_key, self._clock)

@@ -39,6 +39,7 @@ PARTS = {
     "doctor": "operations.doctor",
     "backup": "operations.backup",
     "restore": "operations.restore",
+    "verify": "verify",
 }
 
 

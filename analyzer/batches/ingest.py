@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Container
 
 from shoal import codec
+from shoal.analyzer.batches.manifest_signatures import ManifestSignatures
 from shoal.analyzer.batches.spool import Spool, Spools
 from shoal.analyzer.core import (
     Batch,
@@ -51,7 +52,8 @@ class Ingest:
     """``complete`` is called, once or more, for every batch that is PROCESSING; ``clean`` is
     awaited before an acknowledgement leaves.
 
-    ``trouble``: why no batch can be taken now, in one line, or "".
+    ``trouble``: why no batch can be taken now, in one line, or "". ``signatures``: where those of
+    manifests are kept, for who checks a release.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Ingest:
         missing: MissingKeys | None = None,
         trouble: Callable[[], str] = str,
         given_up: Container[TaskWindow] = (),
+        signatures: ManifestSignatures | None = None,
     ) -> None:
         self._given_up = given_up
         self._store, self._tasks, self._keys, self._spools, self._clock = (
@@ -77,6 +80,7 @@ class Ingest:
             clock,
         )
         self._complete, self._clean, self._trouble = complete, clean, trouble
+        self._signatures = signatures
         self._missing = missing or MissingKeys(store, tasks, keys, clock)
 
     def service(self, peers: frozenset[str] | None, **more: Method) -> Service:
@@ -130,6 +134,8 @@ class Ingest:
             log.info(
                 "batch accepted", task=manifest.task_id, window=manifest.window, rows=manifest.rows
             )
+        if self._signatures is not None and batch.state is not BatchState.DONE:
+            await asyncio.to_thread(self._signatures.keep, batch.manifest_hash, signed.signature)
         return (await self._reply(batch)).SerializeToString()
 
     def _check_key(self, manifest: codec.Manifest) -> None:

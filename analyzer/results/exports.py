@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
+CHECKABLE = "shoal-release"  # the format of a release file (docs/VERIFY.md)
 COLUMNS = (
     *(
         "task_id",
@@ -47,6 +48,7 @@ class Format(StrEnum):
     csv = "csv"
     html = "html"
     parquet = "parquet"
+    release = "release"
 
 
 def file_of(releases: list[dict[str, Any]], kind: Format) -> bytes:
@@ -62,6 +64,8 @@ def render(releases: list[dict[str, Any]], kind: Format) -> str:
     """The releases as the text of a file, of a kind that is text."""
     if kind is Format.json:
         return json.dumps(releases, indent=2) + "\n"
+    if kind is Format.release:
+        raise ValueError("release files hold signed bytes: see shoal.analyzer.results.checkable")
     if kind is Format.csv:
         return _csv(releases)
     from shoal.analyzer.results.report_page import render_report

@@ -1,5 +1,5 @@
-"""Releases from files: what ``shoal results export --format json`` wrote, one release alone, or the
-results.json of ``shoal demo`` with its truths.
+"""Releases from files: what ``shoal results export`` wrote as ``json`` or ``release``, one release
+alone, or the results.json of ``shoal demo`` with its truths.
 
 A file may come from anywhere: whatever a page or a table reads of it is checked here, by type and
 range, so that a wrong one is one line that names the file and the place.
@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from shoal.analyzer.results.exports import CHECKABLE
 from shoal.analyzer.results.reading import in_order
 from shoal.analyzer.results.report_page import certificate_of
 from shoal.errors import Kind, ShoalError
@@ -80,6 +81,8 @@ def _of_file(file: Path) -> Iterator[tuple[dict[str, Any], Truth]]:
             Kind.INVALID,
             f"{file}: not JSON: give a file of shoal results export --format json",
         ) from None
+    if isinstance(value, dict) and value.get("format") == CHECKABLE:
+        value = value.get("release")  # what its readers see; shoal verify checks it
     if isinstance(value, dict) and isinstance(value.get("tasks"), list):
         rows = [_demo_row(file, row) for row in value["tasks"]]
     else:

@@ -10,9 +10,18 @@ import typer
 from shoal.analyzer.results.exports import Format, file_of
 from shoal.analyzer.results.reading import check_damage, read_releases, select
 from shoal.cli.extras import need
-from shoal.cli.output import emit_json, give, named, plain_table, say, say_table
+from shoal.cli.output import (
+    check_new,
+    emit_json,
+    give,
+    named,
+    plain_table,
+    say,
+    say_table,
+    write_new,
+)
 from shoal.cli.results.terminal import show_release, up
-from shoal.errors import ShoalError
+from shoal.errors import Kind, ShoalError
 
 results = typer.Typer(no_args_is_help=True, help="What an analyzer released.")
 
@@ -152,14 +161,18 @@ def spent(
 @results.command()
 def export(
     out: Annotated[
-        Path, typer.Option(help="File to write, which must not exist yet; - for stdout.")
+        Path,
+        typer.Option(
+            help="File to write (a folder for --format release), which must not exist yet; - for "
+            "stdout."
+        ),
     ],
     kind: Annotated[
         Format,
         typer.Option(
             "--format",
-            help="json, csv or parquet (one line per estimate and quantile), or html (a page with "
-            "plots).",
+            help="json, csv or parquet (one line per estimate and quantile), html (a page with "
+            "plots), or release (a folder of files for shoal verify; wants --config).",
         ),
     ] = Format.json,
     task: Annotated[str | None, typer.Option(help="Only TASK or TASK:WINDOW.")] = None,
@@ -175,6 +188,9 @@ def export(
     if kind is Format.parquet:
         need("parquet")
         named(out)
+    if kind is Format.release:
+        _export_checkable(out, config, task)
+        return
     releases = read_releases(data, config)
     releases = releases if task is None else select(releases, task)
     count = f"{len(releases)} release{'' if len(releases) == 1 else 's'} written to {out}"
@@ -184,3 +200,33 @@ def export(
         count if releases else f"{EMPTY}: {out} is empty of releases",
     )
     check_damage(data, config)
+
+
+def _export_checkable(out: Path, config: Path | None, task: str | None) -> None:
+    """A folder with a file for each release; nothing is left of it where one can't be made."""
+    if config is None:
+        raise ShoalError(
+            Kind.CONFIG,
+            "--format release wants --config analyzer.toml: the signed tasks go into the files",
+        )
+    from shoal.analyzer.config import AnalyzerConfig
+    from shoal.analyzer.results.checkable import checkable
+    from shoal.services.settings import load_settings
+
+    releases = read_releases(None, config)
+    chosen = releases if task is None else select(releases, task)
+    check_new(out)
+    wanted = {(one["task_id"], one["window"]) for one in chosen}
+    files = list(checkable(load_settings(AnalyzerConfig, config), wanted))
+    try:
+        out.mkdir(parents=True)
+    except OSError as error:
+        raise ShoalError(
+            Kind.CONFIG, f"cannot make {out}: {error.strerror or 'unreadable'}"
+        ) from None
+    for name, text in files:
+        write_new(out / name, text)
+    many = "s" if len(files) != 1 else ""
+    named(out)
+    say(f"{len(files)} release{many} written into {out}: check with shoal verify {out}")
+    check_damage(None, config)

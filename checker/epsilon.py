@@ -1,0 +1,121 @@
+"""Whether (epsilon, delta) holds for a batch: yes, no, or not to be decided here.
+
+"Yes" rests on an upper bound of the divergence at an e that is at or below e^epsilon, "no" on a
+lower bound, for a real pair of datasets, at an e that is at or above it. Both bounds have their
+rounding on the side that makes the answer harder to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shoal.checker.enumeration import MOST_STEPS, exact_divergence, steps
+from shoal.checker.errors import UnreadableError
+from shoal.checker.expectation import (
+    SMOOTHING,
+    Kind,
+    exact_mean_positive_part,
+    few_counts,
+    mean_positive_part,
+)
+from shoal.checker.exponential import exp_above, exp_below, log_above
+from shoal.checker.findings import Outcome
+from shoal.checker.laws import OutputLaw, Outputs
+from shoal.checker.two_outputs import largest_divergence
+
+LARGEST_N = 100_000_000
+_LARGEST_EPSILON = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``how``: what decided it, or what stood in the way: one line."""
+
+    outcome: Outcome
+    how: str
+
+
+def decide(law: OutputLaw, n: int, epsilon: float, delta: float) -> Decision:
+    """Of n shuffled reports with this law; n counts those that hide one another.
+
+    Beyond ``LARGEST_N`` reports they are counted as that many: more hide better (the others'
+    reports can be taken away again, so a larger batch shows no more).
+    """
+    if not 0 <= epsilon <= _LARGEST_EPSILON or not 0 < delta < 1:
+        raise UnreadableError("epsilon is from 0 to 600 here, delta between 0 and 1")
+    local = log_above(law.ratio)
+    if Fraction(epsilon) >= local:
+        return Decision(Outcome.HOLDS, "one report alone promises as much")
+    if n <= 1:
+        return Decision(Outcome.WRONG, "nobody else hides the report: epsilon0 is what holds")
+    n = min(n, LARGEST_N)
+    below, above, allowed = exp_below(epsilon), exp_above(epsilon), Fraction(delta)
+    if law.table is not None and steps(law.table, n) <= MOST_STEPS:
+        if exact_divergence(law.table, n, below) <= allowed:
+            return Decision(Outcome.HOLDS, "all datasets and outcomes, in exact fractions")
+        if exact_divergence(law.table, n, above) > allowed:
+            return Decision(Outcome.WRONG, "all datasets and outcomes, in exact fractions")
+        return Decision(Outcome.OPEN, "too close to call at 50 digits")
+    if law.coin is not None:
+        if Fraction(largest_divergence(law.coin, n, below).high) <= allowed:
+            return Decision(Outcome.HOLDS, "two outputs: the divergence of every dataset")
+        if Fraction(largest_divergence(law.coin, n, above).low) > allowed:
+            return Decision(Outcome.WRONG, "two outputs: a dataset has a larger divergence")
+        return Decision(Outcome.OPEN, "too close to call for the bounds of this checker")
+    return _by_blanket(law.outputs, n, below, above, allowed)
+
+
+def _by_blanket(
+    outputs: Sequence[Outputs], n: int, below: Fraction, above: Fraction, delta: Fraction
+) -> Decision:
+    """Balle, Bell, Gascon, Nissim (CRYPTO 2019), Lemma 5.3: the view of an adversary who is told
+    all reports that looked at their input.
+
+    The other way: where all others answer z, the divergence *is* such an expectation, with P(y | z)
+    in the blanket's place, since P(y_1 ... y_n) has one place in n for the report in question.
+    """
+    blanket = _blanket(outputs, below)
+    if few_counts(blanket, n):
+        if exact_mean_positive_part(blanket, n) <= delta:
+            return Decision(Outcome.HOLDS, "the privacy blanket's expectation, in exact fractions")
+    else:
+        for smoothing in SMOOTHING:
+            proven = mean_positive_part(blanket, n, smoothing)
+            if Fraction(proven.high) <= delta:
+                return Decision(Outcome.HOLDS, "the privacy blanket's expectation, in full")
+            if Fraction(proven.low) > delta:
+                break
+    for base in ([one.third for one in outputs], [one.second for one in outputs]):
+        if None not in base and _exceeds(_dataset(outputs, base, above), n, delta):
+            return Decision(Outcome.WRONG, "a real dataset has a larger divergence")
+    return Decision(Outcome.OPEN, "the blanket's bound is above delta, no dataset's divergence is")
+
+
+def _exceeds(kinds: Sequence[Kind], n: int, delta: Fraction) -> bool:
+    if few_counts(kinds, n):
+        return exact_mean_positive_part(kinds, n) > delta
+    return Fraction(mean_positive_part(kinds, n, SMOOTHING[-1]).low) > delta
+
+
+def _blanket(outputs: Sequence[Outputs], e: Fraction) -> list[Kind]:
+    return _merged(((one.first - e * one.second) / one.least, one.least) for one in outputs)
+
+
+def _dataset(
+    outputs: Sequence[Outputs], base: Sequence[Fraction | None], e: Fraction
+) -> list[Kind]:
+    return _merged(
+        ((one.first - e * one.second) / weight, weight)
+        for one, weight in zip(outputs, base, strict=True)
+        if weight
+    )
+
+
+def _merged(pairs: Iterable[tuple[Fraction, Fraction]]) -> list[Kind]:
+    """One kind for each value."""
+    chances: dict[Fraction, Fraction] = {}
+    for value, chance in pairs:
+        chances[value] = chances.get(value, Fraction(0)) + chance
+    return [Kind(value, chance) for value, chance in chances.items()]

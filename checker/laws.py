@@ -1,0 +1,118 @@
+"""The output laws of the mechanisms that are known here, from the integers of a signed task.
+
+Written from the mechanisms' definitions in docs/MECHANISMS.md, not from their code. Weights are
+exact fractions; every pair of different answers looks alike, so one pair stands for all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shoal.checker.errors import UnreadableError
+from shoal.checker.two_outputs import Coin
+
+_WORDS = 1 << 64  # probabilities are integers out of 2^64
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Outputs whose probabilities stand in one proportion, taken together: probabilities of all of
+    them after the answer x, after x', and after a third one z (None: there are only two answers).
+
+    ``least``: of the sum, over these outputs, of a weight that is at most the probability after
+    *any* answer.
+    """
+
+    first: Fraction
+    second: Fraction
+    least: Fraction
+    third: Fraction | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLaw:
+    """What one report says after each answer.
+
+    ``coin``: where a report has two outputs. ``table``: P(output | answer), where it is small
+    enough to be listed. ``ratio``: the largest ratio of an output's probabilities, e^epsilon0.
+    """
+
+    outputs: tuple[Outputs, ...]
+    ratio: Fraction
+    coin: Coin | None = None
+    table: tuple[tuple[Fraction, ...], ...] | None = None
+
+
+def law_of(mechanism: str, parameters: Mapping[str, int]) -> OutputLaw | None:
+    """None for a mechanism that is not known here. Raises UnreadableError for integers that a
+    mechanism can't have.
+    """
+    known = {"binary_rr": _binary, "krr": _kary, "kmean": _kary, "unary": _unary}
+    if mechanism not in known:
+        return None
+    try:
+        return known[mechanism](parameters)
+    except KeyError as missing:
+        raise UnreadableError(f"the task's {mechanism} has no parameter {missing}") from None
+
+
+def _binary(parameters: Mapping[str, int]) -> OutputLaw:
+    yes, no = (Fraction(parameters[name], _WORDS) for name in ("yes_if_yes", "yes_if_no"))
+    if not 0 < no < yes < 1:
+        raise UnreadableError("binary_rr wants 0 < yes_if_no < yes_if_yes < 2^64")
+    ratio = max(yes / no, (1 - no) / (1 - yes))
+    return OutputLaw((), ratio, Coin(yes, no), ((1 - no, no), (1 - yes, yes)))
+
+
+def _kary(parameters: Mapping[str, int]) -> OutputLaw:
+    """With probability uniform / 2^64 a uniform cell, else the true one."""
+    k, uniform = parameters["k"], Fraction(parameters["uniform"], _WORDS)
+    if not (k >= 2 and 0 < uniform < 1):
+        raise UnreadableError("k-ary randomized response wants k >= 2 and 0 < uniform < 2^64")
+    other = uniform / k
+    same = 1 - uniform + other
+    if k == 2:
+        return OutputLaw((), same / other, Coin(same, other), ((same, other), (other, same)))
+    rest = (k - 3) * other
+    outputs = (
+        Outputs(same, other, other, other),
+        Outputs(other, same, other, other),
+        Outputs(other, other, other, same),
+        Outputs(rest, rest, rest, rest),
+    )
+    table = tuple(tuple(same if x == y else other for y in range(k)) for x in range(min(k, 64)))
+    return OutputLaw(
+        tuple(one for one in outputs if one.least), same / other, None, table if k <= 64 else None
+    )
+
+
+def _unary(parameters: Mapping[str, int]) -> OutputLaw:
+    """One bit a cell: 1 with probability p = one_if_one for the true cell's, q = one_if_zero for
+    any other.
+
+    The bits of the cells x, x' and z tell the answers apart; all others look alike. A report is at
+    least (1 - p) / (1 - q) as probable after any answer as with all bits drawn with q, since p / q
+    is more than 1 and (1 - p) / (1 - q) less.
+    """
+    k = parameters["k"]
+    p, q = (Fraction(parameters[name], _WORDS) for name in ("one_if_one", "one_if_zero"))
+    if not (k >= 2 and 0 < q < p < 1):
+        raise UnreadableError("unary wants k >= 2 and 0 < one_if_zero < one_if_one < 2^64")
+    cells = min(k, 3)
+    outputs = []
+    for bits in itertools.product((0, 1), repeat=cells):
+        after = [_bits(bits, cell, p, q) for cell in range(cells)]
+        least = min(after) if k <= cells else _bits(bits, None, p, q) * (1 - p) / (1 - q)
+        outputs.append(Outputs(after[0], after[1], least, after[2] if cells == 3 else None))
+    return OutputLaw(tuple(outputs), p * (1 - q) / (q * (1 - p)))
+
+
+def _bits(bits: tuple[int, ...], cell: int | None, p: Fraction, q: Fraction) -> Fraction:
+    chance = Fraction(1)
+    for at, bit in enumerate(bits):
+        one = p if at == cell else q
+        chance *= one if bit else 1 - one
+    return chance

@@ -1,0 +1,96 @@
+"""The file of a release, as ``shoal results export --format release`` writes it: one JSON object.
+
+    format      "shoal-release"
+    version     1
+    release     what the release says, for readers: the shape of ``shoal results --json``
+    law         the mechanism's name and integers, as the task has them, for readers
+    signed      the bytes that everything rests on, in base64: ``release``, ``release_signature``,
+                ``task``, ``task_authority``, ``task_signature``, ``schedule``,
+                ``schedule_signature``, ``manifest``, ``manifest_signature``
+
+What is for readers is believed nowhere: it is compared with the signed bytes. ``manifest`` and its
+signature are missing where the analyzer has none (sums by secure aggregation have no manifest).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from shoal.checker.errors import UnreadableError
+
+FORMAT, VERSION = "shoal-release", 1
+MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SignedParts:
+    """Bytes as they were signed; b"" where the file has none."""
+
+    release: bytes
+    release_signature: bytes
+    task: bytes
+    task_authority: bytes
+    task_signature: bytes
+    schedule: bytes
+    schedule_signature: bytes
+    manifest: bytes = b""
+    manifest_signature: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFile:
+    """``shown`` and ``law``: the parts for readers."""
+
+    signed: SignedParts
+    shown: Mapping[str, Any]
+    law: Mapping[str, Any]
+
+
+def read_release_file(data: bytes) -> ReleaseFile:
+    """Raises UnreadableError, with what would be right."""
+    if len(data) > MOST_BYTES:
+        raise UnreadableError(f"larger than {MOST_BYTES >> 20} MiB: no release file is")
+    try:
+        value = json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise UnreadableError(
+            "no JSON: give a file of shoal results export --format release"
+        ) from None
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise UnreadableError(
+            f'no release file: "format" is not "{FORMAT}": write one with shoal results export '
+            "--format release"
+        )
+    if value.get("version") != VERSION:
+        raise UnreadableError(
+            f"version {value.get('version')!r} is not known here: this program reads {VERSION}"
+        )
+    signed, shown, law = (value.get(name) for name in ("signed", "release", "law"))
+    for name, part in (("signed", signed), ("release", shown), ("law", law)):
+        if not isinstance(part, dict):
+            raise UnreadableError(f'"{name}" is no object')
+    assert isinstance(signed, dict)  # noqa: S101 - for type checkers: just looked at
+    parts = {field.name: _bytes(signed, field.name) for field in fields(SignedParts)}
+    for name in set(parts) - {"manifest", "manifest_signature"}:
+        if not parts[name]:
+            raise UnreadableError(f'"signed" has no "{name}"')
+    return ReleaseFile(SignedParts(**parts), shown or {}, law or {})
+
+
+def _bytes(signed: Mapping[str, Any], name: str) -> bytes:
+    text = signed.get(name) or ""
+    try:
+        if not isinstance(text, str):
+            raise TypeError
+        return base64.b64decode(text, validate=True)
+    except (TypeError, binascii.Error, ValueError):
+        raise UnreadableError(f'"signed": "{name}" is no base64') from None
+
+
+def _refuse(text: str) -> float:
+    raise ValueError(text)

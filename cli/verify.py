@@ -1,0 +1,110 @@
+"""``shoal verify``: what anybody can check of a release file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.output import emit_json, public_key, read_bytes, say
+from shoal.errors import Kind, ShoalError
+
+if TYPE_CHECKING:
+    from shoal.checker.check import Report
+
+_SUFFIX = ".release.json"
+_LARGEST = 64 << 20
+_MARK = {"holds": "ok   ", "wrong": "WRONG", "open": "open "}
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``shoal verify``."""
+    app.command()(verify)
+
+
+def verify(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Release files, or folders of them (shoal results export --format release)."
+        ),
+    ],
+    authority: Annotated[
+        list[str] | None,
+        typer.Option(help="Public key of an authority that you trust, 64 hex digits; repeatable."),
+    ] = None,
+    accept_open: Annotated[
+        bool, typer.Option(help="Exit status 0 also where something could not be decided.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Check releases: signatures, the chain to an authority, and the epsilons, by code of its own.
+
+    Exit status: 0 all of it holds, 1 something is wrong or could not be decided, 2 a file could not
+    be read.
+
+    Example: shoal verify release-files/ --authority 8d3f0c...
+    """
+    from shoal.checker.check import check_release
+    from shoal.checker.errors import UnreadableError
+    from shoal.checker.findings import Outcome
+
+    authorities = [public_key(key, "--authority") for key in authority or ()]
+    reports: list[tuple[Path, Report]] = []
+    for path in _listed(files):
+        try:
+            reports.append((path, check_release(read_bytes(path, _LARGEST), authorities)))
+        except UnreadableError as error:
+            raise ShoalError(Kind.INVALID, f"{path}: {error}") from None
+        if not as_json:
+            _show(*reports[-1])
+    outcomes = {report.outcome for _, report in reports}
+    if as_json:
+        emit_json([_json(path, report) for path, report in reports])
+    elif Outcome.WRONG not in outcomes:
+        say(_said(len(reports), Outcome.OPEN in outcomes))
+    if Outcome.WRONG in outcomes:
+        raise ShoalError(Kind.MISMATCH, "do not believe these releases: see the lines WRONG")
+    if Outcome.OPEN in outcomes and not accept_open:
+        raise typer.Exit(1)
+
+
+def _listed(files: list[Path]) -> list[Path]:
+    """Every file, those of folders by name. Raises CONFIG for a folder without any."""
+    listed: list[Path] = []
+    for path in files:
+        found = sorted(path.glob(f"*{_SUFFIX}")) if path.is_dir() else [path]
+        if not found:
+            raise ShoalError(
+                Kind.CONFIG,
+                f"{path} holds no *{_SUFFIX}: shoal results export --format release writes some",
+            )
+        listed += found
+    return listed
+
+
+def _show(path: Path, report: Report) -> None:
+    say(f"{path}: {report.name}, window {report.window}")
+    for one in report.checked:
+        say(f"  {_MARK[one.outcome]} {one.what}: {one.why}")
+
+
+def _said(count: int, any_open: bool) -> str:
+    many = f"{count} releases" if count != 1 else "1 release"
+    if any_open:
+        return f"{many}: nothing wrong; what is open could not be decided here"
+    return f"{many}: everything holds"
+
+
+def _json(path: Path, report: Report) -> dict[str, object]:
+    return {
+        "file": str(path),
+        "name": report.name,
+        "window": report.window,
+        "outcome": report.outcome.value,
+        "checked": [
+            {"what": one.what, "outcome": one.outcome.value, "why": one.why}
+            for one in report.checked
+        ],
+    }
