@@ -13,7 +13,7 @@ from shoal.checker.release_file import read_release_file
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReleaseCheck:
     """``checked``: every statement, in the order of the chain."""
 
     name: str
@@ -26,7 +26,7 @@ class Report:
         return worst(self.checked)
 
 
-def check_release(data: bytes, authorities: Collection[bytes] = ()) -> Report:
+def check_release(data: bytes, authorities: Collection[bytes] = ()) -> ReleaseCheck:
     """``authorities``: public keys (Ed25519, 32 bytes) that the reader trusts.
 
     Raises UnreadableError for what is no release file.
@@ -38,4 +38,4 @@ def check_release(data: bytes, authorities: Collection[bytes] = ()) -> Report:
         *consistency(chain, file.shown, file.law),
         *promise(chain),
     )
-    return Report(chain.release.name, chain.release.window, checked)
+    return ReleaseCheck(chain.release.name, chain.release.window, checked)

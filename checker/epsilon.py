@@ -15,7 +15,7 @@ from shoal.checker.enumeration import MOST_STEPS, exact_divergence, steps
 from shoal.checker.errors import UnreadableError
 from shoal.checker.expectation import (
     SMOOTHING,
-    Kind,
+    Summand,
     exact_mean_positive_part,
     few_counts,
     mean_positive_part,
@@ -93,19 +93,19 @@ def _by_blanket(
     return Decision(Outcome.OPEN, "the blanket's bound is above delta, no dataset's divergence is")
 
 
-def _exceeds(kinds: Sequence[Kind], n: int, delta: Fraction) -> bool:
+def _exceeds(kinds: Sequence[Summand], n: int, delta: Fraction) -> bool:
     if few_counts(kinds, n):
         return exact_mean_positive_part(kinds, n) > delta
     return Fraction(mean_positive_part(kinds, n, SMOOTHING[-1]).low) > delta
 
 
-def _blanket(outputs: Sequence[Outputs], e: Fraction) -> list[Kind]:
+def _blanket(outputs: Sequence[Outputs], e: Fraction) -> list[Summand]:
     return _merged(((one.first - e * one.second) / one.least, one.least) for one in outputs)
 
 
 def _dataset(
     outputs: Sequence[Outputs], base: Sequence[Fraction | None], e: Fraction
-) -> list[Kind]:
+) -> list[Summand]:
     return _merged(
         ((one.first - e * one.second) / weight, weight)
         for one, weight in zip(outputs, base, strict=True)
@@ -113,9 +113,9 @@ def _dataset(
     )
 
 
-def _merged(pairs: Iterable[tuple[Fraction, Fraction]]) -> list[Kind]:
+def _merged(pairs: Iterable[tuple[Fraction, Fraction]]) -> list[Summand]:
     """One kind for each value."""
     chances: dict[Fraction, Fraction] = {}
     for value, chance in pairs:
         chances[value] = chances.get(value, Fraction(0)) + chance
-    return [Kind(value, chance) for value, chance in chances.items()]
+    return [Summand(value, chance) for value, chance in chances.items()]

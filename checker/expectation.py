@@ -55,14 +55,14 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Summand:
     """One value of a summand, exactly, and its probability."""
 
     value: Fraction
     chance: Fraction
 
 
-def mean_positive_part(kinds: Sequence[Kind], n: int, smoothing: float) -> Between:
+def mean_positive_part(kinds: Sequence[Summand], n: int, smoothing: float) -> Between:
     """E[(L_1 + ... + L_n)_+] / n. The chances of ``kinds`` sum to 1 or less; the rest is zeros.
 
     ``smoothing`` is tau theta, in (0, 0.1]: the smaller, the closer and slower. Raises
@@ -82,7 +82,7 @@ def mean_positive_part(kinds: Sequence[Kind], n: int, smoothing: float) -> Betwe
     return _Contour(values, chances, n, theta, smoothing).around()
 
 
-def exact_mean_positive_part(kinds: Sequence[Kind], n: int) -> Fraction:
+def exact_mean_positive_part(kinds: Sequence[Summand], n: int) -> Fraction:
     """The same, exactly: by listing how often each value occurs. For ``few_counts`` alone."""
     left = 1 - sum((kind.chance for kind in kinds), Fraction(0))
     values = [kind.value for kind in kinds] + [Fraction(0)]
@@ -99,7 +99,7 @@ def exact_mean_positive_part(kinds: Sequence[Kind], n: int) -> Fraction:
     return total / n
 
 
-def few_counts(kinds: Sequence[Kind], n: int) -> bool:
+def few_counts(kinds: Sequence[Summand], n: int) -> bool:
     """Whether ``exact_mean_positive_part`` ends within a second or so."""
     return math.comb(n + len(kinds), len(kinds)) * n <= _FEW
 

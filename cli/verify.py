@@ -11,7 +11,7 @@ from shoal.cli.output import emit_json, public_key, read_bytes, say
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
-    from shoal.checker.check import Report
+    from shoal.checker.check import ReleaseCheck
 
 _SUFFIX = ".release.json"
 _LARGEST = 64 << 20
@@ -51,7 +51,7 @@ def verify(
     from shoal.checker.findings import Outcome
 
     authorities = [public_key(key, "--authority") for key in authority or ()]
-    reports: list[tuple[Path, Report]] = []
+    reports: list[tuple[Path, ReleaseCheck]] = []
     for path in _listed(files):
         try:
             reports.append((path, check_release(read_bytes(path, _LARGEST), authorities)))
@@ -84,7 +84,7 @@ def _listed(files: list[Path]) -> list[Path]:
     return listed
 
 
-def _show(path: Path, report: Report) -> None:
+def _show(path: Path, report: ReleaseCheck) -> None:
     say(f"{path}: {report.name}, window {report.window}")
     for one in report.checked:
         say(f"  {_MARK[one.outcome]} {one.what}: {one.why}")
@@ -97,7 +97,7 @@ def _said(count: int, any_open: bool) -> str:
     return f"{many}: everything holds"
 
 
-def _json(path: Path, report: Report) -> dict[str, object]:
+def _json(path: Path, report: ReleaseCheck) -> dict[str, object]:
     return {
         "file": str(path),
         "name": report.name,

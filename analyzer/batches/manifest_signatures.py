@@ -7,7 +7,9 @@ one makes that one statement of a release unproven, and nothing wrong.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 from pathlib import Path
 
 from shoal.crypto.signing import SIGNATURE_SIZE
@@ -32,7 +34,8 @@ class ManifestSignatures:
         path = self._path(manifest)
         if path.exists():
             return
-        staged = path.with_suffix(".new")
+        # Several callers may offer one batch at once: each stages a file of its own.
+        staged = path.with_suffix(f".{secrets.token_hex(8)}")
         try:
             make_folder(self._folder)
             with open(staged, "wb") as file:
@@ -42,6 +45,8 @@ class ManifestSignatures:
             staged.replace(path)
             fsync_folder(self._folder)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                staged.unlink()
             why = why_not(error, self._folder.parent)
             raise ShoalError(
                 Kind.OVERLOADED, f"a manifest's signature can't be written{why}: try again later"

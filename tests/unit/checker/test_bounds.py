@@ -15,7 +15,7 @@ from shoal.checker.epsilon import Decision, decide
 from shoal.checker.errors import UnreadableError
 from shoal.checker.expectation import (
     SMOOTHING,
-    Kind,
+    Summand,
     exact_mean_positive_part,
     mean_positive_part,
 )
@@ -88,7 +88,7 @@ def test_the_integral_is_what_counting_says(n: int, e: Fraction, smoothing: floa
     """Planted: the period halved with the theta of the sum, no smoothing on the upper side, the
     first frequency counted whole, a centre left out of the phase -> each fails.
     """
-    kinds = [Kind(4 - e, NINTH), Kind(1 - 4 * e, NINTH), Kind(1 - e, THIRD)]
+    kinds = [Summand(4 - e, NINTH), Summand(1 - 4 * e, NINTH), Summand(1 - e, THIRD)]
     true = exact_mean_positive_part(kinds, n)
     found = mean_positive_part(kinds, n, smoothing)
     assert found.low <= true <= found.high

@@ -123,7 +123,7 @@ def test_show_says_what_was_summed_and_against_whom_it_holds(data: str, capsys: 
 
 
 def test_exports(data: str, capsys: Capture, tmp_path: Path) -> None:
-    for kind in Format:
+    for kind in set(Format) - {Format.release}:  # that one is a folder of signed files
         run(
             capsys,
             "export",
