@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from google.protobuf.message import DecodeError, Message
 
 from shoal.checker.errors import UnreadableError
-from shoal.checker.findings import Checked, Outcome
+from shoal.checker.findings import Outcome, Statement
 from shoal.checker.release_file import SignedParts
 from shoal.protos import delivery_pb2, keys_pb2, release_pb2, task_pb2
 
@@ -41,7 +41,7 @@ class Chain:
         """SHA-256 of the task's bytes, as signed, with its name before."""
         return hashlib.sha256(b"shoal/v1/task\x00" + self.signed.task).digest()
 
-    def checked(self, authorities: Collection[bytes]) -> Iterator[Checked]:
+    def checked(self, authorities: Collection[bytes]) -> Iterator[Statement]:
         """``authorities``: public keys that the reader trusts; none: any authority is open."""
         yield self._authority(authorities)
         signed, task = self.signed, self.task
@@ -70,21 +70,21 @@ class Chain:
         yield _same("the release is of this task", self.release.task_id, self.task_id)
         yield from self._manifest()
 
-    def _authority(self, authorities: Collection[bytes]) -> Checked:
+    def _authority(self, authorities: Collection[bytes]) -> Statement:
         what = "the task is of an authority that you trust"
         if not authorities:
-            return Checked(what, OPEN, "give its public key with --authority")
+            return Statement(what, OPEN, "give its public key with --authority")
         if self.signed.task_authority in authorities:
-            return Checked(what, HOLDS, self.signed.task_authority.hex())
-        return Checked(what, WRONG, f"it is of {self.signed.task_authority.hex()}")
+            return Statement(what, HOLDS, self.signed.task_authority.hex())
+        return Statement(what, WRONG, f"it is of {self.signed.task_authority.hex()}")
 
-    def _manifest(self) -> Iterator[Checked]:
+    def _manifest(self) -> Iterator[Statement]:
         signed, manifest = self.signed, self.manifest
         if self.task.HasField("pairwise"):
             return  # a sum by secure aggregation: no batch, no manifest
         what = "the task's shuffler signed the manifest of the batch"
         if not signed.manifest:
-            yield Checked(what, OPEN, "the file has no manifest")
+            yield Statement(what, OPEN, "the file has no manifest")
             return
         if signed.manifest_signature:
             yield _signature(
@@ -95,7 +95,7 @@ class Chain:
                 signed.manifest_signature,
             )
         else:
-            yield Checked(what, OPEN, "the file has no signature of it")
+            yield Statement(what, OPEN, "the file has no signature of it")
         digest = hashlib.sha256(signed.manifest).digest()
         yield _same("the release names this manifest", self.release.manifest_hash, digest)
         yield _same("the manifest is of this task", manifest.task_id, self.task_id)
@@ -113,17 +113,17 @@ def _parse(message: Message, data: bytes, what: str) -> None:
         raise UnreadableError(f'"signed": the {what} is of a version that is not known here')
 
 
-def _signature(what: str, key: bytes, context: bytes, data: bytes, signature: bytes) -> Checked:
+def _signature(what: str, key: bytes, context: bytes, data: bytes, signature: bytes) -> Statement:
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(
             signature, b"shoal/v1/sign/" + context + b"\x00" + data
         )
     except (InvalidSignature, ValueError):
-        return Checked(what, WRONG, "the signature does not fit")
-    return Checked(what, HOLDS, f"key {key.hex()[:16]}")
+        return Statement(what, WRONG, "the signature does not fit")
+    return Statement(what, HOLDS, f"key {key.hex()[:16]}")
 
 
-def _same(what: str, said: object, found: object) -> Checked:
+def _same(what: str, said: object, found: object) -> Statement:
     if said == found:
-        return Checked(what, HOLDS, "the same")
-    return Checked(what, WRONG, "another one")
+        return Statement(what, HOLDS, "the same")
+    return Statement(what, WRONG, "another one")

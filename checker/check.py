@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shoal.checker.chain import Chain
 from shoal.checker.consistency import consistency
-from shoal.checker.findings import Checked, Outcome, worst
+from shoal.checker.findings import Outcome, Statement, worst
 from shoal.checker.promise import promise
 from shoal.checker.release_file import read_release_file
 
@@ -18,7 +18,7 @@ class ReleaseCheck:
 
     name: str
     window: int
-    checked: tuple[Checked, ...]
+    checked: tuple[Statement, ...]
 
     @property
     def outcome(self) -> Outcome:

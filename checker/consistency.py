@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shoal.checker.chain import Chain
-from shoal.checker.findings import Checked, Outcome
+from shoal.checker.findings import Outcome, Statement
 from shoal.protos import release_pb2, task_pb2
 
 _PRIVACY = (
@@ -30,7 +30,7 @@ _MAYBE_INFINITE = ("epsilon0", "epsilon_at_received_n", "epsilon_cumulative_uppe
 
 def consistency(
     chain: Chain, shown: Mapping[str, Any], law: Mapping[str, Any]
-) -> Iterator[Checked]:
+) -> Iterator[Statement]:
     """``shown`` and ``law``: the parts of the file that people and programs read."""
     release, task, manifest = chain.release, chain.task, chain.manifest
     differences = [*_differences(shown, release), *_law_differences(law, task.mechanism)]
@@ -73,8 +73,8 @@ def consistency(
         )
 
 
-def _said(what: str, holds: bool, why: str) -> Checked:
-    return Checked(what, Outcome.HOLDS if holds else Outcome.WRONG, why)
+def _said(what: str, holds: bool, why: str) -> Statement:
+    return Statement(what, Outcome.HOLDS if holds else Outcome.WRONG, why)
 
 
 def _differences(shown: Mapping[str, Any], release: release_pb2.Release) -> Iterator[str]:

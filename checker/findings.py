@@ -16,7 +16,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class Statement:
     """One statement of a release. ``what``: the statement. ``why``: how it was decided, or what is
     missing.
     """
@@ -26,7 +26,7 @@ class Checked:
     why: str
 
 
-def worst(checked: Iterable[Checked]) -> Outcome:
+def worst(checked: Iterable[Statement]) -> Outcome:
     """WRONG if anything is, else OPEN if anything is, else HOLDS."""
     outcomes = {one.outcome for one in checked}
     for outcome in (Outcome.WRONG, Outcome.OPEN):
