@@ -25,7 +25,7 @@ from shoal.cli.load import show as load_show
 from shoal.cli.load.absent import Absence
 from shoal.cli.load.progress import Bars
 from shoal.cli.load.service_counts import Counted, Counter, Watch
-from shoal.cli.load.show import LoadOutcome, TaskRow
+from shoal.cli.load.show import KnownTruth, LoadOutcome, TaskRow
 from shoal.cli.load.tasks import (
     Target,
     check_broker,
@@ -36,12 +36,14 @@ from shoal.cli.load.tasks import (
     stored_by,
     targets,
 )
+from shoal.cli.load.values import RowsOfTasks, missing_words, rows_of_tasks, truth_of
 from shoal.cli.output import emit_json, stderr
 from shoal.clients.fleet import plan as fleet
 from shoal.clients.fleet.arrivals import Pattern
 from shoal.clients.fleet.measure import Meter
 from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
+from shoal.clients.fleet.share import ACKED
 from shoal.clients.fleet.simulator import simulate
 from shoal.clocks.clock import Clock, SystemClock
 from shoal.errors import Kind, ShoalError
@@ -57,7 +59,7 @@ def register(app: typer.Typer) -> None:
 
 
 def load(
-    devices: load_options.DevicesOption,
+    devices: load_options.DevicesOption = None,
     task: load_options.TaskOption = None,
     tasks_dir: load_options.TasksDirOption = None,
     window: load_options.WindowOption = None,
@@ -89,6 +91,7 @@ def load(
     wait: load_options.WaitOption = 600.0,
     plan: load_options.PlanOnlyOption = False,
     as_json: load_options.AsJsonOption = False,
+    values: load_options.ValuesOption = None,
 ) -> None:
     """See ``load_options.HELP``."""
     run(load_options.LoadOptions(**locals()))
@@ -100,7 +103,12 @@ def run(options: load_options.LoadOptions, clock: Clock | None = None) -> None:
     """
     clock = clock or SystemClock()
     loaded = targets(options, clock.now())
-    plan = plan_of(options, loaded, clock.now())
+    rows_given = rows_of_tasks(
+        options.values or [], [(target.name, target.served.task.domain) for target in loaded]
+    )
+    plan = plan_of(options, loaded, clock.now(), rows_given)
+    for note in rows_given.said(plan.devices):
+        _say(note)
     prepare_s = load_plan.preparing_s(plan) if plan.prepare else 0.0
     start = clock.now() + prepare_s  # minutes, perhaps: windows go on meanwhile
     plan = starting(options, plan, loaded, start, prepare_s)
@@ -139,7 +147,12 @@ def run(options: load_options.LoadOptions, clock: Clock | None = None) -> None:
         except KeyboardInterrupt:
             interrupted = True
         decided_s = None if None in counts else time.monotonic() - ended
-    rows = [_row(target, index, result, counts[index]) for index, target in enumerate(loaded)]
+    rows = [
+        _row(
+            target, index, result, counts[index], _answered(plan, rows_given, index, target, result)
+        )
+        for index, target in enumerate(loaded)
+    ]
     outcome = LoadOutcome(
         result, rows, options.rate, watch.figures(), counter is not None, interrupted, decided_s
     )
@@ -155,7 +168,11 @@ def run(options: load_options.LoadOptions, clock: Clock | None = None) -> None:
 
 
 def _row(
-    target: Target, index: int, result: SimulationResult, service_count: Counted | None
+    target: Target,
+    index: int,
+    result: SimulationResult,
+    service_count: Counted | None,
+    answered: KnownTruth | None,
 ) -> TaskRow:
     acked, unknown, refused = (
         result.acked_of(index),
@@ -163,8 +180,30 @@ def _row(
         result.refused_of(index),
     )
     return TaskRow(
-        target, acked + unknown + refused, acked, unknown, *result.garbage_of(index), service_count
+        target,
+        acked + unknown + refused,
+        acked,
+        unknown,
+        *result.garbage_of(index),
+        service_count,
+        answered,
     )
+
+
+def _answered(
+    plan: SimulationPlan, rows: RowsOfTasks, index: int, target: Target, result: SimulationResult
+) -> KnownTruth | None:
+    """What is true of the acknowledged answers, where they are from a table."""
+    if index not in rows.values:
+        return None
+    outcomes = result.outcomes[index]
+    values = [
+        value
+        for value, outcome in zip(plan.tasks[index].values, outcomes, strict=True)
+        if outcome == ACKED
+    ]
+    domain = target.served.task.domain
+    return KnownTruth(truth_of(domain, values), missing_words(domain, values))
 
 
 async def _send(

@@ -24,10 +24,11 @@ _WHAT, _HOW, _WHO, _WHERE, _END = (
 HELP = """Send the reports of many simulated devices, then compare what was acknowledged with what
 was counted.
 
-Every device verifies the signed task and key schedule, randomizes a random value, seals and
-submits it. With --rate or --over a report's latency counts from the moment it was due, so waiting
-that a stalled server causes is in the figures. Use a task of its own: other reports in the same
-window are counted too. Tasks whose shuffler is not on this machine want --address.
+Every device verifies the signed task and key schedule, randomizes a random value (with --values
+that of its row in a table), seals and submits it. With --rate or --over a report's latency counts
+from the moment it was due, so waiting that a stalled server causes is in the figures. Use a task of
+its own: other reports in the same window are counted too. Tasks whose shuffler is not on this
+machine want --address.
 
 Exit status 1 unless acknowledged = counted and every misbehaving client got the one answer that it
 must get; 130 after Ctrl-C, with what was measured until then.
@@ -44,6 +45,10 @@ must get; 130 after Ctrl-C, with what was measured until then.
     shoal load --task load.task --devices 1000000 --way relay --prepare \\
         --analyzer-status http://127.0.0.1:7446
 
+    # Answers from a table, to compare the results with: one device per row
+    shoal load --task load.task --values answers.csv:income \\
+        --analyzer-status http://127.0.0.1:7446
+
     # A rush at the end, with clients that repeat, break frames or lie
     shoal load --task load.task --devices 50000 --arrival rush --over 60 \\
         --duplicates 0.05 --malformed 0.01 --hostile 0.01
@@ -54,11 +59,23 @@ must get; 130 after Ctrl-C, with what was measured until then.
 """
 
 DevicesOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         min=1,
         max=MOST_DEVICES,
-        help="Simulated devices; each answers every task once.",
+        help="Simulated devices; each answers every task once. Default: one per row of --values.",
+        rich_help_panel=_WHAT,
+    ),
+]
+ValuesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--values",
+        metavar="[TASK=]FILE:COLUMN",
+        help=(
+            "What the devices answer: the rows of a column of a CSV or Parquet file, instead of "
+            "random values. With several tasks TASK=, once for each."
+        ),
         rich_help_panel=_WHAT,
     ),
 ]
@@ -279,7 +296,7 @@ class LoadOptions:
     that makes no sense.
     """
 
-    devices: int
+    devices: int | None = None
     task: list[Path] | None = None
     tasks_dir: Path | None = None
     window: int | None = None
@@ -311,6 +328,7 @@ class LoadOptions:
     wait: float = 600.0
     plan: bool = False
     as_json: bool = False
+    values: list[str] | None = None
 
     def __post_init__(self) -> None:
         def refuse(condition: bool, message: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from shoal.cli.figures import duration, figure, volume
@@ -16,8 +17,22 @@ from shoal.cli.output import say, say_table
 from shoal.clients.fleet.measure import percentiles
 from shoal.clients.fleet.plan import Breaches, SimulationResult
 from shoal.clients.fleet.share import SealingEffort
+from shoal.domain import NO_ANSWER
 from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
+from shoal.mechanisms.parts.tables import MEAN_OF_ALL
+
+_MOST_VALUES = 20  # of a task, in the table; --json has all
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTruth:
+    """What is true of the acknowledged answers from a table, by label of the estimates. ``note``:
+    what to say of it, or "".
+    """
+
+    truth: dict[str, float]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +49,7 @@ class TaskRow:
     garbage: int
     garbage_unknown: int
     service_count: Counted | None
+    answered: KnownTruth | None = None
 
     @property
     def agrees(self) -> bool:
@@ -138,6 +154,7 @@ def to_json(outcome: LoadOutcome) -> dict[str, Any]:
                 "counted": None if row.service_count is None else row.service_count.n,
                 "rejected": None if row.service_count is None else row.service_count.rejected,
                 "agrees": row.agrees if row.service_count is not None else None,
+                **({} if row.answered is None else {"truth": row.answered.truth}),
             }
             for row in outcome.rows
         ],
@@ -199,6 +216,7 @@ def show(outcome: LoadOutcome) -> None:
     if result.unknown and result.trouble:
         say(f"{result.unknown:,} unknown, the last because: {result.trouble}")
     _show_misbehaviour(outcome)
+    _show_truths(outcome.rows)
     per_s = result.acked / max(result.seconds, 1e-9)
     say(f"{result.acked:,} reports in {duration(result.seconds)}: {figure(per_s)} per second")
     if len(result.latencies_ms):
@@ -233,6 +251,34 @@ def show(outcome: LoadOutcome) -> None:
         )
     if outcome.interrupted:
         say("interrupted: these figures are of what had been sent until then")
+
+
+def _show_truths(rows: list[TaskRow]) -> None:
+    for row in rows:
+        if row.answered is not None:
+            _show_answers(row, row.answered)
+
+
+def _show_answers(row: TaskRow, answered: KnownTruth) -> None:
+    """The truth that ``shoal results show`` estimates: devices per value, or a number's figures."""
+    table = Table(f"{row.target.name}: of {row.acked:,} answers", "truth")
+    shown = [
+        (label, value)
+        for label, value in answered.truth.items()
+        if label != MEAN_OF_ALL or answered.truth[NO_ANSWER] > 0
+    ]
+    if len(shown) > _MOST_VALUES:  # those that most devices have, in the order of the question
+        least = sorted(answered.truth.values())[-_MOST_VALUES]
+        shown = [(label, value) for label, value in shown if value >= least][:_MOST_VALUES]
+    for label, value in shown:
+        table.add_row(escape(label), f"{value:,.0f}" if value.is_integer() else f"{value:,.6g}")
+    say_table(table)
+    if len(shown) == _MOST_VALUES < len(answered.truth):
+        say(f"and {len(answered.truth) - len(shown):,} more values: --json has all of them")
+    if answered.note:
+        say(answered.note)
+    if row.unknown:
+        say(f"{row.unknown:,} more answers, whose fate is unknown, may be counted too")
 
 
 def _show_misbehaviour(outcome: LoadOutcome) -> None:

@@ -12,6 +12,7 @@ from shoal import codec
 from shoal.cli.figures import duration
 from shoal.cli.load.options import LoadOptions
 from shoal.cli.load.service_counts import Counted, Counter
+from shoal.cli.load.values import RowsOfTasks
 from shoal.cli.output import public_key, read_bytes
 from shoal.clients.core import window_at
 from shoal.clients.fleet.arrivals import Pattern
@@ -30,6 +31,7 @@ from shoal.rpc.address import parse_address
 if TYPE_CHECKING:
     from shoal.mqtt.settings import BrokerSettings
 
+_NO_ROWS = RowsOfTasks({})
 _LEAST_RUSH_S = 1.0
 # A rush that lasts until its window's end ends a tenth of the time before, at least and at most so
 # many seconds: for the last report to come in time.
@@ -112,12 +114,19 @@ def targets(options: LoadOptions, now: float) -> list[Target]:
     return loaded
 
 
-def plan_of(options: LoadOptions, loaded: list[Target], now: float) -> SimulationPlan:
-    """``now``: Unix seconds. Raises CONFIG, INVALID, also for a shuffler that is not on this
+def plan_of(
+    options: LoadOptions, loaded: list[Target], now: float, rows: RowsOfTasks = _NO_ROWS
+) -> SimulationPlan:
+    """``now``: Unix seconds. ``rows``: what devices answer; tasks without any get random values.
+    Raises CONFIG, INVALID, also for a shuffler that is not on this
     machine and not named.
     """
+    devices = rows.devices(options.devices)
     plan = SimulationPlan(
-        tasks=tuple(_simulated(target, options.devices) for target in loaded),
+        tasks=tuple(
+            _simulated(target, devices, rows.of(number, devices))
+            for number, target in enumerate(loaded)
+        ),
         authorities=frozenset(target.authority for target in loaded),
         processes=options.processes,
         channels=options.channels,
@@ -272,7 +281,9 @@ def values_of(domain: Domain) -> list[Value]:
             )
 
 
-def _simulated(target: Target, devices: int) -> SimulatedTask:
+def _simulated(target: Target, devices: int, given: tuple[Value, ...] | None) -> SimulatedTask:
+    if given is not None:
+        return SimulatedTask(target.signed_task, target.signed_schedule, given, target.window)
     choices = values_of(target.served.task.domain)
     # nobody's data: a bias of 2^-50 is fine
     values = tuple(choices[int(word) % len(choices)] for word in SYSTEM.words(devices))

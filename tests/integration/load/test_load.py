@@ -241,13 +241,16 @@ def check_whole(result: dict[str, Any]) -> int:
 async def test_acknowledged_is_counted(tmp_path: Path) -> None:
     """The command: everybody in a rush, windows that are full exactly when all went well, and the
     services' own figures. A window that is over is refused before anything is sent, and a report of
-    somebody else in the window is exit status 1.
+    somebody else in the window is exit status 1. With --values one device per row answers what the
+    row says.
 
-    Planted: compare with sent, or drop the exit status -> 0.
+    Planted: compare with sent, or drop the exit status -> 0. Random values in place of the rows, or
+    a device more than rows -> another truth, or count.
     """
     site, root = LoadSite.at(tmp_path / "site"), SigningKey.generate()
     keyfiles.save_signing_key(tmp_path / "root.key", root)
     exact, other = site.add("exact", stored(DEVICES, True), root), site.add("other", 20)
+    told = site.add("told", 20)
     shares = ("--duplicates", "0.1", "--late", "0.05", "--malformed", "0.1", "--hostile", "0.1")
     async with site.running():
         arguments = (
@@ -266,6 +269,15 @@ async def test_acknowledged_is_counted(tmp_path: Path) -> None:
         code, again, err = await shoal_load(exact.file, *arguments, urls=site.urls)
         assert (code, again) == (2, None)
         assert f"is over, with {honest} reports counted" in err
+
+        answers = tmp_path / "answers.csv"
+        answers.write_text("sleeps well;age\n" + "yes;30\n" * 13 + "no;40\n" * 7)
+        code, result, err = await shoal_load(
+            told.file, "--values", f"{answers}:sleeps well", "--processes", "1", urls=site.urls
+        )
+        assert code == 0, err
+        (row,) = result["tasks"]
+        assert (row["sent"], row["counted"], row["truth"]) == (20, 20, {"no": 7.0, "yes": 13.0})
 
         code, result, _ = await shoal_load(
             other.file, "--devices", "5", "--relay", "--processes", "1"

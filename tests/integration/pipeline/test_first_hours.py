@@ -187,6 +187,8 @@ def test_the_pages_name_commands_that_exist(name: str) -> None:
         "keys": {"hpke", "schedule"},
         "demo": set(),
         "load": set(),
+        "trial": set(),
+        "results": {"list", "show", "export"},
         "shuffler": {"status", "clock"},
     }
     for group, command in re.findall(r"\bshoal (\w+)(?: ([a-z]+))?", _page(name)):
