@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 _ANALYST = frozenset(
     {
+        "Audited",
         "Design",
         "EstimateTable",
         "Picture",

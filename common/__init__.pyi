@@ -1,4 +1,5 @@
 # What type checkers and editors see of ``import shoal``: __init__.py loads it on first use.
+from shoal.study import Audited as Audited
 from shoal.study import Design as Design
 from shoal.study import EstimateTable as EstimateTable
 from shoal.study import Picture as Picture

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shoal.study.audited import Audited
     from shoal.study.designed import Design, design
     from shoal.study.estimates import EstimateTable
     from shoal.study.frames import Table
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from shoal.study.vectors import VectorDesign, VectorMean, VectorPromise, design_vector
 
 __all__ = [
+    "Audited",
     "Design",
     "EstimateTable",
     "Picture",
@@ -45,6 +47,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Audited": "audited",
     "Design": "designed",
     "EstimateTable": "estimates",
     "Picture": "pictures",

@@ -17,11 +17,13 @@ from shoal.privacy import epsilon0_upper
 from shoal.study.arguments import (
     about,
     below_one,
+    delta_of,
     positive,
     whole,
     wrong_type,
     wrong_value,
 )
+from shoal.study.audited import Audited, audited
 from shoal.study.cells import cells_of
 from shoal.study.columns import column_of
 from shoal.study.domains import domain_of_question
@@ -36,6 +38,7 @@ from shoal.task import MechanismSpec
 TWO_COINS = 1.0986122886681098
 """ln 3: the local epsilon of randomized response with two coins, and of the sample task."""
 _USUAL = ((YesNo, "binary_rr"), (Categories, "krr"), (Numeric, "kmean"), (Words, "count_sketch"))
+MOST_AUDITED = 10_000  # reports of a batch that is attacked
 _UNKNOWN = "give 'refuse', or 'missing' to count what is no answer as a missing one"
 
 
@@ -181,6 +184,28 @@ class Design:
             given,
             entropy_of(simulation_seed),
             lambda batch, honest: promise_of(law, batch, delta, honest),
+        )
+
+    def audit(
+        self,
+        n: int = 100,
+        *,
+        delta: float = 1e-2,
+        trials: int = 20_000,
+        simulation_seed: int | None = None,
+    ) -> Audited:
+        """Attack the randomizer, alone and in a shuffled batch of ``n``: ``trials`` batches in
+        which one person gives one answer, and as many in which that person gives the other. A small
+        batch and a large ``delta`` show most. Seconds; ``shoal audit`` does more.
+        """
+        batch = whole("n", n, 1, MOST_AUDITED)
+        return audited(
+            self.mechanism,
+            self.domain,
+            batch,
+            delta_of(delta),
+            whole("trials", trials, 100, 10_000_000),
+            entropy_of(simulation_seed),
         )
 
     def _counted(self, reports: Reports | Tally) -> tuple[Tally, Library]:

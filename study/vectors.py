@@ -212,6 +212,11 @@ def design_vector(
     modes = {each.name.lower(): each for each in Mode}
     if mode not in modes:
         raise wrong_value("mode", f"give one of {', '.join(modes)}")
+    most = LIMITS.helper_cohort if modes[mode] is Mode.HELPER else LIMITS.cohort
+    if isinstance(devices, int) and most < devices <= LIMITS.helper_cohort:
+        raise wrong_value(
+            "devices", f"a round takes {most:,} at most: mode='helper' takes more (docs/SECAGG.md)"
+        )
     ppm = int(share("honest_fraction", honest_fraction) * PPM)
     given = {
         "clip": positive("clip", clip),

@@ -4,6 +4,7 @@ that pages link to. Called by mkdocs (mkdocs.yml).
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ MODULES = (
     "shoal.study.estimates",
     "shoal.study.simulated",
     "shoal.study.releases",
+    "shoal.study.audited",
     "shoal.study.vectors",
     "shoal.study.updates",
     "shoal.study.frames",
@@ -49,9 +51,21 @@ def on_files(files: Files, config: Any) -> Files:
     _add(files, config, "reference/commands.md", commands.page())
     modules = "".join(f"\n::: {name}\n" for name in MODULES)
     _add(files, config, "reference/python.md", PYTHON + modules)
+    for path in sorted(DOCS.rglob("*.ipynb")):
+        page = path.relative_to(DOCS).with_suffix(".md")
+        _add(files, config, str(page), _notebook(path))
     for path in sorted(_linked()):
         _add(files, config, _place(path), _shown(path))
     return files
+
+
+def _notebook(path: Path) -> str:
+    """A notebook as a page: its text and its code. It is stored without outputs."""
+    parts = [f"[Download {path.name}]({path.name}) and run it yourself.\n"]
+    for cell in json.loads(path.read_text())["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    return "\n\n".join([parts[1], parts[0], *parts[2:]])
 
 
 def on_page_markdown(  # mkdocs gives all four by name
@@ -67,6 +81,8 @@ def on_page_markdown(  # mkdocs gives all four by name
 
     def moved(found: re.Match[str]) -> str:
         target = (here.parent / found[1]).resolve()
+        if target.suffix == ".ipynb" and not page.file.src_uri.startswith("notebooks/"):
+            return f"]({found[1].removesuffix('.ipynb')}.md)"  # the page that shows it
         if outside:  # written for its place in the repository
             target = (ROOT / page.file.src_uri.removeprefix("repository/")).parent / found[1]
             target = target.resolve()
