@@ -5,6 +5,7 @@ estimate, the promise as odds, and where the rest lies.
 from __future__ import annotations
 
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,36 @@ from shoal.analyzer.results.processed import MEANS
 
 WIDTH = 80  # columns
 _ROWS = 6  # of one question, at most: those that most devices are in
-_LABEL = 22  # columns
 _NO_ANSWER = "no answer"
 _OUTSIDE = "   outside"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Widths in columns: of a label, of a figure, and of an interval with what is left of it."""
+
+    label: int
+    figure: int
+    interval: int
+
+
+_WIDE, _NARROW = _Layout(22, 12, 21), _Layout(11, 9, 18)
 
 
 def brief(
     screen: Console, results: dict[str, Any], seconds: float, out: Path, keep: Path | None
 ) -> None:
-    """At most 25 lines of at most 80 columns, unless a path or a label is longer."""
-    _say(screen, _head(results))
+    """At most 25 lines of at most 80 columns, unless a path or a label is longer; 60 columns where
+    the screen has fewer than 80.
+    """
+    layout = _WIDE if screen.width >= WIDTH else _NARROW
+    for line in _head(results, layout):
+        _say(screen, line)
     for task in results["tasks"]:
         _say(screen, task["question"], style="bold")
-        for line in _answers(task, results.get("chosen")):
+        for line in _answers(task, results.get("chosen"), layout):
             _say(screen, line)
-    for line in ["", *promise(results), ""]:
+    for line in ["", *promise(results, min(screen.width, WIDTH)), ""]:
         _say(screen, line)
     reports = results["reports"]
     counts = f"{reports['acknowledged']:,} reports acknowledged, {reports['counted']:,} counted"
@@ -46,8 +62,8 @@ def places(out: Path, keep: Path | None) -> list[str]:
     ]
 
 
-def promise(results: dict[str, Any]) -> list[str]:
-    """The odds that everything together allows, and what they stand on."""
+def promise(results: dict[str, Any], width: int = WIDTH) -> list[str]:
+    """The odds that everything together allows, and what they stand on, in lines of ``width``."""
     composed = results["composed"]
     epsilon, delta, tasks = composed["epsilon_upper"], composed["delta"], composed["tasks"]
     honest = results["tasks"][0]["release"]["privacy"]["honest_fraction"]
@@ -55,7 +71,7 @@ def promise(results: dict[str, Any]) -> list[str]:
         f"The promise: {_lower(bet(epsilon, delta, tasks))} (epsilon <= {bound_text(epsilon)}, "
         f"delta = {delta:.0e}), if shuffler and analyzer do not collude and {honest:.0%} of the "
         "reports are honest.",
-        WIDTH,
+        width,
     )
 
 
@@ -63,15 +79,21 @@ def _lower(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
 
-def _head(results: dict[str, Any]) -> str:
-    title = f"{results['devices']:,} devices were asked:"
-    return f"{title:<{_LABEL + 3}}{'truth':>12}{'estimate':>12}   {'95 % interval':>18}"
+def _head(results: dict[str, Any], layout: _Layout) -> list[str]:
+    title, label = f"{results['devices']:,} devices were asked:", layout.label + 3
+    columns = (
+        f"{'truth':>{layout.figure}}{'estimate':>{layout.figure}}"
+        f"{'95 % interval':>{layout.interval}}"
+    )
+    if len(title) > label + layout.figure - len("truth "):
+        return [title, " " * label + columns]
+    return [f"{title:<{label}}{columns[max(0, len(title) - label) :]}"]
 
 
-def _answers(task: dict[str, Any], chosen: str | None) -> list[str]:
+def _answers(task: dict[str, Any], chosen: str | None, layout: _Layout) -> list[str]:
     """What stands below a question. ``chosen``: the task whose mechanism was asked for."""
     withheld, made = task["release"].get("withheld"), task["mechanism"]
-    lines = [f"   withheld: {withheld}"] if withheld else _rows(task)
+    lines = [f"   withheld: {withheld}"] if withheld else _rows(task, layout)
     if task["name"] == chosen:
         size = made["report_bytes"]
         unit = "byte" if size == 1 else "bytes"
@@ -81,7 +103,7 @@ def _answers(task: dict[str, Any], chosen: str | None) -> list[str]:
     return lines
 
 
-def _rows(task: dict[str, Any]) -> list[str]:
+def _rows(task: dict[str, Any], layout: _Layout) -> list[str]:
     """The labels that most devices have, in the order of the question; of yes/no the yes alone."""
     release, truth = task["release"], task["truth"]
     estimates = [
@@ -93,14 +115,14 @@ def _rows(task: dict[str, Any]) -> list[str]:
         estimates = estimates[1:]
     most = sorted(truth[estimate["label"]] for estimate in estimates)[-_ROWS:]
     shown = [estimate for estimate in estimates if truth[estimate["label"]] >= most[0]][:_ROWS]
-    lines = [_row(estimate, truth[estimate["label"]], release) for estimate in shown]
+    lines = [_row(estimate, truth[estimate["label"]], release, layout) for estimate in shown]
     left = len(estimates) - len(shown)
     if any(line.endswith(_OUTSIDE) for line in lines):
-        lines.append("   (of such intervals about 1 in 20 is expected not to hold the truth)")
+        lines.append("   (about 1 interval in 20 is expected to miss the truth)")
     return [*lines, *([f"   ... and {left} more"] if left else [])]
 
 
-def _row(estimate: dict[str, Any], truth: float, release: dict[str, Any]) -> str:
+def _row(estimate: dict[str, Any], truth: float, release: dict[str, Any], layout: _Layout) -> str:
     """Counts are shown as shares of all; a mean is shown as it is."""
     figures = truth, estimate["value"], estimate["ci_low"], estimate["ci_high"]
     if estimate["label"] in MEANS and "processed" not in release:
@@ -108,9 +130,9 @@ def _row(estimate: dict[str, Any], truth: float, release: dict[str, Any]) -> str
     else:
         true, value, low, high = (f"{figure / release['n']:.1%}" for figure in figures)
     outside = "" if figures[2] <= truth <= figures[3] else _OUTSIDE
-    interval = f"{low} to {high}{outside}"
     return (
-        f"   {estimate['label']:<{_LABEL}}{true:>12}{value:>12}   {interval:>{18 + len(outside)}}"
+        f"   {estimate['label']:<{layout.label}}{true:>{layout.figure}}{value:>{layout.figure}}"
+        f"{f'{low} to {high}':>{layout.interval}}{outside}"
     )
 
 

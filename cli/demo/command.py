@@ -27,6 +27,8 @@ from shoal.cli.options import SettingOption
 from shoal.cli.output import STDOUT, console, stderr
 from shoal.errors import Kind, ShoalError
 
+_ROWS = 20_190  # of the survey
+
 
 def register(app: typer.Typer) -> None:
     """Add ``shoal demo``."""
@@ -77,6 +79,7 @@ def demo(
             if secagg
             else run_reports(folder, asked, devices, workers or cpu_count(), screen)
         ),
+        len(asked) * (devices or _ROWS),
     )
     results = made.results
     if mechanism:

@@ -12,17 +12,51 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from shoal.cli.demo.made import Made
+from shoal.cli.output import stderr
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS, MIB
+
+_REPORT = 600  # bytes on the disk at most, in all places together
 
 
-def results_of(keep: Path | None, work: Callable[[Path], Coroutine[None, None, Made]]) -> Made:
-    """What ``work`` makes in a folder: a temporary one, unless ``keep`` names it."""
+def results_of(
+    keep: Path | None, work: Callable[[Path], Coroutine[None, None, Made]], reports: int = 0
+) -> Made:
+    """What ``work`` makes in a folder: a temporary one, unless ``keep`` names it. Raises CONFIG
+    where there is no room for so many ``reports``.
+    """
     folder = _work_folder(keep)
     try:
-        return asyncio.run(_stopped_by_sigterm(work(folder)))
+        _check_room(folder, LIMITS.disk_free + reports * _REPORT, keep is not None)
+        return asyncio.run(_stopped_by_signals(work(folder)))
+    except KeyboardInterrupt:
+        left = "its temporary files are removed" if keep is None else f"{keep} has what was made"
+        stderr.print(f"Stopped: nothing of it runs any more, {left}.", markup=False, soft_wrap=True)
+        raise
     finally:
         if keep is None:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """To the end, whoever is impatient."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _check_room(folder: Path, least: int, named: bool) -> None:
+    """The services stop where less is free than they want: said before, and not after a minute."""
+    free = shutil.disk_usage(folder).free
+    if free < least:
+        other = "name another folder by --keep" if named else "name another folder by TMPDIR"
+        raise ShoalError(
+            Kind.CONFIG,
+            f"the disk of {folder.parent} has {free // MIB} MiB free, and {-(-least // MIB)} MiB "
+            f"are wanted for a while: make room there, or {other}",
+        )
 
 
 def _work_folder(keep: Path | None) -> Path:
@@ -59,10 +93,20 @@ def write_file(path: Path, data: bytes) -> None:
         ) from None
 
 
-async def _stopped_by_sigterm(work: Coroutine[None, None, Made]) -> Made:
-    """SIGTERM ends it as Ctrl-C does: services stopped, folder removed."""
-    task = asyncio.ensure_future(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+async def _stopped_by_signals(work: Coroutine[None, None, Made]) -> Made:
+    """Ctrl-C and SIGTERM end it: services stopped, folder removed. Those that come while that is
+    done change nothing.
+    """
+    task, told = asyncio.ensure_future(work), False
+
+    def stop() -> None:
+        nonlocal told
+        if not told:
+            told = True
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
         return await task
     except asyncio.CancelledError:

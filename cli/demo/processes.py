@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 
 from shoal.cli.load.progress import Bars
 from shoal.errors import Kind, ShoalError
-from shoal.limits import LIMITS
+from shoal.rpc.admin_pages import fetch_status
 from shoal.services.parent import signalled_with_parent
 
 _START_S = 60.0  # seconds until a service must be ready, also on a loaded machine
@@ -89,10 +86,10 @@ class Process:
         (self.config.parent / f"{self.role}.pid").write_text(f"{self._child.pid}\n")
 
     async def ready(self) -> None:
-        """Wait for /readyz. Raises UNAVAILABLE with the service's own last line if it ended or
-        takes too long.
+        """Wait until it says that it is. Raises UNAVAILABLE with its own reason why not, or the
+        last line of its log, if it ended or takes too long.
         """
-        deadline = time.monotonic() + _START_S
+        deadline, trouble = time.monotonic() + _START_S, None
         while time.monotonic() < deadline:
             ended = None if self._child is None else self._child.poll()
             # One that a signal ended before it ran is started again: a fork of a process with
@@ -102,29 +99,19 @@ class Process:
                     Kind.UNAVAILABLE,
                     f"the {self.role} did not start (exit status {ended}): {self._last_line()}",
                 )
-            with contextlib.suppress(OSError, urllib.error.URLError):
-                await asyncio.to_thread(self._get, "readyz")
-                return
+            with contextlib.suppress(ShoalError):
+                trouble = (await self.status())["ready"]
+                if trouble is None:
+                    return
             await asyncio.sleep(_AGAIN_S)
         raise ShoalError(
             Kind.UNAVAILABLE,
-            f"the {self.role} was not ready after {_START_S:.0f} s: {self._last_line()}",
+            f"the {self.role} was not ready after {_START_S:.0f} s: {trouble or self._last_line()}",
         )
 
     async def status(self) -> dict[str, Any]:
         """The service's /status. Raises UNAVAILABLE while it is down."""
-        try:
-            shown: dict[str, Any] = json.loads(await asyncio.to_thread(self._get, "status"))
-        except (OSError, ValueError):
-            raise ShoalError(Kind.UNAVAILABLE, f"the {self.role} does not answer") from None
-        return shown
-
-    def _get(self, path: str) -> bytes:
-        with urllib.request.urlopen(
-            f"http://127.0.0.1:{self.admin_port}/{path}", timeout=LIMITS.status_s
-        ) as reply:
-            data: bytes = reply.read()
-            return data
+        return await asyncio.to_thread(fetch_status, self.role, f"127.0.0.1:{self.admin_port}")
 
     def revive(self) -> bool:
         """Start it again if it died; True if it had. Raises UNAVAILABLE when that doesn't help."""

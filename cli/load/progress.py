@@ -27,7 +27,8 @@ class Bars(Progress):
         screen: Console,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(*columns, console=screen, disable=not screen.is_terminal)
+        seen = screen.is_terminal and not screen.is_dumb_terminal
+        super().__init__(*columns, console=screen, disable=not seen)
         self._now = now
         self._said: dict[TaskID, tuple[int, float]] = {}  # tenths, and when
 

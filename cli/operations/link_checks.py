@@ -82,10 +82,13 @@ def ask_status(settings: RoleSettings) -> dict[str, Any] | None:
     scheme = "https" if admin.certificate is not None else "http"
     url = f"{scheme}://{_ANY.get(host, host)}:{port}/status"
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 - of the configuration
+    # no proxy of the environment: it would be shown the token
+    ways = [
+        urllib.request.ProxyHandler({}),
+        urllib.request.HTTPSHandler(context=_trusting(admin)),
+    ]
     try:
-        with urllib.request.urlopen(  # noqa: S310 - the same
-            request, timeout=_LINK_S, context=_trusting(admin)
-        ) as reply:
+        with urllib.request.build_opener(*ways).open(request, timeout=_LINK_S) as reply:
             said = json.loads(reply.read(LIMITS.status_bytes))
     except urllib.error.HTTPError as error:
         raise ShoalError(

@@ -58,6 +58,10 @@ def build_channel(
     """
     host, _ = parse_address(address, "address")
     options = [*_options(), ("grpc.use_local_subchannel_pool", int(private_pool))]
+    if is_loopback(host):
+        # A proxy that the environment names is elsewhere: it would look for its own services, and
+        # see what is not encrypted.
+        options.append(("grpc.enable_http_proxy", 0))
     # by its scheme: gRPC alone would take a host named "unix" or "dns" for one
     target = f"dns:///{address}"
     if insecure:
@@ -65,8 +69,7 @@ def build_channel(
             raise ShoalError(
                 Kind.CONFIG, f"{address}: without TLS only loopback addresses are allowed"
             )
-        # A proxy named by the environment would carry what is not encrypted off this machine.
-        return grpc.aio.insecure_channel(target, options=[*options, ("grpc.enable_http_proxy", 0)])
+        return grpc.aio.insecure_channel(target, options=options)
     if not ca:
         raise ShoalError(
             Kind.CONFIG, f"{address}: give the CA certificate that its TLS certificate chains to"

@@ -49,8 +49,8 @@ RESULTS: dict[str, Any] = {
 }
 
 
-def shown(results: dict[str, Any], sums: bool = False) -> list[str]:
-    screen = Console(file=io.StringIO(), width=80)
+def shown(results: dict[str, Any], sums: bool = False, width: int = 80) -> list[str]:
+    screen = Console(file=io.StringIO(), width=width)
     (brief_sums if sums else brief)(screen, results, 12.3, Path("out"), None)
     assert isinstance(screen.file, io.StringIO)
     return screen.file.getvalue().splitlines()
@@ -74,6 +74,14 @@ def test_it_fits_a_screen_and_shows_what_most_devices_are_in() -> None:
     assert "   ... and 2 more" in lines
     assert row(lines, "mean") == ["2.75", "3.25", "-5.75", "to", "12.25"]
     assert lines[-2].startswith("Page:    out/report.html")
+
+
+def test_a_narrow_terminal_has_narrow_columns() -> None:
+    """Planted: the wide columns -> rows of 70 in a terminal of 60 break."""
+    lines = shown(RESULTS, width=60)
+    assert len(lines) <= 25
+    assert max(len(line) for line in lines if not line.startswith(("Page:", "Figures:"))) <= 60
+    assert row(lines, "f") == ["25.0%", "35.0%", "30.5%", "to", "39.5%", "outside"]
 
 
 def test_the_promise_is_the_composed_one() -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,15 @@ def found(findings: list[dict[str, Any]], level: str) -> set[tuple[str, str]]:
 
 
 async def test_a_sound_deployment_that_runs_has_nothing_wrong(
-    tmp_path: Path, capsys: Capture
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both services, their link, a device, and the admin page behind its token. Planted: the token
-    not sent -> the analyzer is not asked: warns, fails.
+    not sent; or shown to the proxy that the environment names -> the analyzer is not asked: warns,
+    fails.
     """
+    proxy = "http://127.0.0.1:1"
+    monkeypatch.setattr(urllib.request, "getproxies", lambda: {"http": proxy, "https": proxy})
+    monkeypatch.setattr(urllib.request, "proxy_bypass", lambda *_: False)
     site = Site(tmp_path)
     async with site.running():
         findings = await asyncio.to_thread(

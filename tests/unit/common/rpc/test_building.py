@@ -110,9 +110,9 @@ def trap(listening: socket.socket) -> Iterator[list[bytes]]:
             connection.close()
 
 
-def test_without_tls_nothing_leaves_this_machine_through_a_proxy() -> None:
-    """gRPC would send frames in clear text to whatever http_proxy names. Planted:
-    grpc.enable_http_proxy left out -> this fails.
+def test_what_is_for_this_machine_goes_through_no_proxy() -> None:
+    """gRPC would send frames to whatever http_proxy names: in clear text without TLS, and with it
+    to somebody who knows no such service. Planted: grpc.enable_http_proxy left out -> this fails.
 
     In a process of its own: the environment of one with threads of gRPC can't be changed safely.
     """
@@ -127,33 +127,35 @@ def test_without_tls_nothing_leaves_this_machine_through_a_proxy() -> None:
     with trap(listening) as caught:
         done = subprocess.run(
             [sys.executable, "-c", _DIAL],
+            input=authority(OURS).cert_pem.decode(),
             env=environment,
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
         )
-    assert done.stdout == "UNAVAILABLE\n", done.stderr
+    assert done.stdout == "UNAVAILABLE\n" * 2, done.stderr
     assert not caught
 
 
-# Calls a port where nobody listens, without TLS.
+# Calls a port where nobody listens, without TLS and with it.
 _DIAL = """
-import asyncio, socket
+import asyncio, socket, sys
 from shoal.errors import ShoalError
 from shoal.rpc.channel import build_channel, call
 
-async def main(port):
-    channel = build_channel(f"127.0.0.1:{port}", None, insecure=True)
-    try:
-        await call(channel, "/a.B/C", b"x", 10.0)
-    except ShoalError as error:
-        print(error.kind.name)
-    await channel.close()
+async def main(port, ca):
+    for given in (None, ca):
+        channel = build_channel(f"127.0.0.1:{port}", given, insecure=given is None)
+        try:
+            await call(channel, "/a.B/C", b"x", 10.0)
+        except ShoalError as error:
+            print(error.kind.name)
+        await channel.close()
 
 with socket.create_server(("127.0.0.1", 0)) as free:
     port = free.getsockname()[1]
-asyncio.run(main(port))
+asyncio.run(main(port, sys.stdin.buffer.read()))
 """
 
 

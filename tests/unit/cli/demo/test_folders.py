@@ -1,0 +1,72 @@
+"""Where a demo works: enough room before anything starts, and nothing left after Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.cli.demo.folders import results_of
+from shoal.cli.demo.made import Made
+from shoal.errors import Kind, ShoalError
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+async def _nothing(_: Path) -> Made:
+    return Made({}, "", {})
+
+
+def test_too_little_room_is_said_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: no look at the disk -> services that are never ready, and a minute's wait."""
+    usage: Any = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100 << 20))
+    assert results_of(None, _nothing, 1_000).results == {}
+    with pytest.raises(ShoalError, match=r"100 MiB free, and 637 MiB are .* by TMPDIR") as caught:
+        results_of(None, _nothing, 1_000_000)
+    assert caught.value.kind is Kind.CONFIG
+    with pytest.raises(ShoalError, match="--keep"):
+        results_of(tmp_path / "kept", _nothing, 1_000_000)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_is_impatient_changes_nothing(
+    number: signal.Signals, tmp_path: Path, capsys: Capture
+) -> None:
+    """A second and third signal while things are put away. Planted: each of them cancels -> the
+    end of the work is not reached; no word of what is left -> fails.
+    """
+    ended = []
+
+    async def work(folder: Path) -> Made:
+        (folder / "something").touch()
+        os.kill(os.getpid(), number)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(2):
+                os.kill(os.getpid(), number)
+                for _ in range(3):
+                    await asyncio.sleep(0)
+            ended.append(True)
+        raise AssertionError
+
+    with pytest.raises(KeyboardInterrupt):
+        results_of(None, work)
+    assert ended == [True]
+    assert list(tmp_path.iterdir()) == []
+    assert "nothing of it runs any more" in capsys.readouterr().err
