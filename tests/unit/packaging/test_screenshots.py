@@ -17,6 +17,8 @@ def test_pictures_are_those_that_the_tool_makes() -> None:
     found = {path.name: path for path in (ROOT / "docs" / "images").glob("console-*")}
     assert set(found) == {f"console-{name}.png" for name in TOOL["IN_DOCS"]}
     assert set(TOOL["IN_DOCS"]) <= set(TOOL["PAGES"])
-    for path in found.values():
+    demo = ROOT / "docs" / "images" / "demo.png"  # by tools/demo_picture.py
+    assert "docs/images/demo.png" in (ROOT / "README.md").read_text()
+    for path in (*found.values(), demo):
         assert path.read_bytes().startswith(_PNG)
         assert path.stat().st_size < _MOST, path.name
