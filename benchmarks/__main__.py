@@ -44,6 +44,7 @@ NAMES = (
     "mqtt",
     "million",
     "demo",
+    "console",
 )
 
 

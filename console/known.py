@@ -34,7 +34,7 @@ class LastRead(Generic[T]):
 
 class Watched(Generic[T]):
     """``read`` blocks and raises ShoalError; it is called at most every ``every_s`` seconds, and
-    only while somebody looks.
+    only while somebody looks. ``first``: what was read just now.
     """
 
     def __init__(
@@ -43,13 +43,16 @@ class Watched(Generic[T]):
         every_s: float,
         clock: Callable[[], float] = time.monotonic,
         patience_s: float = _PATIENCE_S,
+        first: T | None = None,
     ) -> None:
         self._read, self._every_s, self._clock = read, every_s, clock
         self._patience_s = patience_s
         self._lock = threading.Lock()
-        self._value: T | None = None
+        self._value: T | None = first
         self._trouble: str | None = None
         self._read_at = self._tried_at = -float("inf")
+        if first is not None:
+            self._read_at = self._tried_at = self._clock()
         self._done = threading.Event()  # set while no reading is under way
         self._done.set()
 

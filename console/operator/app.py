@@ -11,12 +11,15 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from shoal.analyzer.store import FILE_NAME
 from shoal.console.known import Watched
 from shoal.console.operator import audited, budget, downloads, promise, releases, running
 from shoal.console.operator.desk import Desk
 from shoal.console.operator.holdings import Holdings, from_files, from_store
 from shoal.console.operator.limit import StandingLimit
+from shoal.console.operator.sources import Unchanged, in_folder
 from shoal.console.signin.gate import Gate
+from shoal.crypto.trust import TASK_SUFFIX
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.admin_pages import AdminPort
 
@@ -60,7 +63,7 @@ def operator_app(
     what the first reading of the releases raises: a console of nothing is a mistake.
     """
     read = _reader(places)
-    read()
+    first = read()
     services = {
         port.service: Watched(port.status, _EVERY_S)
         for port in (places.shuffler, places.analyzer)
@@ -68,7 +71,7 @@ def operator_app(
     }
     pages = PAGES if gate is None or gate.audit is None else (*PAGES, audited)
     desk = Desk(
-        Watched(read, _EVERY_S),
+        Watched(read, _EVERY_S, first=first),
         services,
         tuple(page.NAVIGATION for page in pages),
         gate=gate or Gate(None),
@@ -78,7 +81,15 @@ def operator_app(
     return desk.site.app([*routes, *downloads.routes(desk)], address, hosts, gate)
 
 
-def _reader(places: Places) -> partial[Holdings]:
-    if places.data_dir is not None:
-        return partial(from_store, places.data_dir, places.tasks_dir)
-    return partial(from_files, places.releases or Path(), places.tasks_dir)
+def _reader(places: Places) -> Unchanged[Holdings]:
+    tasks, data = places.tasks_dir, places.data_dir
+    if data is not None:
+        own = [data / FILE_NAME, data / f"{FILE_NAME}-wal"]
+        return Unchanged(
+            partial(from_store, data, tasks), lambda: [*own, *in_folder(tasks, TASK_SUFFIX)]
+        )
+    files = places.releases or Path()
+    return Unchanged(
+        partial(from_files, files, tasks),
+        lambda: [*in_folder(files, ".json"), *in_folder(tasks, TASK_SUFFIX)],
+    )

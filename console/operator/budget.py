@@ -49,16 +49,14 @@ def routes(desk: Desk) -> list[BaseRoute]:
     """One page; a limit may be tried in it."""
 
     def budget(request: Request) -> Response:
-        holdings, fields = desk.holdings(), asked(request)
+        fields = asked(request)
         kept = desk.limit.read()
         given = fields.values.get("limit", "" if kept is None else f"{kept:g}").strip()
         fields = Fields({**fields.values, "limit": given})
         limit = fields.number("limit", LEAST, LARGEST, 0.0) if given else 0.0
-        accounts = [
-            _account(question, spent, limit or None)
-            for question in holdings.questions
-            if (spent := _of(holdings, question))
-        ]
+        accounts, together = desk.once(
+            ("budget", limit), lambda held: (_accounts(held, limit), _together(held))
+        )
         return desk.page(
             request,
             "budget.html.j2",
@@ -67,7 +65,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             kept=kept,
             keeps=desk.limit.path is not None and _acts(request),
             wrong=fields.wrong,
-            together=_together(holdings) if holdings.spendings else None,
+            together=together,
         )
 
     async def keep(request: Request) -> Response:
@@ -99,11 +97,20 @@ def _acts(request: Request) -> bool:
     return visitor is not None and visitor.acts
 
 
-def _of(holdings: Holdings, question: ReleasedQuestion) -> list[Spending]:
-    return [each for each in holdings.spendings if each.task_id.hex == question.task_id]
+def _accounts(holdings: Holdings, limit: float) -> list[Account]:
+    spent: dict[str, list[Spending]] = {}
+    for each in holdings.spendings:
+        spent.setdefault(each.task_id.hex, []).append(each)
+    return [
+        _account(question, spent[question.task_id], limit or None)
+        for question in holdings.questions
+        if question.task_id in spent
+    ]
 
 
-def _together(holdings: Holdings) -> tuple[Spent, str]:
+def _together(holdings: Holdings) -> tuple[Spent, str] | None:
+    if not holdings.spendings:
+        return None
     all_of_it = compose_spendings(holdings.spendings)
     spent = Spent(len(holdings.spendings), all_of_it.epsilon_upper, all_of_it.delta)
     return spent, _odds(spent)

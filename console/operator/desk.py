@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,6 +21,9 @@ from shoal.console.words import ago
 from shoal.errors import Kind, ShoalError
 
 _OLD_S = 60.0  # from then on a page says how old what it shows is
+_NOTHING = Holdings((), (), {}, {})
+_MOST_MADE = 256  # pages that are kept worked out
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class Desk:
         limit: StandingLimit | None = None,
     ) -> None:
         self._holdings, self._services, self.now = holdings, services, now
+        self._lock, self._made_of = Lock(), _NOTHING
+        self._made: dict[tuple[object, ...], Future[Any]] = {}
         self.gate, self.limit = gate or Gate(None), limit or StandingLimit(None)
         self.site = Frame("Shoal", "shoal.console.operator", navigation, self._around)
 
@@ -60,7 +67,29 @@ class Desk:
     def holdings(self) -> Holdings:
         """What was read last; nothing, if nothing ever was: a notice says why."""
         value = self._holdings.look().value
-        return Holdings((), (), {}, {}) if value is None else value
+        return _NOTHING if value is None else value
+
+    def once(self, key: tuple[object, ...], make: Callable[[Holdings], T]) -> T:
+        """``make`` of what is held now, for everybody who asks for ``key`` until that changes: it
+        is worked out once, however many look.
+        """
+        holdings = self.holdings()
+        with self._lock:
+            if holdings is not self._made_of or len(self._made) >= _MOST_MADE:
+                self._made_of, self._made = holdings, {}
+            made = self._made
+            future, mine = made.get(key), False
+            if future is None:
+                future = made[key] = Future()
+                mine = True
+        if mine:
+            try:
+                future.set_result(make(holdings))
+            except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
+                made.pop(key, None)
+                future.set_exception(error)
+        result: T = future.result()
+        return result
 
     def watches(self, service: str) -> bool:
         """Whether the console was told where "analyzer" or "shuffler" answers."""

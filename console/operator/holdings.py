@@ -127,7 +127,7 @@ def from_files(path: Path, tasks_dir: Path | None) -> Holdings:
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=65_536)
 def _shown(release: bytes) -> Release:
     """Signed bytes never change: each is decoded once."""
     return to_json(decode_release(release))

@@ -15,14 +15,14 @@ Made by Shoal's console. The releases are in the next cell, as they were publish
 is computed from them. It wants `shoal[plot]` and Jupyter, and no network."""
 _LOAD = """\
 import json
-from IPython.display import HTML, display
+from IPython.display import display
 
 releases = json.loads({releases})
 print(len(releases), "releases")"""
 _TABLE_WORDS = """\
 ## Estimates
 
-Each with its 95 % interval; about 1 in 20 is expected not to hold the true figure."""
+With all their digits, and 95 % intervals; about 1 in 20 is expected not to hold the true figure."""
 _TABLE = """\
 for release in releases:
     print(f"{release['name']}, window {release['window']}: n = {release['n']:,}")
@@ -30,7 +30,7 @@ for release in releases:
         print("  withheld:", release["withheld"])
     for row in release["estimates"]:
         interval = f"{row['ci_low']:,.6g} to {row['ci_high']:,.6g}"
-        print(f"  {row['label']:<20} {row['value']:>14,.6g}   {interval}")"""
+        print(f"  {row['label']:<20} {row['value']!r:>22}   {interval}")"""
 _PROMISE_WORDS = """\
 ## What they promise
 
@@ -50,7 +50,8 @@ from html import escape
 from shoal.analyzer.results.report_page import render_report
 
 page = escape(render_report(releases), quote=True)
-display(HTML(f'<iframe srcdoc="{page}" width="100%" height="900" style="border: 0"></iframe>'))"""
+frame = f'<iframe srcdoc="{page}" width="100%" height="900" style="border: 0"></iframe>'
+display({"text/html": frame}, raw=True)"""
 
 
 def notebook(releases: list[dict[str, Any]]) -> bytes:

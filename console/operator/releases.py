@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -23,13 +24,15 @@ NAVIGATION = NavItem("Releases", "/releases")
 _PREVIEW = 4  # answers of a question on the list
 _MOST_ROWS = 300  # of one table here: more are in the downloads
 _MOST_LINES = 12
+_MOST_POINTS = 200  # windows of a line: the last
+_MOST_LISTED = 100  # windows of a list
 
 
 def routes(desk: Desk) -> list[BaseRoute]:
     """The list, a question, and a window of one."""
 
     def overview(request: Request) -> Response:
-        questions = [_card(question) for question in desk.holdings().questions]
+        questions = desk.once(("cards",), lambda held: [_card(each) for each in held.questions])
         return desk.page(request, "releases.html.j2", questions=questions, offers=offers())
 
     def question(request: Request) -> Response:
@@ -38,6 +41,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
         release = window_of(request, chosen)
         truth = holdings.truths.get(chosen.task_id, {}) if len(chosen.releases) == 1 else {}
         section = section_of(0, release, truth)
+        shown = _listed(request, chosen, release)
         return desk.page(
             request,
             "question.html.j2",
@@ -49,10 +53,14 @@ def routes(desk: Desk) -> list[BaseRoute]:
             histogram=_bars(release),
             promise=section.words[0] if section.words else "",
             odds=odds(release["privacy"]["epsilon_upper"], release["privacy"]["delta"]),
-            history=_history(chosen),
+            history=desk.once(("history", chosen.task_id), lambda _: _history(chosen)),
+            drawn=min(len(chosen.releases), _MOST_POINTS),
             absent=_absent(chosen),
             offers=offers(_offered(request, chosen)),
-            windows=[(row, dates(chosen, row["window"])) for row in reversed(chosen.releases)],
+            windows=[(row, dates(chosen, row["window"])) for row in shown],
+            newer=shown[0] is not chosen.latest,
+            older=shown[-1]["window"] if shown[-1] is not chosen.releases[0] else None,
+            here=request.url.path,
         )
 
     def start(_: Request) -> Response:
@@ -70,6 +78,22 @@ def _offered(request: Request, question: ReleasedQuestion) -> str:
     """What the page's downloads are of: the window of its address, or the whole question."""
     window = request.path_params.get("window")
     return question.task_id if window is None else f"{question.task_id}/{window}"
+
+
+def _listed(request: Request, question: ReleasedQuestion, release: Release) -> list[Release]:
+    """A page of windows, the latest first: those before the one that the address names, or those
+    around the one that is shown.
+    """
+    known = question.releases
+    before = request.query_params.get("before", "")
+    end = len(known)
+    if before.isdecimal() and len(before) <= 9:
+        end = bisect_left(known, int(before), key=lambda each: int(each["window"]))
+    else:
+        place = bisect_left(known, release["window"], key=lambda each: int(each["window"]))
+        end = min(end, max(place + _MOST_LISTED // 2, end if end - place <= _MOST_LISTED else 0))
+    end = max(end, min(len(known), 1))
+    return list(reversed(known[max(0, end - _MOST_LISTED) : end]))
 
 
 def _absent(question: ReleasedQuestion) -> str:
@@ -142,7 +166,8 @@ def _history(question: ReleasedQuestion) -> list[Line]:
     """Over the windows, as shares of the devices, since their number changes; means and totals as
     they are. Nothing of a single window.
     """
-    shown = [release for release in question.releases if release["estimates"]]
+    last = question.releases[-_MOST_POINTS:]
+    shown = [release for release in last if release["estimates"]]
     if len(shown) < 2:
         return []
     latest: Sequence[Mapping[str, Any]] = shown[-1]["estimates"]

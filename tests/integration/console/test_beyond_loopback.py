@@ -70,8 +70,10 @@ def console(folder: Path) -> Iterator[int]:
         assert process.stdout is not None
         url = json.loads("".join(process.stdout.readline() for _ in range(3)))["url"]
         assert url.startswith("https://")
-        yield int(url.rstrip("/").rpartition(":")[2])
-        process.send_signal(signal.SIGINT)
+        try:
+            yield int(url.rstrip("/").rpartition(":")[2])
+        finally:
+            process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert (out, err, process.returncode) == ("", "", 0)
 

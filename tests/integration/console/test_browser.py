@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
+from shoal.console.operator.holdings import from_store
 from tests.worlds.browser import LACKING, NARROW, WIDE, browser, chromium, page_of
 from tests.worlds.console import visits, write_data
 
@@ -43,25 +45,38 @@ _FOCUSED = f"""(() => {{
 }})()"""
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A running console; at the end Ctrl-C ends it without a word."""
-    folder = tmp_path_factory.mktemp("console")
-    write_data(folder, 5)
-    config = visits().write_config(folder)
-    arguments = ["console", "--analyzer", str(config), "--listen", "127.0.0.1:0", "--json"]
+@contextmanager
+def console(*arguments: str) -> Iterator[str]:
+    """The address of a running console; at the end Ctrl-C ends it without a word."""
+    listening = ("--listen", "127.0.0.1:0", "--json")
     with subprocess.Popen(
-        [sys.executable, "-m", "shoal.cli.main", *arguments],
+        [sys.executable, "-m", "shoal.cli.main", "console", *arguments, *listening],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdout is not None
         told = "".join(process.stdout.readline() for _ in range(3))
-        yield json.loads(told)["url"].rstrip("/")
-        process.send_signal(signal.SIGINT)
+        try:
+            yield json.loads(told)["url"].rstrip("/")
+        finally:
+            process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert (out, err, process.returncode) == ("", "", 0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("console")
+    write_data(folder, 5)
+    visits().write_config(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with console("--analyzer", str(folder / "analyzer.toml")) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +108,41 @@ def test_every_page_for_everybody(url: str, running: Browser) -> None:
                 wrong = axe.run(page).response["violations"]
                 assert [(each["id"], each["nodes"][0]["html"]) for each in wrong] == [], path
             assert [text for text in troubles if "404" not in text] == []
+
+
+def test_hostile_words_stay_words(folder: Path, tmp_path: Path, running: Browser) -> None:
+    """A file of releases from anywhere: markup, words without an end, letters that turn the
+    direction of writing, in every text that a release has. Planted: a label in the CSS of one line
+    -> it scrolls sideways; a text marked safe -> its element is there; a name that is not set apart
+    -> what follows it is turned.
+    """
+    bad = "\u202e<img src=x onerror=alert(1)></script>{{ 7 * 7 }}" + "w" * 400
+    release = json.loads(json.dumps(from_store(folder / "data", None).question("visits").latest))
+    release["name"] = bad
+    for row in release["estimates"]:
+        row["label"] = f"{row['label']}{bad}"
+    release["privacy"]["assumptions"] = [bad]
+    release["privacy"]["method"] = release["privacy"]["unit"] = bad
+    release["rejected"] = {bad: 3}
+    withheld = {key: value for key, value in release.items() if key != "processed"}
+    withheld |= {"window": release["window"] + 1, "withheld": bad, "estimates": []}
+    rows = [release, withheld]
+    (tmp_path / "bad.json").write_text(json.dumps(rows))
+    with console("--releases", str(tmp_path / "bad.json")) as url:
+        task = release["task_id"]
+        paths = ("/releases", f"/releases/{task}", f"/releases/{task}/{release['window']}")
+        with page_of(running, width=NARROW) as page:
+            troubles = _troubles(page)
+            for path in (*paths, f"/promise?task={task}&window={release['window']}", "/budget"):
+                page.goto(f"{url}{path}")
+                assert page.evaluate("document.documentElement.scrollWidth") <= NARROW, path
+                assert page.locator("img").count() == 0
+                assert "49" not in page.locator("h1").inner_text()
+            page.goto(f"{url}/promise?task={task}")
+            apart = page.locator("main p bdi").first
+            turned = apart.evaluate("(it) => getComputedStyle(it).unicodeBidi")
+            assert (turned, apart.inner_text()) == ("isolate", bad)
+            assert troubles == []
 
 
 def test_the_keyboard_alone_gets_everywhere(url: str, running: Browser) -> None:

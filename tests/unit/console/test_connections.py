@@ -49,7 +49,8 @@ def serving_to(work: Work, limit: int = 8) -> None:
         serves = asyncio.create_task(server.serve())
         await ready.wait()
         try:
-            await work(port)
+            async with asyncio.timeout(60):  # else what is wrong would never end
+                await work(port)
         finally:
             server.should_exit = True
             await serves

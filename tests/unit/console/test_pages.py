@@ -208,7 +208,12 @@ def test_the_notebook_draws_the_figures_again(
 
     shown: list[str] = []
     display = ModuleType("IPython.display")
-    vars(display).update(HTML=str, display=shown.append)
+
+    def displayed(data: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        shown.append(data["text/html"])
+
+    vars(display).update(display=displayed)
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     book = json.loads(client.get("/download/visits.ipynb").text)
