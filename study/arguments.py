@@ -45,6 +45,20 @@ def wrong_type(argument: str, message: str) -> ArgumentTypeError:
     return ArgumentTypeError(message=f"{argument}: {message}")
 
 
+class ArgumentKeyError(ShoalError, KeyError):
+    """A label, a column or a task that is not there. Kind NOT_FOUND."""
+
+    def __init__(
+        self, kind: Kind = Kind.NOT_FOUND, message: str = "", *, retry_after_s: float = 0.0
+    ) -> None:
+        super().__init__(kind, message, retry_after_s=retry_after_s)
+
+
+def wrong_key(argument: str, message: str) -> ArgumentKeyError:
+    """The error for a name that is looked up; ``message`` says what there is."""
+    return ArgumentKeyError(message=f"{argument}: {message}")
+
+
 @contextmanager
 def about(argument: str) -> Iterator[None]:
     """What the code below refuses becomes an error about this argument, in the same words."""
@@ -92,7 +106,7 @@ def share(argument: str, value: object, *, zero: bool = False) -> Fraction:
 
     Above 0 (or from 0 on, with ``zero``) and at most 1.
     """
-    said = f"give a share from 0{' ' if zero else ', but not 0, '}to 1, as 0.9"
+    said = f"give a share {'from 0 to 1, as 0.1' if zero else 'above 0 and at most 1, as 0.9'}"
     written = value if isinstance(value, Fraction) else repr(number(argument, value, said))
     exact = Fraction(written)
     if not (0 <= exact <= 1 and (zero or exact > 0)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 
 from shoal.accounting.accountant import certify
@@ -59,7 +58,7 @@ class Audited:
         return repr(self.table)
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self.table.caption)}</p>{self.table._repr_html_()}"
+        return self.table._repr_html_()
 
 
 def audited(

@@ -98,7 +98,7 @@ def _names(labels: object) -> tuple[str, ...]:
         plain = label.item() if isinstance(label, np.generic) else label
         text = text_of(plain) if isinstance(plain, str | int | float) else None
         if text is None:
-            raise wrong_type("labels", f"texts or numbers, none of them missing: {_LABELS}")
+            raise wrong_type("labels", f"texts or numbers, none missing (dropna): {_LABELS}")
         names.append(text)
     return tuple(names)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shoal.analyzer.results.processed import MEANS
 from shoal.mechanisms.base import Estimate
+from shoal.study.arguments import wrong_key
 from shoal.study.frames import Cell, Library, Table
 from shoal.study.pictures import Picture, intervals
 
@@ -51,9 +52,9 @@ class EstimateTable(Table):
         return cls([Row(*row) for row in rows], n, unit=unit, library=library)
 
     def row(self, label: str) -> Row:
-        """The estimate of one label. Raises KeyError that lists the labels."""
+        """The estimate of one label. Raises a KeyError that lists the labels."""
         if label not in self._by_label:
-            raise KeyError(f"there is no estimate {label!r}: {', '.join(self._by_label)}")
+            raise wrong_key("label", f"give one of {', '.join(self._by_label)}")
         return self._by_label[label]
 
     def shares(self) -> Table:

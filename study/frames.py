@@ -14,6 +14,7 @@ from typing import Any
 
 from shoal.accounting.meaning import bound_text
 from shoal.errors import Kind, ShoalError
+from shoal.study.arguments import wrong_key
 
 Cell = str | int | float | bool | None
 _MOST_SHOWN = 60  # rows of a table on a screen
@@ -79,7 +80,7 @@ class Table:
     def __getitem__(self, column: str) -> list[Cell]:
         """The values of a column, in the rows' order."""
         if column not in self.columns:
-            raise KeyError(f"there is no column {column!r}: {', '.join(self.columns)}")
+            raise wrong_key("column", f"give one of {', '.join(self.columns)}")
         at = self.columns.index(column)
         return [row[at] for row in self.rows]
 

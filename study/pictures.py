@@ -8,6 +8,7 @@ from pathlib import Path
 from shoal.analyzer.results.plots import plot
 from shoal.errors import Kind, ShoalError
 from shoal.pictures.templates import render
+from shoal.study.arguments import wrong_value
 from shoal.study.frames import package
 
 _HERE = "shoal.study"
@@ -29,7 +30,7 @@ class Picture:
         """Write it to ``path``, which must end in .svg. Raises CONFIG where it can't be written."""
         target = Path(path)
         if target.suffix.lower() != ".svg":
-            raise ShoalError(Kind.CONFIG, f"path: give a name that ends in .svg, got {target.name}")
+            raise wrong_value("path", f"give a name that ends in .svg, got {target.name}")
         try:
             target.write_text(self.svg, encoding="utf-8")
         except OSError as error:

@@ -24,6 +24,7 @@ from shoal.study.people import shares_of
 from shoal.study.promise import DELTA, HONEST_FRACTION, Promise, honest, promise_of
 
 Shares = Sequence[float] | Mapping[str, float] | None
+_USELESS = "; a guess errs no more: ask more devices, or allow a larger epsilon"
 _SHOWN = 6  # options on a screen
 _WANTS = ("counts", "mean", "sum", "quantiles")
 
@@ -81,7 +82,13 @@ class Planned:
             f"{choice.candidate.title} with epsilon0 = {bound_text(choice.epsilon0)}: a standard "
             f"error of {shown_cell(self.error)} {self.unit} expected from {request.n:,} devices, "
             f"and epsilon <= {bound_text(choice.epsilon_upper)} at delta = {request.delta:g}"
+            + (_USELESS if self.useless else "")
         )
+
+    @property
+    def useless(self) -> bool:
+        """Whether guessing the middle of all answers errs no more than the estimate will."""
+        return self.error >= most_error(self.plan.request.question, self.plan.request.n)
 
     @property
     def _best(self) -> Table:
@@ -206,3 +213,13 @@ def _millionths(given: Fraction) -> Fraction:
     if not share_of_all:
         raise wrong_value("honest_fraction", "give at least 0.000001")
     return share_of_all
+
+
+def most_error(question: Frequencies | Mean | Quantiles, n: int) -> float:
+    """How far the middle of all answers that there can be is off at most, in the question's
+    unit.
+    """
+    if isinstance(question, Frequencies):
+        return n / 2
+    half = (question.high - question.low) / 2
+    return n * half if isinstance(question, Sum) else half

@@ -168,6 +168,28 @@ def test_a_base_install_has_the_commands_that_need_no_service() -> None:
         assert out, arguments
 
 
+def test_a_base_install_has_the_analysts_python() -> None:
+    """Without pandas, Polars, Arrow and jinja2 too; a picture says what to install. Planted:
+    ``from shoal.analyzer.config import ...`` in study/releases.py -> fails.
+    """
+    done = device(
+        "sys.modules.update(dict.fromkeys(('pandas', 'polars', 'pyarrow')))\n"
+        "import shoal\n"
+        "yes = shoal.design(epsilon0=4)\n"
+        "estimates = yes.estimate(yes.randomize([True, False] * 50))\n"
+        "yes.simulate(n=100, hostile=0.1, runs=2)\n"
+        "yes.certify(100), shoal.clip_update([3.0, 4.0], 1)\n"
+        "shoal.design_vector, shoal.read_release\n"
+        "shoal.plan(n=100, epsilon=1, mechanisms=['binary_rr'])\n"
+        "assert estimates.to_frame() is estimates\n"
+        "try:\n    estimates.plot()\nexcept shoal.errors.ShoalError as error:\n    print(error)",
+        ("shoal",),
+        (),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[plot]" in done.stdout
+
+
 EXTRA_COMMANDS = (
     (["demo"], "server"),
     (["shuffler", "serve", "--config", "none.toml"], "server"),

@@ -244,6 +244,28 @@ def test_what_is_wrong_is_named(argument: str, python: type[Exception], wrong: A
     assert "maybe" not in str(error)  # a value of the data is never shown
 
 
+def test_what_is_looked_up_and_not_there_is_a_key_error() -> None:
+    """That is ours too, and lists what there is. Planted: a bare KeyError -> fails."""
+    yes = shoal.design(epsilon0=4)
+    estimates = yes.estimate(yes.randomize([True, False]))
+    for wrong in (lambda: estimates.row("maybe"), lambda: estimates["values"]):
+        with pytest.raises(KeyError) as refused:
+            wrong()
+        assert isinstance(refused.value, ShoalError)
+        assert str(refused.value).startswith(("label: give one of no, yes", "column: give one of "))
+
+
+def test_a_plan_that_a_guess_beats_says_so() -> None:
+    """A small epsilon alone is nothing to warn of. Planted: the warning for every small epsilon ->
+    fails.
+    """
+    few = shoal.plan(n=100, epsilon=0.001, mechanisms=["binary_rr"])
+    many = shoal.plan(n=1_000_000, epsilon=0.001, mechanisms=["binary_rr"])
+    assert (few.useless, many.useless) == (True, False)
+    assert "guess" in repr(few)
+    assert "guess" not in many.headline
+
+
 def test_unknown_answers_may_be_missing_ones() -> None:
     sport = shoal.design(["never", "weekly"], epsilon0=8)
     reports = sport.randomize(["never", "sometimes"] * 500, unknown="missing", simulation_seed=1)
