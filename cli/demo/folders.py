@@ -16,6 +16,11 @@ from shoal.cli.output import stderr
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS, MIB
 
+
+class _StoppedError(Exception):
+    """A signal came: KeyboardInterrupt, where no task may raise that."""
+
+
 _REPORT = 600  # bytes on the disk at most, in all places together
 
 
@@ -29,10 +34,10 @@ def results_of(
     try:
         _check_room(folder, LIMITS.disk_free + reports * _REPORT, keep is not None)
         return asyncio.run(_stopped_by_signals(work(folder)))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, _StoppedError):
         left = "its temporary files are removed" if keep is None else f"{keep} has what was made"
         stderr.print(f"Stopped: nothing of it runs any more, {left}.", markup=False, soft_wrap=True)
-        raise
+        raise KeyboardInterrupt from None
     finally:
         if keep is None:
             _remove(folder)
@@ -79,7 +84,8 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ShoalError(
-            Kind.CONFIG, f"cannot make the folder {folder}: {error.strerror or 'unwritable'}"
+            Kind.CONFIG,
+            f"cannot make the folder {folder}: {error.strerror or 'unwritable'}: name another",
         ) from None
 
 
@@ -110,4 +116,6 @@ async def _stopped_by_signals(work: Coroutine[None, None, Made]) -> Made:
     try:
         return await task
     except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+        if not told:  # by something else, which has a word of its own: a closed pipe
+            raise
+        raise _StoppedError from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -70,3 +71,22 @@ def test_whoever_is_impatient_changes_nothing(
     assert ended == [True]
     assert list(tmp_path.iterdir()) == []
     assert "nothing of it runs any more" in capsys.readouterr().err
+
+
+def test_an_end_of_another_kind_keeps_its_own_word(
+    tmp_path: Path, capsys: Capture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A closed pipe ends the command by SystemExit. Planted: every end taken for Ctrl-C -> a trace
+    of a task that nobody waited for.
+    """
+
+    async def work(_: Path) -> Made:
+        await asyncio.sleep(0)
+        raise SystemExit(1)
+
+    with pytest.raises(SystemExit):
+        results_of(None, work)
+    assert list(tmp_path.iterdir()) == []
+    gc.collect()
+    assert capsys.readouterr().err == ""
+    assert not caplog.records
