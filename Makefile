@@ -13,7 +13,7 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := tools/installing.sh $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Stamps carry a checksum of this folder's path: a copied or moved checkout installs anew instead of
 # running the code of the old place.
 HERE := $(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)

@@ -116,6 +116,18 @@ def test_every_target_installs_against_the_constraints(target: str) -> None:
     assert installs[-1].endswith(f"--no-build-isolation -e {extras}")
 
 
+@for_each("status, lines", [(0, 0), (3, 1), (130, 0)])
+def test_a_failed_installation_ends_with_what_to_do(status: int, lines: int) -> None:
+    """pip's last line without a network is of conflicting dependencies. Ctrl-C needs no advice.
+    Planted: the status of the echo -> make goes on without packages.
+    """
+    command = [str(ROOT / "tools" / "installing.sh"), "sh", "-c", f"exit {status}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert done.stderr.count("\n") == lines
+    assert "is there a network?" in done.stderr or not lines
+
+
 def test_make_says_what_to_install(tmp_path: Path) -> None:
     """From the top: in a folder without .venv, on a machine whose only Python lacks ensurepip."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
