@@ -100,8 +100,8 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 async def _stopped_by_signals(work: Coroutine[None, None, Made]) -> Made:
-    """Ctrl-C and SIGTERM end it: services stopped, folder removed. Those that come while that is
-    done change nothing.
+    """Ctrl-C, SIGTERM and a terminal that is closed end it: services stopped, folder removed. What
+    comes while that is done changes nothing.
     """
     task, told = asyncio.ensure_future(work), False
 
@@ -111,8 +111,9 @@ async def _stopped_by_signals(work: Coroutine[None, None, Made]) -> Made:
             told = True
             task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves SIGHUP
+            asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
         return await task
     except asyncio.CancelledError:

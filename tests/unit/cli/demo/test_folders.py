@@ -44,7 +44,7 @@ def test_too_little_room_is_said_before_anything_starts(
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_whoever_is_impatient_changes_nothing(
     number: signal.Signals, tmp_path: Path, capsys: Capture
 ) -> None:
