@@ -38,6 +38,7 @@ NAMES = (
     "accounting",
     "bounds",
     "composition",
+    "planner",
     "secagg",
     "prepared",
     "agent",

@@ -55,6 +55,8 @@ def ago(seconds: float) -> str:
 
 def size(count: float) -> str:
     """Bytes, in the unit that fits."""
+    if count == 1:
+        return "1 byte"
     for name in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:,.0f} {name}"

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shoal.analyzer.planner.accuracy.worst import worst_count
 from shoal.analyzer.planner.numbers import Numbers
 from shoal.analyzer.planner.quantiles import predict_quantiles, ranked_quantiles
 from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles, Question, devices
-from shoal.analyzer.planner.worst import worst_count
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain, Numeric
 from shoal.mechanisms import Mechanism

@@ -331,7 +331,7 @@ class Request:
         for what, target in (("epsilon", self.epsilon), ("error", self.error)):
             if target is not None and not (math.isfinite(target) and target > 0.0):
                 raise wrong(f"the target {what} is a finite number above 0, got {target:g}")
-        if self.error is not None and self.error >= (most := _half_range(self.question, self.n)):
+        if self.error is not None and self.error >= (most := half_range(self.question, self.n)):
             raise wrong(
                 f"a target error of {self.error:g} asks nothing: the middle of all answers is "
                 f"within {most:g}: ask for less"
@@ -374,7 +374,7 @@ class Request:
         return self.epsilon if self.together and self.rounds > 1 and not self.memoized else None
 
 
-def _half_range(question: Question, n: int) -> float:
+def half_range(question: Question, n: int) -> float:
     """How far an answer lies at most from the middle of those that there can be, in the question's
     unit.
     """

@@ -6,31 +6,25 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import tomlkit
-
+from shoal.analyzer.planner.task_file import Settings, name_of
 from shoal.cli.output import read_bytes
-from shoal.cli.task.unfilled import numbered
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.rpc.address import parse_address
 from shoal.task import one_line
 
+__all__ = ["Settings", "Told", "name_of"]
+
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_NAME_MOST = 40  # characters of a name that is made of a question
-_DAY = 86_400
-_DELIVERY_DAYS = 6  # beyond a window and its grace: reports may wait so long for the analyzer
-_COMMENTS_AT = 36  # column of the template's comments
 _MOST_PEM = 64 << 10
-_LETTERS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "o", "ł": "l"})
 
 
 def _wrong(message: str) -> ShoalError:
@@ -81,7 +75,7 @@ class Told:
         if emit is None:
             if given:
                 raise _wrong(f"{given[0]} is of the task that --emit writes: give --emit TASK.toml")
-            return Settings({}, {}, {}, {})
+            return Settings()
         return Settings(
             self._texts(min_batch), self._windows(), self._keys(), self._shuffler(emit.parent)
         )
@@ -151,72 +145,6 @@ class Told:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Values for a task file, by table; empty where nothing was told."""
-
-    texts: dict[str, Any]
-    windows: dict[str, Any]
-    keys: dict[str, str]
-    shuffler: dict[str, str]
-
-    def fill(self, document: Any) -> None:
-        """Put them into a planned task, each without the words that ask for it."""
-        if not (self.texts or self.windows or self.keys or self.shuffler):
-            return
-        windows = document["windows"]
-        for table, values in (
-            (document, self.texts),
-            (windows, {"length_s": int(windows["length_s"]), **self.windows}),
-            (document["keys"], self.keys),
-            (document["shuffler"], self.shuffler),
-        ):
-            for key, value in values.items():
-                _put(table, key, value)
-        if len(self.keys) == len(document["keys"]):
-            document["keys"].trivia.comment = "# Ed25519 public keys, 64 hex digits each:"
-        labels = document["domain"].get("labels")
-        if labels is not None and not any(map(numbered, labels)):
-            document["domain"]["labels"] = tomlkit.value(
-                labels.as_string().replace("FILL IN, if these are not the names; ", "")
-            )
-        if "length_s" not in self.windows:
-            return
-        length = self.windows["length_s"]
-        grace = min(_DAY, length)
-        document["retention_s"] = length + grace + _DELIVERY_DAYS * _DAY
-        windows["grace_s"] = grace
-        windows["skew_s"] = min(int(windows["skew_s"]), length)
-
-
-def _put(table: Any, key: str, value: Any) -> None:
-    item = tomlkit.item(value)
-    if key in table:
-        said = table[key].trivia.comment.removeprefix("# FILL IN").lstrip(": ")
-        table[key] = item
-        if said:
-            item.comment(said.removeprefix("# "))
-            written = len(f"{key} = {item.as_string()}")
-            item.trivia.comment_ws = " " * max(2, _COMMENTS_AT - written)
-        else:
-            item.trivia.comment = item.trivia.comment_ws = ""
-    else:
-        table.add(key, item)  # tomlkit puts it above the first table
-
-
-def name_of(question: str) -> str:
-    """A task's name from the first words of a text; empty where no letter of it will do."""
-    plain = unicodedata.normalize("NFKD", question.lower().translate(_LETTERS))
-    words = re.findall(r"[a-z0-9]+", re.sub(r"[\u0300-\u036f'’]", "", plain))
-    name = ""
-    for word in words:
-        longer = f"{name}-{word}" if name else word[:_NAME_MOST]
-        if len(longer) > _NAME_MOST:
-            break
-        name = longer
-    return name
-
-
 def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
@@ -231,7 +159,7 @@ def _moment(text: str) -> datetime:
 def _seconds(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,9})\s*([smhd]?)", text.strip())
     seconds = int(found[1]) * _UNITS[found[2] or "s"] if found else 0
-    if not 1 <= seconds <= 10 * 366 * _DAY:
+    if not 1 <= seconds <= 10 * 366 * 86_400:
         raise _wrong(f'--length: "{text}" is no length of a window: 7d, 12h, 30m or 90s is')
     return seconds
 

@@ -13,17 +13,25 @@ from starlette.types import ASGIApp
 
 from shoal.analyzer.store import FILE_NAME
 from shoal.console.known import Watched
-from shoal.console.operator import audited, budget, downloads, promise, releases, running
+from shoal.console.operator import (
+    audited,
+    budget,
+    downloads,
+    promise,
+    releases,
+    running,
+)
 from shoal.console.operator.desk import Desk
 from shoal.console.operator.holdings import Holdings, from_files, from_store
 from shoal.console.operator.limit import StandingLimit
+from shoal.console.operator.planner import page as planner
 from shoal.console.operator.sources import Unchanged, in_folder
 from shoal.console.signin.gate import Gate
 from shoal.crypto.trust import TASK_SUFFIX
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.admin_pages import AdminPort
 
-PAGES = (releases, promise, running, budget)
+PAGES = (releases, promise, planner, running, budget)
 _EVERY_S = 3.0  # between two readings of releases, or of a service's status
 
 

@@ -26,14 +26,17 @@ PATHS = (
     "/releases/visits",
     "/releases/visits/2",
     "/promise?task=visits&held=much",
+    "/planner?kind=categories&off=much",
     "/running",
     "/budget?limit=5",
     "/nowhere",
 )
 
 
+# of a group of choices the one that is made; nothing that is folded away
 _THOSE = (
-    "[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, summary')]"
+    "[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, summary, "
+    "textarea')].filter((it) => it.checkVisibility() && (it.type !== 'radio' || it.checked))"
 )
 _FOCUSABLE = f"{_THOSE}.length"
 # which of them has the focus, what it is, and whether somebody sees that

@@ -52,6 +52,7 @@ PATHS = (
     "/releases/visits/2",
     "/releases/minutes",
     "/promise",
+    "/planner",
     "/running",
     "/budget",
 )

@@ -149,7 +149,7 @@ def test_the_kinds_of_data_that_must_travel(wheel: dict[str, bytes]) -> None:
     } <= names
     assert any(name.endswith(".sql") for name in names), "the stores' schemas"
     assert any(name.endswith(".j2") for name in names), "the report page"
-    assert {"shoal/cli/task/shuffled.toml", "shoal/cli/plan/planned.toml"} <= names
+    assert {"shoal/cli/task/shuffled.toml", "shoal/analyzer/planner/planned.toml"} <= names
 
 
 def test_metadata(wheel: dict[str, bytes]) -> None:

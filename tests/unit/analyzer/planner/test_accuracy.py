@@ -15,11 +15,11 @@ import pytest
 
 from shoal.accounting.accountant import simplest, upper_bound
 from shoal.analyzer.planner import Frequencies, Mean, Quantiles, Request, Sum, plan
-from shoal.analyzer.planner.accuracy import AccuracyAnswer, answers, half_width, request_for
+from shoal.analyzer.planner.accuracy.answers import AccuracyAnswer, answers, half_width, request_for
+from shoal.analyzer.planner.accuracy.central import LAPLACE, central, deviation
+from shoal.analyzer.planner.accuracy.worst import ALL_TRIED, worst_count
 from shoal.analyzer.planner.candidates import candidates
-from shoal.analyzer.planner.central import LAPLACE, central, deviation
 from shoal.analyzer.planner.question import Question
-from shoal.analyzer.planner.worst import ALL_TRIED, worst_count
 from shoal.domain import Categories, YesNo
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
@@ -176,8 +176,8 @@ def _binomial(n: int, p: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def test_what_cant_be_reached_is_refused_with_what_could_be() -> None:
-    """With as many devices as are named it can be, with a tenth fewer not. Planted: the error in
-    proportion to n -> never enough.
+    """With as many devices as are named it can be, with a tenth fewer not. Planted: a share of few
+    devices as a number of more -> never enough.
     """
     question = Frequencies(YesNo(), heavy=1.0)
     capped = {"most_epsilon0": 0.5, "mechanisms": ("krr", "kmean", "one_bit_mean")}

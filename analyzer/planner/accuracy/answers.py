@@ -7,9 +7,9 @@ errs to the safe side (but for the 0.5 % within which epsilons are alike, and th
 wins). The last answer has ``plan``, the same choice, certificate and figures that
 ``shoal plan --error`` has for the same candidates.
 
-Counts: every setting of every family is tried. Numbers: each family's numbers of levels are climbed
-on a ladder until two in a row cost as much or more; of k-ary responses, which are quick, those
-between the neighbours of the best come too.
+Counts: every setting of every family is tried. Numbers: each family's numbers of levels are
+climbed on a ladder until two in a row cost more, or four as much; of k-ary responses, which are
+quick, those between the neighbours of the best come too.
 
 An error is the half width of an interval that holds the true figure 95 times in a hundred: 1.96
 standard errors of the worst count wherever the devices are (``worst``), or of a mean or a sum at
@@ -25,8 +25,10 @@ from fractions import Fraction
 from typing import cast
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
+from shoal.analyzer.planner.accuracy.central import Z95, Central, central
+from shoal.analyzer.planner.accuracy.sweep import ErrorCurve, curves_of
+from shoal.analyzer.planner.accuracy.worst import ALL_TRIED
 from shoal.analyzer.planner.candidates import COLLIDE, Candidate, Unsuited, of_family
-from shoal.analyzer.planner.central import Z95, Central, central
 from shoal.analyzer.planner.choose import certified, chosen, compared
 from shoal.analyzer.planner.predict import ranked
 from shoal.analyzer.planner.question import (
@@ -34,13 +36,12 @@ from shoal.analyzer.planner.question import (
     Quantiles,
     Question,
     Request,
+    half_range,
     wrong,
 )
 from shoal.analyzer.planner.reasons import why_it_loses
 from shoal.analyzer.planner.repeated import repeated
 from shoal.analyzer.planner.result import Option, Plan
-from shoal.analyzer.planner.sweep import ErrorCurve, curve_of
-from shoal.analyzer.planner.worst import ALL_TRIED
 from shoal.domain import Numeric
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY
@@ -54,7 +55,8 @@ _BY_PLACE = frozenset(
 )  # which cell it is matters, and their tables are slow
 _LADDER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _GAIN = 0.99
-_PATIENCE = 2  # rungs in a row that cost as much or more, before a family's ladder ends
+_PATIENCE = 2.0  # rungs in a row that cost more, before a family's ladder ends
+_ALIKE = 0.5  # of such a rung is one that costs as much: some ladders begin with a landing
 _AHEAD = 1.1
 _CLOSE = 1.05  # of the best of all: then the numbers of levels beside a family's best are tried too
 _BETWEEN = 6  # of them at most
@@ -117,6 +119,11 @@ def request_for(
         raise wrong("an accuracy is named for a count, a mean or a sum: shoal plan has quantiles")
     if not (math.isfinite(error) and error > 0.0):
         raise wrong(f"how far off a figure may be is a finite number above 0, got {error:g}")
+    if error >= (most := half_range(question, n)):
+        raise wrong(
+            f"an error of {error:g} asks nothing: the middle of all answers is within {most:g}: "
+            "ask for less"
+        )
     return Request(
         replace(question, worst=True),
         n,
@@ -155,6 +162,7 @@ def answers(request: Request) -> Iterator[AccuracyAnswer]:
                 answer = _with(answer, request, found, every)
                 yield answer
         answer = replace(answer, tried=tried)
+        yield answer
         if members and not answer.curves:
             answer = yield from _with_curve(answer, request, name, _POINTS)
     if not every:
@@ -217,7 +225,7 @@ def _climb(
 ) -> Iterator[Option]:
     """A ladder of numbers of levels, then those beside its best rung."""
     tried: dict[int, Option] = {}
-    worse = 0
+    worse = 0.0
     for levels in [rung for rung in _LADDER if rung in by_levels] or sorted(by_levels):
         least = min(tried.values(), key=_cost, default=None)
         if least is not None and _dearer(request, by_levels[levels], least):
@@ -225,7 +233,8 @@ def _climb(
         else:
             tried[levels] = compared(request, by_levels[levels])
             yield tried[levels]
-            worse = worse + 1 if least and _cost(tried[levels]) > _cost(least) * _GAIN else 0
+            change = 1.0 if least is None else _ratio(tried[levels], least)
+            worse = 0.0 if change <= _GAIN else worse + (_ALIKE if change * _GAIN <= 1.0 else 1.0)
         if worse >= _PATIENCE:
             break
     best = min(tried, key=lambda levels: _cost(tried[levels]))
@@ -242,6 +251,11 @@ def _climb(
 
 def _cost(option: Option) -> float:
     return option.epsilon_upper if option.errors is not None else math.inf
+
+
+def _ratio(option: Option, least: Option) -> float:
+    cost, before = _cost(option), _cost(least)
+    return cost / before if math.isfinite(before) else 1.0 if math.isinf(cost) else 0.0
 
 
 def _is_kary(candidate: Candidate) -> bool:
@@ -286,13 +300,15 @@ def _placed(found: list[Option], every: list[Candidate]) -> list[Option]:
 def _with_curve(
     answer: AccuracyAnswer, request: Request, family: str, most: int
 ) -> Generator[AccuracyAnswer, None, AccuracyAnswer]:
-    """Yields, and returns, the answer with the curve of a family's option."""
+    """Yields the answer with more and more of the curve of a family's option; returns it with all
+    of it.
+    """
     option = next((each for each in answer.options if each.candidate.mechanism == family), None)
     if option is None:
         return answer
-    curve = curve_of(request, option.candidate, option.epsilon0, most)
-    answer = replace(answer, curves={**answer.curves, family: curve})
-    yield answer
+    for curve in curves_of(request, option.candidate, option.epsilon0, most):
+        answer = replace(answer, curves={**answer.curves, family: curve})
+        yield answer
     return answer
 
 

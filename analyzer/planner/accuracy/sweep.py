@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shoal.accounting.accountant import simplest, upper_bound
+from shoal.analyzer.planner.accuracy.central import Z95
 from shoal.analyzer.planner.candidates import Candidate
-from shoal.analyzer.planner.central import Z95
 from shoal.analyzer.planner.predict import ranked
 from shoal.analyzer.planner.question import Request
 from shoal.errors import ShoalError
@@ -39,22 +39,23 @@ class ErrorCurve:
     points: tuple[CurvePoint, ...]
 
 
-def curve_of(request: Request, candidate: Candidate, epsilon0: float, most: int) -> ErrorCurve:
-    """``most`` points about the one at ``epsilon0``, evenly over the grid; without those that err
-    more than one of a smaller epsilon.
+def curves_of(
+    request: Request, candidate: Candidate, epsilon0: float, most: int
+) -> Iterator[ErrorCurve]:
+    """The curve with one point more each time: ``most`` about the one at ``epsilon0``, evenly over
+    the grid. Those that err more than one of a smaller epsilon are left out.
     """
     high = min(epsilon0 + _ABOVE, request.most_epsilon0)
     near = [each for each in _GRID if epsilon0 * _BELOW <= each <= high]
     thinned = near[:: max(1, -(-len(near) // (most - 1)))]
-    points: list[CurvePoint] = []
-    for point in sorted(_points(request, candidate, (epsilon0, *thinned)), key=_by_epsilon):
-        if not points or point.error < points[-1].error:
-            points.append(point)
-    return ErrorCurve(candidate.title, tuple(points))
-
-
-def _by_epsilon(point: CurvePoint) -> tuple[float, float]:
-    return point.epsilon, point.error
+    found: list[CurvePoint] = []
+    for point in _points(request, candidate, (epsilon0, *thinned)):
+        found.append(point)
+        points: list[CurvePoint] = []
+        for each in sorted(found, key=lambda one: (one.epsilon, one.error)):
+            if not points or each.error < points[-1].error:
+                points.append(each)
+        yield ErrorCurve(candidate.title, tuple(points))
 
 
 def _points(

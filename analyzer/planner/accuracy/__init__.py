@@ -1,0 +1,1 @@
+"""Accuracy first: an error that may be, and what it costs with every mechanism."""

@@ -1,0 +1,184 @@
+"""A plan as a task file, with the texts, keys and addresses that were told; what was not told says
+FILL IN. `shoal task lint` certifies the file at the plan's own epsilon.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+import unicodedata
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import tomlkit
+
+from shoal.accounting.meaning import bound_text
+from shoal.analyzer.planner.result import Plan
+from shoal.domain import Categories, Domain, Numeric
+
+_BLANK = "FILL IN"
+_NUMBERED = re.compile(r"category [0-9]+")  # names that a plan for so many categories gives
+_NAME_MOST = 40  # characters of a name that is made of a question
+_DAY = 86_400
+_DELIVERY_DAYS = 6  # beyond a window and its grace: reports may wait so long for the analyzer
+_COMMENTS_AT = 36  # column of the template's comments
+_LETTERS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "o", "ł": "l"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Values for a task file, by table; empty where nothing was told."""
+
+    texts: dict[str, Any] = field(default_factory=dict)
+    windows: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    shuffler: dict[str, str] = field(default_factory=dict)
+
+    def fill(self, document: Any) -> None:
+        """Put them into a planned task, each without the words that ask for it."""
+        if not (self.texts or self.windows or self.keys or self.shuffler):
+            return
+        windows = document["windows"]
+        for table, values in (
+            (document, self.texts),
+            (windows, {"length_s": int(windows["length_s"]), **self.windows}),
+            (document["keys"], self.keys),
+            (document["shuffler"], self.shuffler),
+        ):
+            for key, value in values.items():
+                _put(table, key, value)
+        if len(self.keys) == len(document["keys"]):
+            document["keys"].trivia.comment = "# Ed25519 public keys, 64 hex digits each:"
+        labels = document["domain"].get("labels")
+        if labels is not None and not any(map(_numbered, labels)):
+            document["domain"]["labels"] = tomlkit.value(
+                labels.as_string().replace("FILL IN, if these are not the names; ", "")
+            )
+        if "length_s" not in self.windows:
+            return
+        length = self.windows["length_s"]
+        grace = min(_DAY, length)
+        document["retention_s"] = length + grace + _DELIVERY_DAYS * _DAY
+        windows["grace_s"] = grace
+        windows["skew_s"] = min(int(windows["skew_s"]), length)
+
+
+def _numbered(label: object) -> bool:
+    return isinstance(label, str) and _NUMBERED.fullmatch(label) is not None
+
+
+def _put(table: Any, key: str, value: Any) -> None:
+    item = tomlkit.item(value)
+    if key in table:
+        said = table[key].trivia.comment.removeprefix("# FILL IN").lstrip(": ")
+        table[key] = item
+        if said:
+            item.comment(said.removeprefix("# "))
+            written = len(f"{key} = {item.as_string()}")
+            item.trivia.comment_ws = " " * max(2, _COMMENTS_AT - written)
+        else:
+            item.trivia.comment = item.trivia.comment_ws = ""
+    else:
+        table.add(key, item)  # tomlkit puts it above the first table
+
+
+def name_of(question: str) -> str:
+    """A task's name from the first words of a text; empty where no letter of it will do."""
+    plain = unicodedata.normalize("NFKD", question.lower().translate(_LETTERS))
+    words = re.findall(r"[a-z0-9]+", re.sub(r"[\u0300-\u036f'’]", "", plain))
+    name = ""
+    for word in words:
+        longer = f"{name}-{word}" if name else word[:_NAME_MOST]
+        if len(longer) > _NAME_MOST:
+            break
+        name = longer
+    return name
+
+
+_NOTHING_TOLD = Settings()
+
+
+def task_text(plan: Plan, length_s: int = 604_800, told: Settings = _NOTHING_TOLD) -> str:
+    """The TOML text. With keys and addresses filled in, `shoal task lint` certifies it at the
+    plan's own epsilon. ``length_s``: of a window, if it isn't told.
+    """
+    request, choice = plan.request, plan.choice
+    spec = choice.spec
+    if spec is None:
+        raise TypeError("a choice has its integers")
+    target = (
+        repr(request.epsilon)
+        if request.epsilon is not None
+        else bound_text(choice.epsilon_upper, digits=6)
+    )
+    mechanism_text = (
+        f"Planned by `shoal plan`: {choice.candidate.title}, for {request.n} devices, central "
+        f"epsilon <= {target}."
+    )
+    text = (
+        importlib.resources.files("shoal.analyzer.planner")
+        .joinpath("planned.toml")
+        .read_text("utf-8")
+    )
+    document: Any = tomlkit.parse(text)
+    document |= {
+        "min_batch": request.min_batch,
+        "honest_fraction": tomlkit.value(f"{float(request.honest_fraction):.6f}"),
+        "delta": request.delta,
+        "target_epsilon": tomlkit.value(target),
+        "memoized": request.memoized,
+    }
+    _describe(document["domain"], choice.candidate.domain)
+    mechanism, windows = document["mechanism"], document["windows"]
+    _say(mechanism, f"planned: epsilon0 = {bound_text(choice.epsilon0, digits=6)}", 25)
+    mechanism["name"] = spec.name
+    integers = ", ".join(f"{name} = {value}" for name, value in spec.parameters)
+    mechanism["parameters"] = tomlkit.value(f"{{ {integers} }}")
+    windows["start"] = tomlkit.value(datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z"))
+    windows["length_s"] = length_s
+    windows["length_s"].trivia.comment_ws = " " * max(1, 25 - len(str(length_s)))
+    windows["count"] = request.windows
+    told.fill(document)
+    written = document.as_string()
+    if written.count(_BLANK) == 1:
+        written = written.replace(f"Fill in what says {_BLANK}, check", "Check")
+    return f"# {mechanism_text}\n{written}"
+
+
+def _say(item: Any, text: str, blanks: int) -> None:
+    """Write a comment behind an item, so many blanks away."""
+    item.comment(text)
+    item.trivia.comment_ws = " " * blanks
+
+
+def _describe(table: Any, domain: Domain) -> None:
+    """Fill the table of a domain, with a line between it and the next one."""
+    if isinstance(domain, Categories):
+        _describe_categories(table, domain)
+    elif isinstance(domain, Numeric):
+        levels = tomlkit.item(domain.levels)
+        _say(levels, "planned", 2)
+        table |= {
+            "kind": "numeric",
+            "low": domain.low,
+            "high": domain.high,
+            "levels": levels,
+            "clip": domain.clip,
+            "unit": domain.unit,
+        }
+    else:
+        table["kind"] = "yes_no"
+    table.add(tomlkit.nl())
+
+
+def _describe_categories(table: Any, domain: Categories) -> None:
+    blank = (
+        'planned; "no answer" is added by itself'
+        if domain.lower_bounds
+        else 'FILL IN, if these are not the names; "no answer" is added by itself'
+    )
+    labels = "".join(f"  {tomlkit.string(name).as_string()},\n" for name in domain.names)
+    table |= {"kind": "categories", "labels": tomlkit.value(f"[  # {blank}\n{labels}]")}
+    if domain.lower_bounds:
+        table["lower_bounds"] = list(domain.lower_bounds)

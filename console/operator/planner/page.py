@@ -1,0 +1,109 @@
+"""The page Planner: say how far off a figure may be, and see what that costs; then take the task
+file away, to sign it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from shoal.analyzer.planner.question import Request as Asked
+from shoal.analyzer.planner.result import Plan
+from shoal.console.operator.desk import Desk
+from shoal.console.operator.planner.form import KINDS, PlannerForm
+from shoal.console.operator.planner.task import CA_FILE, DAYS, check_words, pattern, written
+from shoal.console.operator.planner.view import view
+from shoal.console.operator.planner.work import LIVE_S, Workshop
+from shoal.console.web import NavItem
+from shoal.errors import Kind, ShoalError
+
+NAVIGATION = NavItem("Planner", "/planner")
+_PATIENCE_S = 0.25  # for a first answer; a page that comes back for a better one has one already
+_WHOLE_S = 60.0  # for a final one, before a task file can be written
+# below what the audit calls taking something away
+_TASK, _CA = "/download/planned.toml", f"/download/{CA_FILE}"
+
+
+def routes(desk: Desk) -> list[BaseRoute]:
+    """One page, which scripts ask again for its parts as somebody types; and the files."""
+    workshop = Workshop()
+
+    def page(request: Request, form: PlannerForm, asked: Asked | None) -> Response:
+        workshop.warm()
+        answer = None
+        if asked is not None:
+            # a page that a script asked for comes back; one that somebody opened may not
+            opened = request.headers.get("sec-fetch-mode", "navigate") == "navigate"
+            lease = () if opened else (LIVE_S,)
+            answer = view(asked, workshop.look(asked, _PATIENCE_S, *lease))
+        return desk.page(
+            request,
+            "planner.html.j2",
+            typed=form.typed,
+            wrong=form.wrong,
+            kinds=KINDS,
+            sliders=form.sliders(),
+            answer=answer,
+            days=DAYS,
+            model=pattern(desk.holdings()),
+            address=_address(request),
+        )
+
+    def planner(request: Request) -> Response:
+        form = PlannerForm.of(dict(request.query_params))
+        return page(request, form, form.request())
+
+    def task(request: Request) -> Response:
+        form = PlannerForm.of(dict(request.query_params))
+        asked = form.request()
+        mended = not form.wrong
+        check_words(form)
+        if asked is None or form.wrong:
+            return page(request, form, asked if mended else None)
+        name, text = written(_final(workshop, asked), form, pattern(desk.holdings()), desk.now())
+        return _file(text.encode(), f"{name}.toml", "application/toml")
+
+    def ca(_: Request) -> Response:
+        model = pattern(desk.holdings())
+        if model is None:
+            raise ShoalError(
+                Kind.NOT_FOUND,
+                "no signed task is known here: shoal keys ca makes a certificate authority",
+            )
+        return _file(model.shuffler_ca, CA_FILE, "application/x-pem-file")
+
+    return [Route(NAVIGATION.path, planner), Route(_TASK, task), Route(_CA, ca)]
+
+
+def _final(workshop: Workshop, asked: Asked) -> Plan:
+    """Waits for it. Raises UNAVAILABLE, INVALID where there is none."""
+    until = time.monotonic() + _WHOLE_S
+    while True:
+        worked = workshop.look(asked, _PATIENCE_S)
+        answer = worked.answer
+        if answer is not None and answer.plan is not None:
+            return answer.plan
+        if worked.over:
+            raise ShoalError(
+                Kind.INVALID,
+                worked.trouble or "that accuracy is not to be had: the Planner says what is",
+            )
+        if time.monotonic() > until:
+            raise ShoalError(Kind.UNAVAILABLE, "still being worked out: try again in a minute")
+        time.sleep(_PATIENCE_S)
+
+
+def _file(content: bytes, name: str, media_type: str) -> Response:
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(content, media_type=media_type, headers=headers)
+
+
+def _address(request: Request) -> str:
+    """The question alone, for a link: without the places of sliders."""
+    fields: list[tuple[str, Any]] = request.query_params.multi_items()
+    return urlencode([(name, text) for name, text in fields if not name.endswith(("_at", "_was"))])

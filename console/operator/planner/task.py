@@ -1,0 +1,95 @@
+"""The Planner's last step: the plan as a task file that wants no editing, as far as the console
+knows. Words come from the form, keys and addresses from the latest signed task that it can read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from shoal.analyzer.planner.result import Plan
+from shoal.analyzer.planner.task_file import Settings, name_of, task_text
+from shoal.console.operator.holdings import Holdings
+from shoal.console.operator.planner.form import PlannerForm
+from shoal.domain import Categories
+from shoal.errors import ShoalError
+from shoal.limits import LIMITS
+from shoal.task import Admission, Task, one_line
+
+DAYS = (1, 7, 14, 28)
+CA_FILE = "ca.pem"
+_DAY = 86_400
+
+
+def pattern(holdings: Holdings) -> Task | None:
+    """The task whose keys and addresses the next one takes: the one that begins last."""
+    return max(holdings.tasks.values(), key=lambda task: task.windows.start_s, default=None)
+
+
+def check_words(form: PlannerForm) -> None:
+    """Say by field what is wrong with the words of the task."""
+    question, purpose = form.typed["question"], form.typed["purpose"]
+    if not _line(question):
+        form.wrong["question"] = "say in one line what devices' owners are asked"
+    elif not name_of(question):
+        form.wrong["question"] = (
+            "the task is named by these words: some letters from a to z, please"
+        )
+    if purpose.strip() and not _line(purpose):
+        form.wrong["purpose"] = f"give one line of at most {LIMITS.text_chars:,} characters"
+    if form.typed["days"] not in map(str, DAYS):
+        form.wrong["days"] = f"choose one of {', '.join(map(str, DAYS))}"
+    if form.kind == "categories" and form.typed["labels"].strip():
+        labels = _labels(form)
+        if str(len(labels)) != form.typed["answers"].strip():
+            form.wrong["labels"] = (
+                f"these are {len(labels)} answers, and {form.typed['answers']} are planned for: "
+                "change one of the two"
+            )
+            return
+        try:
+            Categories(labels)
+        except ShoalError as error:
+            form.wrong["labels"] = str(error)
+
+
+def written(plan: Plan, form: PlannerForm, model: Task | None, now: float) -> tuple[str, str]:
+    """(name, text) of the file. ``now``: Unix seconds; the first window begins at the next day."""
+    question = form.typed["question"].strip()
+    purpose = form.typed["purpose"].strip() or f"statistics on: {question}"[: LIMITS.text_chars]
+    name = name_of(question)
+    start = datetime.fromtimestamp((now // _DAY + 1) * _DAY, UTC)
+    windows = {"start": start, "length_s": int(form.typed["days"]) * _DAY}
+    texts: dict[str, Any] = {"name": name, "purpose": purpose, "question": question}
+    keys: dict[str, str] = {}
+    shuffler: dict[str, str] = {}
+    if model is not None:
+        keys = {
+            "key_authority": model.key_authority.hex(),
+            "shuffler": model.shuffler_key.hex(),
+            "analyzer": model.analyzer_key.hex(),
+        }
+        shuffler = {"address": model.shuffler_address, "ca": CA_FILE}
+        if model.admission is Admission.ENROLLED:
+            texts["admission"] = "enrolled"
+            keys["enrolment"] = model.enrolment_key.hex()
+    labels = _labels(form)
+    if form.kind == "categories" and labels:
+        plan = _named(plan, Categories(labels))
+    return name, task_text(plan, told=Settings(texts, windows, keys, shuffler))
+
+
+def _named(plan: Plan, domain: Categories) -> Plan:
+    """The same plan with the answers' own names: nothing in its integers depends on them."""
+    candidate = replace(plan.choice.candidate, domain=domain)
+    return replace(plan, choice=replace(plan.choice, candidate=candidate))
+
+
+def _labels(form: PlannerForm) -> tuple[str, ...]:
+    lines = (line.strip() for line in form.typed["labels"].splitlines())
+    return tuple(line for line in lines if line)
+
+
+def _line(text: str) -> bool:
+    return bool(text.strip()) and one_line(text.strip()) and len(text) <= LIMITS.text_chars

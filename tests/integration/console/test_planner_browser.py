@@ -1,0 +1,118 @@
+"""The Planner in a real browser: sliders by the keyboard, figures that follow, with and without
+scripts, for everybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from tests.integration.console.test_browser import console
+from tests.worlds.browser import LACKING, NARROW, browser, chromium, page_of
+from tests.worlds.console import visits, write_data
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason=LACKING)
+ASKED = "/planner?n=600&off=5"
+FINAL = "#progress:has-text('Final')"
+_PATIENCE_MS = 120_000  # the Planner steps back for everything else on a busy machine
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("console")
+    write_data(folder, 1)
+    with console("--analyzer", str(visits().write_config(folder))) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Browser]:
+    with browser() as one:
+        yield one
+
+
+def epsilon(page: Page) -> float:
+    told = page.locator("#answer .tiles b").first.inner_text()
+    return float(re.sub("[^0-9.e-]", "", told))
+
+
+def test_a_slider_by_the_keyboard_moves_the_figures(url: str, running: Browser) -> None:
+    """The field, the words that a screen reader says, the figures and the address follow; a coarse
+    answer is replaced by the final one, which is no larger. Planted: no event for the slider ->
+    nothing changes, and this fails. Planted: an earlier question's answer shown -> another
+    epsilon, and this fails.
+    """
+    with page_of(running) as page:
+        troubles: list[str] = []
+        page.on("console", lambda message: troubles.append(message.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(f"{url}{ASKED}")
+        page.wait_for_selector("#answer .tiles")
+        coarse = epsilon(page)
+        page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
+        before = epsilon(page)
+        assert before <= coarse * 1.005
+        page.focus("#off_at")
+        for _ in range(2):
+            page.keyboard.press("ArrowLeft")
+        page.wait_for_selector("#answer:has-text('(2 %)')")
+        assert page.input_value("#off") == "2"
+        assert page.get_attribute("#off_at", "aria-valuetext") == "2"
+        page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
+        assert epsilon(page) > before
+        page.wait_for_url("**off=2&**")
+        # and back, which is known already
+        page.fill("#off", "5")
+        page.wait_for_selector("#answer:has-text('(5 %)')")
+        assert epsilon(page) == before
+        page.fill("#off", "five")
+        page.wait_for_selector("#off[aria-invalid]")
+        assert "Mend what is marked" in page.inner_text("#answer")
+        page.fill("#off", "5")
+        page.wait_for_selector("#off:not([aria-invalid])")
+        assert troubles == []
+
+
+def test_it_works_without_scripts(url: str, running: Browser) -> None:
+    """Planted: the slider's place not sent -> the field's old value is kept, and this fails."""
+    with page_of(running, scripts=False) as page:
+        page.goto(f"{url}{ASKED}")
+        page.focus("#off_at")
+        page.keyboard.press("ArrowLeft")
+        page.get_by_role("button", name="Work it out").click()
+        assert page.input_value("#off") == "3"
+        while not page.locator("#answer .tiles").count():
+            page.get_by_role("link", name="Look again").click()
+
+
+def test_for_everybody(url: str, running: Browser) -> None:
+    """Coarse and final, light, dark and narrow. Planted: a slider without a name -> axe says so;
+    the chart with a fixed width -> it scrolls sideways at 390 px.
+    """
+    axe = Axe()
+    for width, dark in ((1200, False), (1200, True), (NARROW, False)):
+        with page_of(running, width=width, dark=dark) as page:
+            for path in (ASKED, "/planner?kind=categories&answers=3&n=600&off=5", "/planner?off=x"):
+                page.goto(f"{url}{path}")
+                if "off=x" not in path:
+                    page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+                wrong = axe.run(page).response["violations"]
+                assert [(each["id"], each["nodes"][0]["html"]) for each in wrong] == [], path
+
+
+def test_the_task_file_is_kept_under_its_name(url: str, running: Browser, tmp_path: Path) -> None:
+    """Planted: no attachment -> the browser shows it, and this waits for a download in vain."""
+    with page_of(running) as page:
+        page.goto(f"{url}{ASKED}")
+        page.fill("#question", "Do you swim?")
+        with page.expect_download(timeout=_PATIENCE_MS) as waiting:
+            page.get_by_role("button", name="Write the task file").click()
+        assert waiting.value.suggested_filename == "do-you-swim.toml"
+        waiting.value.save_as(tmp_path / "kept.toml")
+    assert 'question = "Do you swim?"' in (tmp_path / "kept.toml").read_text()
