@@ -50,10 +50,12 @@ def domain_of_question(
         if not ends[0] < ends[1]:
             raise wrong_value("high", f"give an end above low ({ends[0]:g}), got {ends[1]:g}")
         cut = whole("levels", LEVELS if levels is None else levels, 2, LIMITS.cells - 1)
+        if not isinstance(clip, bool):
+            raise wrong_type("clip", "give True or False")
         if not isinstance(unit, str):
             raise wrong_type("unit", "give a text, as 'hours', or leave it out")
         with about("low, high"):
-            return Numeric(ends[0], ends[1], cut, bool(clip), unit)
+            return Numeric(ends[0], ends[1], cut, clip, unit)
     names = _names(labels)
     with about("labels"):
         return (

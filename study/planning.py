@@ -82,6 +82,8 @@ class Planned:
             f"{choice.candidate.title} with epsilon0 = {bound_text(choice.epsilon0)}: a standard "
             f"error of {shown_cell(self.error)} {self.unit} expected from {request.n:,} devices, "
             f"and epsilon <= {bound_text(choice.epsilon_upper)} at delta = {request.delta:g}"
+            + (f" for each of {request.windows} windows" if request.windows > 1 else "")
+            + (f", <= {self.plan.asked:g} for all together" if self.plan.asked else "")
             + (_USELESS if self.useless else "")
         )
 

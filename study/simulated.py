@@ -37,6 +37,7 @@ _COLLISIONS = (
     "collisions of words are the same in every run: predicted is what they are on average over the "
     "choice of hash functions, as the standard errors of estimates say it"
 )
+_FEW_RUNS = 30  # below it the interval of the simulated error says little
 COLUMNS = (
     "label",
     "truth",
@@ -84,7 +85,7 @@ class Simulated:
     def headline(self) -> str:
         """What happened, in a line."""
         errors = self.errors
-        alike = errors.agrees or self.notes
+        alike = errors.agrees or self.notes or errors.runs < _FEW_RUNS
         far = "" if alike else " (so far apart in 1 of 20 simulations by chance)"
         return (
             f"{errors.runs} runs of {self.reports:,.0f} reports: a standard error of "

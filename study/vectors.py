@@ -12,6 +12,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from shoal.accounting.meaning import bound_text, sum_sentences
@@ -19,12 +20,21 @@ from shoal.accounting.sums.pairwise import SumBound, certify_sum
 from shoal.accounting.sums.sum_task import SumDesign, design_sum
 from shoal.analyzer.rounds.sum_errors import errors_of_sum, reach_of_sum
 from shoal.arrays import NDArray, np
-from shoal.domain import Norm
+from shoal.domain import Norm, Vector
 from shoal.limits import LIMITS
 from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.quantize import bounds, dequantize, quantize
 from shoal.secagg import Mode
-from shoal.study.arguments import about, below_one, delta_of, positive, share, whole, wrong_value
+from shoal.study.arguments import (
+    about,
+    below_one,
+    delta_of,
+    positive,
+    share,
+    whole,
+    wrong_type,
+    wrong_value,
+)
 from shoal.study.designed import entropy_of
 from shoal.study.frames import Table
 from shoal.study.promise import DELTA, HONEST_FRACTION
@@ -203,10 +213,7 @@ def design_vector(
     it begins with four fifths of them, and ``drop_out`` of these may be lost. ``mode``: "default",
     "strict" or "helper" (docs/SECAGG.md).
     """
-    labels = () if isinstance(names, int) else tuple(str(name) for name in names)
-    dimension = whole(
-        "names", names if isinstance(names, int) else len(labels), 1, LIMITS.vector_words
-    )
+    labels, dimension = _names(names)
     if norm not in NORMS:
         raise wrong_value("norm", f"give one of {', '.join(NORMS)}")
     modes = {each.name.lower(): each for each in Mode}
@@ -218,22 +225,52 @@ def design_vector(
             "devices", f"a round takes {most:,} at most: mode='helper' takes more (docs/SECAGG.md)"
         )
     ppm = int(share("honest_fraction", honest_fraction) * PPM)
-    given = {
-        "clip": positive("clip", clip),
-        "epsilon": positive("epsilon", epsilon),
-        "delta": delta_of(delta),
-        "cohort_max": whole("devices", devices, 2, LIMITS.helper_cohort),
-        "dropout_ppm": int(below_one("drop_out", drop_out) * PPM),
-    }
-    with about("devices"):
+    largest, allowed = positive("clip", clip), delta_of(delta)
+    cohort = whole("devices", devices, 2, LIMITS.helper_cohort)
+    lost = int(below_one("drop_out", drop_out) * PPM)
+    target = positive("epsilon", epsilon)
+    with about("clip"):
+        Vector(dimension, NORMS[norm], largest, 1, labels, unit)
+    if not _enough(cohort, lost, ppm):
+        raise wrong_value(
+            "devices",
+            "fewer than 2 honest ones are sure to be left of a round: raise devices or "
+            "honest_fraction, or lower drop_out",
+        )
+    with about("epsilon"):
         sums = design_sum(
             dimension=dimension,
             norm=NORMS[norm],
+            clip=largest,
             noise="discrete_laplace" if NORMS[norm] is Norm.L1 else "skellam",
             mode=modes[mode],
+            cohort_max=cohort,
+            dropout_ppm=lost,
             honest_fraction_ppm=ppm,
+            epsilon=target,
+            delta=allowed,
             names=labels,
             unit=unit,
-            **given,  # type: ignore[arg-type] # each is what its check returns
         )
-    return VectorDesign(sums, ppm, given["delta"])
+    return VectorDesign(sums, ppm, allowed)
+
+
+def _names(names: int | Iterable[str]) -> tuple[tuple[str, ...], int]:
+    """The names of the coordinates, none if they are numbered, and how many there are."""
+    said = "give one name per coordinate in a list, or how many coordinates there are"
+    if isinstance(names, str | bytes):
+        raise wrong_type("names", f"one text is no list: {said}")
+    if isinstance(names, Iterable):
+        labels = tuple(str(name) for name in names)
+        if len(set(labels)) != len(labels):
+            raise wrong_value("names", f"a name is there twice: {said}")
+        return labels, whole("names", len(labels), 1, LIMITS.vector_words)
+    return (), whole("names", names, 1, LIMITS.vector_words)
+
+
+def _enough(devices: int, dropout_ppm: int, honest_ppm: int) -> bool:
+    """Whether two honest devices are sure to be left of a round, as the task's lint wants."""
+    least = max(2, -(-devices * 4 // 5))
+    left = least - least * dropout_ppm // PPM
+    honest = 1 - Fraction(PPM - honest_ppm, PPM) / (1 - Fraction(dropout_ppm, PPM))
+    return left * honest >= 2

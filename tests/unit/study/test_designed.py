@@ -190,6 +190,7 @@ WRONG: list[tuple[str, type[Exception], Any]] = [
     ("levels", ValueError, lambda: shoal.design(low=0, high=1, levels=1)),
     ("levels", TypeError, lambda: shoal.design(low=0, high=1, levels="10")),  # type: ignore[arg-type]
     ("kind", ValueError, lambda: shoal.design(kind="number")),
+    ("clip", TypeError, lambda: shoal.design(low=0, high=1, clip="no")),  # type: ignore[arg-type]
     ("lower_bounds", ValueError, lambda: shoal.design(["a", "b"], lower_bounds=[2, 1])),
     ("mechanism", ValueError, lambda: shoal.design(mechanism="laplce")),
     ("mechanism", ValueError, lambda: shoal.design(["a", "b"], mechanism="kmean")),
@@ -253,6 +254,15 @@ def test_what_is_looked_up_and_not_there_is_a_key_error() -> None:
             wrong()
         assert isinstance(refused.value, ShoalError)
         assert str(refused.value).startswith(("label: give one of no, yes", "column: give one of "))
+
+
+def test_a_plan_for_several_windows_says_both_epsilons() -> None:
+    """That of one window, and what was asked of all together. Planted: the second left out ->
+    fails.
+    """
+    planned = shoal.plan(n=1_000, epsilon=1, windows=10, mechanisms=["binary_rr"])
+    assert planned.promise.epsilon < 1
+    assert "for each of 10 windows, <= 1 for all together" in planned.headline
 
 
 def test_a_plan_that_a_guess_beats_says_so() -> None:
