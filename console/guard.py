@@ -7,6 +7,7 @@ a host that is ours, and comes from a page of ours or from the user's own hand.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,6 +17,7 @@ from shoal.rpc.access import OWN_HOSTS, host_of
 from shoal.rpc.address import parse_address
 
 _READS = frozenset({"GET", "HEAD"})
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _MOST_BODY = 64 * 1024  # bytes of a form
 _WRONG_HOST = "not a name of this console: ask for the address that it printed"
 _WRONG_ORIGIN = "this was sent by another site: open the console, and do it there"
@@ -54,10 +56,14 @@ def guarded(
     return before
 
 
+def _named(host: str) -> str:
+    return host_of(host.encode("latin-1"))
+
+
 def _refusal(method: str, headers: Headers, names: frozenset[str]) -> tuple[int, str] | None:
     """None for a request that may pass, else the HTTP status and why not."""
     host = headers.getlist("host")
-    if len(host) != 1 or host_of(host[0].encode("latin-1")) not in names:
+    if len(host) != 1 or not _HOST.fullmatch(host[0]) or _named(host[0]) not in names:
         return 421, _WRONG_HOST
     if method not in _READS and method != "POST":
         return 405, _WRONG_METHOD

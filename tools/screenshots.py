@@ -11,14 +11,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import json
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,6 +31,8 @@ from shoal.domain import Numeric, YesNo
 from shoal.mechanisms import design
 from shoal.task import WindowPlan
 from tests.worlds.browser import browser, page_of
+from tests.worlds.consoles import console, signing_in
+from tests.worlds.provider import Person, provider
 
 ROOT = Path(__file__).parents[1]
 OUT, IMAGES = ROOT / "build" / "screenshots", ROOT / "docs" / "images"
@@ -53,11 +49,20 @@ PAGES = {
     "not-released": f"/releases/slept-well/{_WITHHELD}",
     "promise": "/promise?task=visit-groups",
     "promise-wrong": "/promise?task=slept-well&held=much",
+    "planner": "/planner",
     "running": "/running",
     "budget": "/budget",
     "budget-limit": "/budget?limit=2",
     "refused": "/releases/nothing",
 }
+# of a console where people sign in: the first leads to the provider, which lets everybody in
+SIGNED_IN = {
+    "sign-in": "/budget",
+    "signed-in": "/sign-in?to=/budget?limit=2",
+    "download": "/download/slept-well/0.json",
+    "audit": "/audit",
+}
+_STATUS = {"refused": 404, "not-released": 404, "sign-in": 401}  # of HTTP; else 200
 # what the documentation shows: its picture, the look of it, and how much of its height
 IN_DOCS = {
     "releases": ("light", 980),
@@ -97,7 +102,7 @@ async def _show(folder: Path, docs: bool) -> None:
     slept = Question(
         "slept-well", "Did you sleep well last night?", YesNo(), design("binary_rr", YesNo(), 2.0)
     )
-    plan = WindowPlan(int(time.time()) + 45, _LENGTH_S, _WINDOWS, 2, 4)
+    plan = WindowPlan(int(time.time()) + 30, _LENGTH_S, _WINDOWS, 2, 4)
     nightly = _ask(site, slept, 800, plan)
     to_come = Question(
         "steps",
@@ -107,11 +112,17 @@ async def _show(folder: Path, docs: bool) -> None:
     )
     _ask(site, to_come, 5_000, WindowPlan(int(time.time()) - 3_600, 7 * 86_400, 26, 86_400, 3_600))
     async with running(services, print):
-        await _report(site, asked, Shares(duplicates=0.02, malformed=0.01, hostile=0.01))
         await _sleep_windows(site, nightly, plan)
+        await _report(site, asked, Shares(duplicates=0.02, malformed=0.01, hostile=0.01))
         await asyncio.sleep(max(0.0, plan.deadline_of(_WINDOWS - 1) + _SETTLED_S - time.time()))
-        with _console(site) as url:
-            await asyncio.to_thread(_take, url, docs)
+        with console(*_sources(site)) as url:
+            await asyncio.to_thread(_take, url, PAGES, docs)
+        with (
+            provider() as peer,
+            signing_in(folder, peer.issuer, *_sources(site)) as url,
+        ):
+            peer.person = Person(email="ada@people.example")
+            await asyncio.to_thread(_take, url, SIGNED_IN, docs)
 
 
 _STEPS = Numeric(0.0, 30.0, 31, clip=True, unit="thousand steps")
@@ -164,20 +175,8 @@ async def _sleep_windows(site: Site, nightly: Asked, plan: WindowPlan) -> None:
         await _simulate(site, nightly, values, window, Shares())
 
 
-@contextlib.contextmanager
-def _console(site: Site) -> Iterator[str]:
-    """A running ``shoal console`` beside both services."""
-    arguments = ["--analyzer", str(site.analyzer_config), "--shuffler", str(site.shuffler_config)]
-    command = [sys.executable, "-m", "shoal.cli.main", "console", *arguments]
-    with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0", "--json"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        told = "".join(process.stdout.readline() for _ in range(3))
-        try:
-            yield json.loads(told)["url"].rstrip("/")
-        finally:
-            process.send_signal(signal.SIGINT)
+def _sources(site: Site) -> tuple[str, ...]:
+    return "--analyzer", str(site.analyzer_config), "--shuffler", str(site.shuffler_config)
 
 
 def _look_over(page: Page, axe: Axe, where: str, width: int) -> None:
@@ -191,13 +190,18 @@ def _look_over(page: Page, axe: Axe, where: str, width: int) -> None:
         raise SystemExit(f"{where}: " + "; ".join(wrong))
 
 
-def _take(url: str, docs: bool) -> None:
+def _take(url: str, pages: dict[str, str], docs: bool) -> None:
     axe = Axe()
     with browser() as running_browser:
         for look, (width, dark) in _LOOKS.items():
             with page_of(running_browser, width=width, dark=dark) as page:
-                for name, path in PAGES.items():
-                    page.goto(f"{url}{path}")
+                for name, path in pages.items():
+                    if path.startswith("/download/"):  # an entry of the audit, and no page
+                        page.request.get(f"{url}{path}")
+                        continue
+                    answer = page.goto(f"{url}{path}")
+                    if answer is None or answer.status != _STATUS.get(name, 200):
+                        raise SystemExit(f"{path}: not what it was to show: is the machine busy?")
                     _look_over(page, axe, f"{path}, {look}", width)
                     picture = OUT / f"{name}-{look}.png"
                     page.screenshot(path=picture, full_page=True)

@@ -41,6 +41,7 @@ def _row(entry: Any) -> dict[str, str]:
     detail = entry.get("detail")
     told = detail if isinstance(detail, dict) else {}
     return {
-        **{name: plain(str(entry.get(name, ""))) for name in ("at", "what", "who", "role")},
+        **{name: plain(str(entry.get(name, ""))) for name in ("what", "who", "role")},
+        "at": plain(str(entry.get("at", ""))).replace("T", " ").removesuffix("Z"),
         "detail": plain(", ".join(f"{name}: {value}" for name, value in told.items())),
     }

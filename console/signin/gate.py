@@ -106,7 +106,8 @@ class Gate:
 
     def _pass(self, request: Request, pages: Refuses) -> Response | None:
         """None for who may go on. Raises UNAVAILABLE if that can't be audited."""
-        path, acts = request.url.path, request.method == "POST"
+        # as routes see it: what a Host header says has no part in it
+        path, acts = str(request.scope["path"]), request.method == "POST"
         visitor = self.visitor(request.scope, request.headers)
         if visitor is not None:
             set_visitor(request.scope, visitor)
@@ -161,7 +162,7 @@ class OidcGate(Gate):
 
     def again(self, request: Request) -> tuple[str, str]:
         """See ``Gate``."""
-        page = request.url.path if request.method == "GET" else _START
+        page = str(request.scope["path"]) if request.method == "GET" else _START
         if request.method == "GET" and request.url.query:
             page = f"{page}?{request.url.query}"
         return "sign in to see this", page
@@ -203,7 +204,6 @@ class OidcGate(Gate):
                 self._sessions.end(visitor.session)
             answer = pages.refusal(request, "you are signed out", 200, _START)
             answer.delete_cookie(_SESSION, **_KEPT)  # type: ignore[arg-type]
-            answer.headers["clear-site-data"] = '"cache"'
             return answer
 
         return [

@@ -54,6 +54,7 @@ def page_of(
         viewport={"width": width, "height": 844},
         color_scheme="dark" if dark else "light",
         java_script_enabled=scripts,
+        ignore_https_errors=True,  # certificates of our own making
     )
     try:
         yield context.new_page()

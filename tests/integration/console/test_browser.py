@@ -5,11 +5,7 @@ and narrow, with and without scripts, and by axe.
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +15,7 @@ from playwright.sync_api import Browser, Page
 from shoal.console.operator.holdings import from_store
 from tests.worlds.browser import LACKING, NARROW, WIDE, browser, chromium, page_of
 from tests.worlds.console import visits, write_data
+from tests.worlds.consoles import console
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason=LACKING)
 PATHS = (
@@ -46,26 +43,6 @@ _FOCUSED = f"""(() => {{
     && box.width > 0 && box.top < innerHeight && box.bottom > 0 && box.left >= 0;
   return [{_THOSE}.indexOf(it), it.outerHTML.slice(0, 80), seen];
 }})()"""
-
-
-@contextmanager
-def console(*arguments: str) -> Iterator[str]:
-    """The address of a running console; at the end Ctrl-C ends it without a word."""
-    listening = ("--listen", "127.0.0.1:0", "--json")
-    with subprocess.Popen(
-        [sys.executable, "-m", "shoal.cli.main", "console", *arguments, *listening],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        told = "".join(process.stdout.readline() for _ in range(3))
-        try:
-            yield json.loads(told)["url"].rstrip("/")
-        finally:
-            process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-        assert (out, err, process.returncode) == ("", "", 0)
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from tests.integration.console.test_browser import console
 from tests.worlds.browser import LACKING, NARROW, browser, chromium, page_of
 from tests.worlds.console import visits, write_data
+from tests.worlds.consoles import console
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason=LACKING)
 ASKED = "/planner?n=600&off=5"

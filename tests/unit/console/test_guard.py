@@ -38,6 +38,9 @@ CLIENT = TestClient(APP, base_url=OURS)
         ("GET", {"host": "evil.example"}, 421),
         ("GET", {"host": "127.0.0.1.evil.example:7450"}, 421),
         ("GET", {"host": "127.0.0.1@evil.example"}, 421),
+        ("GET", {"host": "127.0.0.1:7450/static/x?"}, 421),
+        ("GET", {"host": "127.0.0.1:7450@evil.example"}, 421),
+        ("GET", {"host": "127.0.0.1:"}, 421),
         ("GET", {"origin": "http://evil.example"}, 403),
         ("GET", {"origin": "null"}, 403),
         ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
@@ -72,7 +75,7 @@ CLIENT = TestClient(APP, base_url=OURS)
 def test_who_is_answered(method: str, headers: dict[str, str], status: int) -> None:
     """Planted: the host compared by its beginning -> 127.0.0.1.evil.example is let in. Planted: a
     form without an origin let in -> fails. Planted: forms asked for their host alone -> another
-    site's is done.
+    site's is done. Planted: what stands behind the name not looked at -> a path there is let in.
     """
     answer = CLIENT.request(method, "/", headers=headers)
     assert answer.status_code == status
