@@ -39,6 +39,7 @@ class SigningContext(Enum):
     RELEASE = "release"
     ENROLMENT = "enrolment"
     ADMISSION = "admission"
+    REVOCATION = "revocation"  # a file, never on the wire
     ROUND_OFFER = "round-offer"
     ROUND_KEYS = "round-keys"
     ROUND_SHARES = "round-shares"

@@ -42,6 +42,7 @@ from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.reports.mqtt_bridge import MqttBridge, broker_link
 from shoal.shuffler.reports.next_hop import AnalyzerHop
 from shoal.shuffler.reports.opening import Opener
+from shoal.shuffler.revocations import Revocations
 from shoal.shuffler.rounds.collection import GrpcCollection
 from shoal.shuffler.rounds.driver import RoundDriver
 from shoal.shuffler.rounds.ingress import RoundsIngress
@@ -104,6 +105,7 @@ class Shuffler:
         self.registry: CollectorRegistry
         self.certificates: Certificates
         self._given_up: GivenUpWindows
+        self.revocations: Revocations
         self._admin_files: TlsFiles | None = None
 
     async def __aenter__(self) -> Shuffler:
@@ -116,6 +118,12 @@ class Shuffler:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    def reload(self) -> None:
+        """Look at the tasks folder and the TLS files again."""
+        self.tasks.refresh()
+        self.revocations.look()
+        self.certificates.look()
 
     async def stop(self) -> None:
         """Refuse new calls, answer open ones, commit, close. Deliveries go on at the next start."""
@@ -161,7 +169,16 @@ class Shuffler:
         )
         self._keep_time(channel, signing_key)
         self.serving = Serving(self.tasks, asking(channel))
-        ingress = Ingress(self.tasks, self.store, opener, self._clock, self.serving.refuses)
+        self.revocations = Revocations(config.tasks_dir, folder)
+        self.conditions.watch(self.revocations.conditions)
+        ingress = Ingress(
+            self.tasks,
+            self.store,
+            opener,
+            self._clock,
+            self.serving.refuses,
+            self.revocations.revoked,
+        )
         rounds = self._make_rounds(storage, GrpcCollection(channel), signing_key)
         bridge = self._bridge(broker, ingress, tag_of(signing_key.public))
         self._watch(folder, [tls, to_analyzer])
@@ -298,7 +315,13 @@ class Shuffler:
             self.tasks, parts, storage.answered, singles, decide, held, self._given_up
         )
         return RoundsIngress(
-            self.tasks, self.rounds, singles, self._clock, self._entropy, self.serving.refuses
+            self.tasks,
+            self.rounds,
+            singles,
+            self._clock,
+            self._entropy,
+            self.serving.refuses,
+            self.revocations.revoked,
         )
 
     async def _open(self, server: RpcServer, bridge: MqttBridge | None) -> None:
@@ -342,8 +365,7 @@ async def serve(config: ShufflerConfig, stop: asyncio.Event) -> None:
     async with Shuffler(config) as shuffler:
 
         async def reload() -> None:  # here, not in a thread: the tasks are the event loop's
-            shuffler.tasks.refresh()
-            shuffler.certificates.look()
+            shuffler.reload()
 
         await reloading.run(reload, stop)
         log.info("stopping: no new reports are taken, what was taken is on disk")

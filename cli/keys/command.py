@@ -14,6 +14,8 @@ import typer
 
 from shoal import codec
 from shoal.cli.keys.checks import check_apart
+from shoal.cli.keys.revoking import HELP as REVOKE_HELP
+from shoal.cli.keys.revoking import revoke
 from shoal.cli.output import emit_json, named, public_key, read_bytes, say, write_new
 from shoal.crypto import hpke, keyfiles, tlscerts
 from shoal.crypto.admission.enrolment import issue
@@ -293,6 +295,9 @@ def enrol(
             out / f"{name}.cert", issue(authority, public, now - _BACKDATED_S, now + days * 86_400)
         )
         say(public.hex())
+
+
+keys.command(help=REVOKE_HELP)(revoke)
 
 
 def _device_key(path: Path) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.analyzer.config import AnalyzerConfig
+from shoal.crypto.admission.revocation import SUFFIX
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask
 from shoal.ids import KeyId
@@ -60,11 +61,11 @@ def lines(config: RoleSettings) -> dict[str, Path]:
 
 
 def task_files(folder: Path) -> dict[str, Path]:
-    """Signed tasks and key schedules: public."""
+    """Signed tasks, key schedules and lists of revoked devices: public."""
     return {
         f"{TASKS}{path.name}": path
         for path in sorted(folder.iterdir())
-        if path.suffix in (TASK_SUFFIX, SCHEDULE_SUFFIX)
+        if path.suffix in (TASK_SUFFIX, SCHEDULE_SUFFIX, SUFFIX)
     }
 
 

@@ -23,6 +23,7 @@ from shoal.analyzer.store import FILE_NAME
 from shoal.analyzer.store_mending import read_head, write_head
 from shoal.cli.operations import places
 from shoal.cli.operations.archive import Backup
+from shoal.crypto.admission.revocation import SUFFIX
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.services import given_up
@@ -117,7 +118,8 @@ def _put_files(
     for name, data in made.files.items():
         if name.startswith(places.TASKS):
             target = config.tasks_dir / Path(name).name
-            _put(done, name, target, data, secret=False)
+            # a list of revoked devices is replaced by newer ones
+            _put(done, name, target, data, secret=False, changed=name.endswith(SUFFIX))
     for name, target in places.public(config).items():
         if name in made.files:
             _put(done, name, target, made.files[name], secret=False, changed=True)

@@ -16,6 +16,7 @@ from time import perf_counter
 from shoal import codec
 from shoal.clocks.clock import Moment, SureClock
 from shoal.crypto.admission.open import OPEN
+from shoal.crypto.admission.revocation import revoked
 from shoal.crypto.envelope import HEADER_SIZE, HopContent, frame_header, open_frame, receipt_mac
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
@@ -48,6 +49,10 @@ _TEXTS: dict[Kind, str] = {
     Kind.OVERLOADED: "no more reports can be stored now: try again later",
     Kind.INTERNAL: "the report could not be stored: try again later",
 }
+
+
+def _nobody(_: bytes) -> frozenset[bytes]:
+    return frozenset()
 
 
 def _nothing(_: WindowId) -> bool:
@@ -86,8 +91,10 @@ class Ingress:
         opener: Opener,
         clock: SureClock,
         paused: Callable[[WindowId], bool] = _nothing,
+        taken_back: Callable[[bytes], frozenset[bytes]] = _nobody,
     ) -> None:
-        self._paused = paused
+        """``taken_back``: revoked devices, by the key of their enrolment authority."""
+        self._paused, self._revoked = paused, taken_back
         self._tasks, self._store, self._opener, self._clock = tasks, store, opener, clock
         self.refused: Counter[Kind] = Counter()
         self.times = AnswerTimes(self._still_open)
@@ -124,6 +131,7 @@ class Ingress:
                 device = verifier.verify(
                     content.admission, content.task_id, content.window, content.sealed, moment.now
                 )
+            self._check_revoked(content.task_id, device)
             core.check_size(self._tasks.served[content.task_id].task, len(frame))
             (kind,) = await self._store.append([AdmittedReport(window, content.sealed, device)])
             if kind is not None:
@@ -210,7 +218,7 @@ class Ingress:
                 submissions[index] = AdmittedReport(verdict, sealed, who)
         # also when nothing of them is to be stored: refusals queue up behind the same commits
         if frames:
-            outcomes = await self._store.append(list(submissions.values()))
+            outcomes = await self._store.append(self._unrevoked(submissions, statuses))
             for index, outcome in zip(submissions, outcomes, strict=True):
                 statuses[index] = outcome
         if not moment.sure:
@@ -242,6 +250,24 @@ class Ingress:
         except ShoalError as error:
             return error.kind
         return admitted
+
+    def _is_revoked(self, task_id: TaskId, device: bytes) -> bool:
+        root = self._tasks.served[task_id].task.enrolment_key if device else b""
+        return bool(device) and device in self._revoked(root)
+
+    def _unrevoked(
+        self, submissions: dict[int, AdmittedReport], statuses: list[Kind | None]
+    ) -> list[AdmittedReport]:
+        """Those of ``submissions`` that stay: the others are refused, and taken out."""
+        for index, report in list(submissions.items()):
+            if self._is_revoked(report.window.task_id, report.device):
+                del submissions[index]
+                statuses[index] = Kind.UNAUTHENTICATED
+        return list(submissions.values())
+
+    def _check_revoked(self, task_id: TaskId, device: bytes) -> None:
+        if self._is_revoked(task_id, device):
+            raise revoked()
 
     def _refusal_of(self, frame: bytes) -> Kind:
         try:

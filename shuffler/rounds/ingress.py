@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from shoal import codec
 from shoal.clocks.clock import UNKNOWN_TIME, Moment, SureClock
+from shoal.crypto.admission.revocation import claimed_device, claimed_in_proof, revoked
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.secagg.exchange import open_request, request_key_id, seal_reply
 from shoal.crypto.secagg.records import Reason
@@ -52,8 +53,10 @@ class RoundsIngress:
         clock: SureClock,
         entropy: Entropy = SYSTEM,
         paused: Callable[[WindowId], bool] = lambda _: False,
+        taken_back: Callable[[bytes], frozenset[bytes]] = lambda _: frozenset(),
     ) -> None:
-        self._paused = paused
+        """``taken_back``: revoked devices, by the key of their enrolment authority."""
+        self._paused, self._revoked = paused, taken_back
         self._tasks, self._driver, self._singles, self._clock, self._entropy = (
             tasks,
             driver,
@@ -114,6 +117,8 @@ class RoundsIngress:
         if len(step.session) != SESSION_SIZE:
             raise ShoalError(Kind.INVALID, f"a session is {SESSION_SIZE} random bytes")
         rounds = self._rounds_of(step, key_id)
+        if _who(step) in self._revoked(rounds.terms.enrolment_key):
+            raise revoked()
         if rounds.terms.plan.mode is Mode.HELPER:
             moment = Moment.of(self._clock)
             with moment.refusing():
@@ -245,6 +250,18 @@ class RoundsIngress:
         if held == upload.total and digest is not None:
             await rounds.remember(live.devices[session])
             live.coordinator.uploaded(session, digest, live.now())
+
+
+def _who(step: pairwise_pb2.Step) -> bytes:
+    """The device that a step says it is of, where it does: not verified, good for refusing."""
+    match step.WhichOneof("step"):
+        case "join":
+            return claimed_device(step.join.certificate)
+        case "upload":
+            return claimed_in_proof(step.upload.proof)
+        case "single":
+            return claimed_in_proof(step.single.proof)
+    return b""
 
 
 async def _open(key: HpkePrivateKey, frame: bytes) -> tuple[bytes, bytes]:

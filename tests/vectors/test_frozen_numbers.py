@@ -14,7 +14,6 @@ from enum import Enum
 from shoal.analyzer.core import BatchState
 from shoal.clocks.timekeeping import Origin, Trouble
 from shoal.crypto.secagg.shares import ShareKind
-from shoal.crypto.signing import SigningContext
 from shoal.crypto.suites import SuiteId
 from shoal.domain import Norm
 from shoal.errors import Kind
@@ -27,7 +26,7 @@ STORED: dict[str, type[Enum]] = {
     one.__name__: one
     for one in (
         *(WindowState, BatchState, Kind, Origin, Trouble, Admission, Aggregator, Mode, Norm),
-        *(ShareKind, SuiteId, SigningContext),
+        *(ShareKind, SuiteId),
     )
 }
 

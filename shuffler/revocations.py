@@ -1,0 +1,112 @@
+"""Lists of revoked devices in the tasks folder, and the newest of each authority beside the store.
+
+A list is kept before it is used: an older one that is put in its place, or a folder that lost it,
+gives no revoked device back. What can't be used is a condition, and the list before stays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from shoal.crypto.admission.revocation import LARGEST, SUFFIX, RevokedDevices, verify_list
+from shoal.errors import ShoalError
+from shoal.log import get_log
+from shoal.services.conditions import Condition
+from shoal.services.whole_files import replace_whole
+
+log = get_log("shuffler")
+_NOBODY: frozenset[bytes] = frozenset()
+_MOST_FILES = 100  # in the folder
+_Stamp = tuple[int, int, int]
+
+
+class Revocations:
+    """``look`` reads what changed; for one thread."""
+
+    def __init__(self, tasks_dir: Path, data_dir: Path) -> None:
+        self._tasks_dir, self._data_dir = tasks_dir, data_dir
+        self._lists: dict[bytes, RevokedDevices] = {}  # by enrolment key
+        self._stamps: dict[Path, _Stamp] = {}
+        self._troubles: dict[Path, str] = {}
+        self._unkept: dict[bytes, bytes] = {}
+        for path in sorted(data_dir.glob(f"*{SUFFIX}")):
+            self._take(path, kept=True)
+        self.look()
+
+    def revoked(self, enrolment_key: bytes) -> frozenset[bytes]:
+        """Device keys that this authority took back."""
+        known = self._lists.get(enrolment_key)
+        return _NOBODY if known is None else known.devices
+
+    def look(self) -> None:
+        """Take up lists that are new or changed. A file that can't be used changes nothing."""
+        try:
+            names = sorted(one for one in os.listdir(self._tasks_dir) if one.endswith(SUFFIX))
+        except OSError:
+            return  # the tasks folder tells of itself
+        paths = [self._tasks_dir / name for name in names[:_MOST_FILES]]
+        self._troubles = {
+            path: why
+            for path, why in self._troubles.items()
+            if path in paths or path.parent == self._data_dir
+        }
+        for path in paths:
+            self._take(path)
+        for key, data in list(self._unkept.items()):
+            self._keep(key, data)
+
+    def _take(self, path: Path, *, kept: bool = False) -> None:
+        try:
+            found = path.stat()
+            stamp = found.st_ino, found.st_size, found.st_mtime_ns
+            if self._stamps.get(path) == stamp:
+                return
+            with path.open("rb") as file:
+                data = file.read(LARGEST + 1)
+            new = verify_list(data)
+        except OSError as error:
+            self._troubles[path] = f"{path.name}: {error.strerror or 'cannot be read'}"
+            return
+        except ShoalError as error:
+            self._stamps[path] = stamp
+            self._troubles[path] = f"{path.name}: {error}"
+            return
+        self._stamps[path] = stamp
+        self._troubles.pop(path, None)
+        before = self._lists.get(new.enrolment_key)
+        if before is not None and new != before and new.number <= before.number:
+            self._troubles[path] = (
+                f"{path.name}: list {new.number} is not newer than list {before.number}, which "
+                "stays: put the newest one there"
+            )
+            return
+        if before == new:
+            return
+        self._lists[new.enrolment_key] = new
+        log.warning("a list of revoked devices is taken up", count=len(new.devices))
+        if not kept:
+            self._keep(new.enrolment_key, data)
+
+    def _keep(self, enrolment_key: bytes, data: bytes) -> None:
+        try:
+            path = self._data_dir / f"{enrolment_key.hex()}{SUFFIX}"
+            replace_whole(path, data, "revoked")
+        except OSError as error:  # it is used all the same, and tried again
+            log.error("a list of revoked devices can't be kept", error=error)
+            self._unkept[enrolment_key] = data
+        else:
+            self._unkept.pop(enrolment_key, None)
+
+    def conditions(self) -> Iterator[Condition]:
+        """For ``Conditions.watch``."""
+        for path, why in self._troubles.items():
+            yield Condition("task", path.name, f"{why}; revoked devices stay revoked", stops=False)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """By enrolment key (8 hex digits): the list's number, and how many devices it names."""
+        return {
+            key.hex()[:8]: {"number": known.number, "devices": len(known.devices)}
+            for key, known in sorted(self._lists.items())
+        }
