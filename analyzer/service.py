@@ -41,6 +41,7 @@ from shoal.services.conditions import Conditions, Source
 from shoal.services.given_up import GivenUpWindows
 from shoal.services.machine import Machine
 from shoal.services.process import DataFolder, Reloading, make_folder, run_service
+from shoal.services.tracing import Tracer
 from shoal.services.watching import watch_disk
 from shoal.services.workers import WorkerPool
 
@@ -96,6 +97,7 @@ class AnalyzerService:
             clock=self._clock,
             given_up=self._given_up,
         )
+        self._tracer = Tracer("analyzer", config.tracing.endpoint)
         self._processor = self._make_processor(signing_key, shredder)
         self._rounds = CollectionService(
             store=store,
@@ -136,6 +138,7 @@ class AnalyzerService:
             signing_key=signing_key,
             shredder=shredder,
             given_up=self._given_up,
+            tracer=self._tracer,
         )
 
     def _make_server(
@@ -223,6 +226,7 @@ class AnalyzerService:
         await self._admin.stop()
         if isinstance(self._clock, Timekeeper):
             await asyncio.to_thread(self._clock.keep)
+        await asyncio.to_thread(self._tracer.close)
         if self._own_pool:
             await asyncio.to_thread(self._pool.close)
         log.info("stopped")

@@ -31,6 +31,7 @@ from shoal.services.conditions import Conditions
 from shoal.services.given_up import GivenUpWindows
 from shoal.services.machine import Machine
 from shoal.services.process import DataFolder, Reloading
+from shoal.services.tracing import Tracer
 from shoal.services.watching import watch_disk
 from shoal.shuffler.analyzer_capacity import Serving, asking
 from shoal.shuffler.config import ShufflerConfig
@@ -166,6 +167,7 @@ class Shuffler:
             opener.forget_keys,
             self._owner,
             self._given_up,
+            self._tracing(config),
         )
         self._keep_time(channel, signing_key)
         self.serving = Serving(self.tasks, asking(channel))
@@ -224,6 +226,11 @@ class Shuffler:
         if files is not None:
             files.on_renewal(lambda _: admin.renew())
         return admin
+
+    def _tracing(self, config: ShufflerConfig) -> Tracer:
+        tracer = Tracer("shuffler", config.tracing.endpoint)
+        self._stack.push_async_callback(asyncio.to_thread, tracer.close)
+        return tracer
 
     def _unanswered(self) -> dict[TaskId, frozenset[int]]:
         """Windows that no device should answer: the analyzer can't take them, or they are given

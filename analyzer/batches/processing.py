@@ -40,6 +40,7 @@ from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.services.given_up import GivenUpWindows
+from shoal.services.tracing import NO_TRACES, Tracer
 
 log = get_log("analyzer")
 # between two attempts at a batch: one queue of one process, so without jitter
@@ -64,8 +65,9 @@ class Processor:
         signing_key: SigningKey,
         shredder: Shredder,
         given_up: GivenUpWindows | None = None,
+        tracer: Tracer = NO_TRACES,
     ) -> None:
-        self._given_up = given_up
+        self._given_up, self._tracer = given_up, tracer
         self._store, self._tasks, self._keys, self._spools, self._shredder = (
             store,
             tasks,
@@ -204,7 +206,8 @@ class Processor:
                 )
                 return
             else:
-                prepared = await self._open(batch, path)
+                with self._tracer.span("open", manifest.task_id, manifest.window):
+                    prepared = await self._open(batch, path)
                 hit("analyzer.batch.opened")
                 if self._shredder.is_given_up(batch):  # while it was opened
                     await self._expire(batch)
@@ -222,11 +225,13 @@ class Processor:
 
     async def _finish(self, prepared: Prepared) -> None:
         given_up = await asyncio.to_thread(self._uncounted, prepared.batch)
-        done = await asyncio.to_thread(
-            self._store.finish,
-            prepared.batch,
-            lambda earlier: conclude(prepared, earlier, self._signing_key, given_up),
-        )
+        manifest = prepared.batch.manifest
+        with self._tracer.span("release", manifest.task_id, manifest.window):
+            done = await asyncio.to_thread(
+                self._store.finish,
+                prepared.batch,
+                lambda earlier: conclude(prepared, earlier, self._signing_key, given_up),
+            )
         hit("analyzer.batch.done")
         if done:
             _report(prepared)

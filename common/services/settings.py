@@ -106,6 +106,25 @@ class AdminSection(Section):
         return TlsFiles("admin", self.certificate, self.key)
 
 
+class TracingSection(Section):
+    """``[tracing]``: where traces of this service's own steps go."""
+
+    endpoint: str = ""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _a_collector(cls, value: str) -> str:
+        found = re.fullmatch(r"(https?)://([^/@?#]+)/?", value)
+        parts = split_address(found[2]) if found else None
+        if value and (
+            found is None or parts is None or (found[1] == "http" and not is_loopback(parts[0]))
+        ):
+            raise ValueError(
+                "a collector is https://HOST:PORT, or http://127.0.0.1:4318 on this machine"
+            )
+        return value
+
+
 class RoleSettings(ServiceSettings):
     """What shuffler and analyzer configure alike: where they listen, what they keep, whom they
     trust, how loudly they log.
@@ -114,6 +133,7 @@ class RoleSettings(ServiceSettings):
     listen: Address
     admin: AdminSection = AdminSection()
     admin_listen: Address
+    tracing: TracingSection = TracingSection()
     data_dir: Path
     tasks_dir: Path
     keys_dir: Path

@@ -21,6 +21,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.services.given_up import GivenUpWindows
+from shoal.services.tracing import NO_TRACES, Tracer
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowEvent, WindowId, WindowState
 from shoal.shuffler.reports.egress import make_manifest
@@ -76,8 +77,9 @@ class Lifecycle:
         forget_keys: Callable[[], Awaitable[None]] = _nothing,
         owner: OwnerId | None = None,
         given_up: GivenUpWindows | None = None,
+        tracer: Tracer = NO_TRACES,
     ) -> None:
-        self._given_up = given_up
+        self._given_up, self._tracer = given_up, tracer
         self._tasks, self._store, self._delivery = tasks, store, delivery
         self._held = HeldClaims(store, owner or OwnerId.draw())
         self._clock, self._entropy, self._delay, self._forget_keys = (
@@ -353,13 +355,15 @@ class Lifecycle:
                 continue
             match record.state:
                 case WindowState.CLOSING:
-                    await self._seal(served, claim)
+                    with self._tracer.span("seal", window.task_id, window.window):
+                        await self._seal(served, claim)
                 case WindowState.SEALED | WindowState.DELIVERING:
                     if not await self._deliver(served, claim, pending, record):
                         return
                 case WindowState.ACKNOWLEDGED | WindowState.WITHHELD | WindowState.EXPIRED:
-                    await self._store.shred(claim)
-                    await self._advance(claim, WindowEvent.SHREDDED)
+                    with self._tracer.span("shred", window.task_id, window.window):
+                        await self._store.shred(claim)
+                        await self._advance(claim, WindowEvent.SHREDDED)
                     log.info(
                         "window shredded",
                         task=window.task_id,
@@ -473,7 +477,8 @@ class Lifecycle:
                     # else
                     bound
                 )
-                acknowledged = await self._delivery.attempt(served, window, record)
+                with self._tracer.span("deliver", window.task_id, window.window):
+                    acknowledged = await self._delivery.attempt(served, window, record)
         except TimeoutError:
             if bound.expired():
                 return True
