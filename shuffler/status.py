@@ -185,6 +185,11 @@ class StatusPage:
             blamed.add_metric([task], count)
         yield from (windows, reports, damaged, refused, phases, ended, blamed)
         yield self._ingress.times.metric()
+        yield GaugeMetricFamily(
+            "shoal_shuffler_queue_share",
+            "Work of batches that waits, of the most that may, in quarters rounded down",
+            value=self._ingress.backlog.share,
+        )
         yield self._days_left()
         yield self._given()
         if self._bridge is not None:

@@ -49,6 +49,13 @@ class Backlog:
         """Until all that was admitted is done, at the pace of late."""
         return self._seconds(self._waiting)
 
+    @property
+    def share(self) -> float:
+        """Of the most that may wait, what waits: 0 to 1 in quarters, rounded down. Coarse on
+        purpose: it is shown, and no report is to be seen come and go.
+        """
+        return min(4, int(4 * self.seconds / self._limit_s)) / 4
+
     def look(self, who: str) -> None:
         """Before a message is read. Raises OVERLOADED, which says when to come again."""
         if (

@@ -420,6 +420,20 @@ def test_a_backlog_learns_how_long_work_takes() -> None:
     assert backlog.seconds == 0.0
 
 
+def test_what_waits_is_shown_in_quarters_and_a_few_reports_never() -> None:
+    """Planted: the share as it is -> a single small call is seen, fails."""
+    clock, shown = _Clock(), list[float]()
+    for size in (100, 900, 1_300, 2_500, 3_700):
+        backlog = Backlog(limit_s=2.0, now=clock)
+        for _ in range(60):
+            _work(backlog, clock, 1_000, 0.5)
+        with backlog.admit("relay", size):
+            shown.append(backlog.share)
+    assert (shown[0], shown[-1], backlog.share) == (0.0, 0.75, 0.0)
+    assert shown == sorted(shown)
+    assert {4 * one % 1 for one in shown} == {0.0}
+
+
 def test_a_backlog_takes_what_it_can_do_soon_and_books_the_rest() -> None:
     """Each that is refused is told a later time than the one before it, up to the longest. Planted:
     the same for all -> this fails.
