@@ -185,13 +185,7 @@ class StatusPage:
             blamed.add_metric([task], count)
         yield from (windows, reports, damaged, refused, phases, ended, blamed)
         yield self._ingress.times.metric()
-        yield GaugeMetricFamily(
-            "shoal_shuffler_queue_share",
-            "Work of batches that waits, of the most that may, in quarters rounded down",
-            value=self._ingress.backlog.share,
-        )
-        yield self._days_left()
-        yield self._given()
+        yield from (self._queue(), self._days_left(), self._given())
         if self._bridge is not None:
             yield GaugeMetricFamily(
                 "shoal_shuffler_mqtt_connected",
@@ -206,6 +200,13 @@ class StatusPage:
             for reason, count in self._bridge.dropped.items():
                 dropped.add_metric([reason], count)
             yield dropped
+
+    def _queue(self) -> Metric:
+        return GaugeMetricFamily(
+            "shoal_shuffler_queue_share",
+            "Work of batches that waits, of the most that may, in quarters rounded down",
+            value=self._ingress.backlog.share,
+        )
 
     def _given(self) -> Metric:
         given = GaugeMetricFamily(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.output import public_key, read_bytes, say, write_new
+from shoal.cli.output import emit_json, public_key, read_bytes, say, write_new
 from shoal.crypto import keyfiles
 from shoal.crypto.admission.revocation import (
     LARGEST,
@@ -43,6 +43,7 @@ def revoke(
         list[str] | None,
         typer.Option(metavar="DEVICE", help="Of --from's: one that is admitted again; repeat."),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     authority = keyfiles.load_signing_key(root)
     last = None if before is None else _read(before, authority.public)
@@ -57,6 +58,9 @@ def revoke(
     number = max(int(time.time()), 0 if last is None else last.number + 1)
     write_new(out, sign_list(authority, number, (known | named) - back))
     count = len((known | named) - back)
+    if as_json:
+        emit_json({"file": str(out), "number": number, "devices": count})
+        return
     say(
         f"list {number} in {out}: {count} devices are revoked; put it into tasks_dir of every "
         "shuffler of this authority's tasks"

@@ -39,7 +39,7 @@ def succeed(
     text = next_version(read_bytes(before).decode(), f"{begins:%Y-%m-%dT%H:%M:%SZ}", ca, settings)
     return text, [
         f"it begins on {begins:%Y-%m-%d %H:%M} UTC",
-        *_told(old, begins.timestamp(), ends),
+        *_told(old, begins.timestamp(), ends, now),
     ]
 
 
@@ -56,8 +56,10 @@ def _date(text: str) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
-def _told(old: Task, begins: float, ends: datetime) -> list[str]:
+def _told(old: Task, begins: float, ends: datetime, now: datetime) -> list[str]:
     told = []
+    if begins < now.timestamp():
+        told.append("it begins in the past: windows that are over by now take no answers")
     if begins < ends.timestamp():
         told.append(
             f"the version before runs until {ends:%Y-%m-%d %H:%M} UTC: meanwhile devices answer "

@@ -120,7 +120,8 @@ class TracingSection(Section):
             found is None or parts is None or (found[1] == "http" and not is_loopback(parts[0]))
         ):
             raise ValueError(
-                "a collector is https://HOST:PORT, or http://127.0.0.1:4318 on this machine"
+                "a collector is https://collector.example:4318, or http://127.0.0.1:4318 on this "
+                "machine"
             )
         return value
 

@@ -94,7 +94,8 @@ class Tracer:
     def _run(self) -> None:
         ending = False
         while not ending:
-            spans, ends = list[dict[str, Any]](), None
+            spans: list[dict[str, Any]] = []
+            ends: float | None = None
             while len(spans) < _TOGETHER:
                 wait = None if ends is None else max(0.0, ends - time.monotonic())
                 try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal import failpoints
 from shoal.analyzer.batches import processing
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.results.release import decode_release, to_json
@@ -117,6 +118,49 @@ async def test_at_the_analyzer_nothing_is_counted_and_nothing_that_was_charged_i
         (1, "receiving", 40),
         (2, "nothing came", None),
     ]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        *("analyzer.store.release", "analyzer.store.ack", "analyzer.store.commit"),
+        *("analyzer.spool.delete", "analyzer.key.delete"),
+    ],
+)
+async def test_a_step_at_the_analyzer_that_breaks_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """A batch that can't be opened is given up; the disk fails at each step of its end, or the
+    service stops there and starts anew. Planted: rows deleted before the release is there -> the
+    batch begins again and nothing ends it, fails.
+    """
+    monkeypatch.setattr(processing, "_LOOK_S", 0.01)
+    monkeypatch.setattr(processing, "_AGAIN", Backoff(0.001, 0.001))
+    world = make_world(windows=1)
+    batch = world.batch(world.seal_cells([i % 7 for i in range(40)]))
+    config = world.write_config(tmp_path)
+    key = tmp_path / "keys" / f"{world.keys[0].config.key_id.hex}.key"
+    passed = failpoints.record(True)
+    try:
+        async with running(world, tmp_path) as run:
+            await run.caller.offer(batch)
+            key.write_bytes(b"no key")
+            await run.caller.deliver(chunks(batch))
+            failpoints.arm(f"{point}=eio@1")
+            give_up(config, "analyzer", "visits", 0)
+            async with asyncio.timeout(60):
+                while not passed[point]:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.005)
+    finally:
+        failpoints.arm("")
+        failpoints.record(False)
+    async with running(world, tmp_path) as run:
+        await run.caller.done(batch)
+        (release,) = run.store.releases()
+        assert list((run.data / "spool").iterdir()) == []
+        assert len(run.store.spendings()) == 1
+    assert "gave the window up" in decode_release(release.release).withheld
+    assert not key.exists()
 
 
 async def test_at_the_shuffler_devices_hear_the_truth(tmp_path: Path, capsys: Capture) -> None:

@@ -124,8 +124,9 @@ async def test_the_command_makes_lists_that_grow(
     assert "2 devices are revoked" in capsys.readouterr().out
     put(bench, second.read_bytes())
     assert await admitted(bench, bench.one, bench.other) == [REFUSED, REFUSED]
-    back = ["--readmit", str(cert)]
+    back = ["--readmit", str(cert), "--json"]
     assert main([*revoke, "--from", str(second), "--out", str(third), *back]) == 0
+    assert json.loads(capsys.readouterr().out)["devices"] == 1
     put(bench, third.read_bytes())
     assert await admitted(bench, bench.one, bench.other) == [None, REFUSED]
     capsys.readouterr()

@@ -25,14 +25,16 @@ HEADERS = (
 )
 
 
-class Heard(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc's own is untyped
+class Heard(grpc.GenericRpcHandler):
     """An analyzer that answers nothing, and keeps the headers of every call."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, str]]] = []
 
     def service(self, details: grpc.HandlerCallDetails) -> None:
-        self.calls.append((details.method, dict(details.invocation_metadata)))
+        self.calls.append(
+            (details.method, {name: str(value) for name, value in details.invocation_metadata})
+        )
 
 
 @asynccontextmanager
@@ -63,6 +65,7 @@ async def test_no_trace_crosses_the_shuffler_and_none_counts_reports(tmp_path: P
                 channel = build_channel(
                     f"127.0.0.1:{shuffler.port}", CA.cert_pem, private_pool=True
                 )
+                send: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
                 send = channel.unary_unary(SUBMIT)
                 for window, count in enumerate((3, 9)):
                     clock.time = START + window * LENGTH + GRACE + 10

@@ -100,6 +100,7 @@ def test_overlapping_versions_are_told(old: Path, tmp_path: Path, capsys: Captur
     assert main([*command, "--start", f"{NOW:%Y-%m-%d}", "--set", "mechanism.epsilon0=2.0"]) == 0
     shown = capsys.readouterr().out
     assert "both cost budget" in shown
+    assert "begins in the past" in shown
     assert "epsilon0: 2 instead of 1.09" in shown
     assert main(command) == 2  # twice: the first one stays
     assert "exists" in capsys.readouterr().err

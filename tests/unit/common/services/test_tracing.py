@@ -85,16 +85,16 @@ def test_without_an_endpoint_there_is_no_thread_and_no_trace() -> None:
     "endpoint",
     [
         "127.0.0.1:4318",
-        "http://collector.example.org:4318",
+        "http://collector.example:4318",
         "ftp://127.0.0.1:4318",
         "http://127.0.0.1",
-        "http://user@127.0.0.1:4318",
+        "http://127.0.0.1:4318@collector.example:80",
         "http://127.0.0.1:4318/v1/traces",
-        "https://example.org:4318?x=1",
+        "https://collector.example:4318?x=1",
     ],
 )
 def test_what_is_no_collector_is_refused_in_one_line(tmp_path: Path, endpoint: str) -> None:
     """Planted: plain HTTP to anybody -> fails."""
     folder = tmp_path / str(abs(hash(endpoint)))
-    with pytest.raises(ValueError, match="a collector is https://HOST:PORT"):
+    with pytest.raises(ValueError, match="a collector is https"):
         World(folder).config(tracing={"endpoint": endpoint})

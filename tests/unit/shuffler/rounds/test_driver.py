@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.secagg.exchange import open_reply, seal_request
 from shoal.crypto.secagg.records import Reason
@@ -18,7 +19,9 @@ from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.rpc.call import Call
 from shoal.secagg import Mode
+from shoal.services.given_up import TaskWindow
 from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.rounds import driver as driver_module
 from shoal.shuffler.rounds.collection import Collection
 from shoal.shuffler.rounds.driver import RoundDriver
 from shoal.shuffler.rounds.ingress import RoundsIngress
@@ -39,11 +42,14 @@ class Analyzer:
 
     def __init__(self) -> None:
         self.finished: list[WindowId] = []
+        self.failing = False
         self.asked, self.answering = asyncio.Event(), asyncio.Event()
         self.answering.set()
 
     async def finish(self, window: WindowId, damaged: int = 0, summed: int = 0) -> bool:
         self.asked.set()
+        if self.failing:
+            raise ShoalError(Kind.MISMATCH, "it won't")
         await self.answering.wait()
         self.finished.append(window)
         return True
@@ -68,6 +74,7 @@ class Two:
 
     def __init__(self, folder: Path, mode: Mode) -> None:
         self.world, self.seconds = World(folder / "world", mode=mode), 0.0
+        self.given_up = set[TaskWindow]()
         self.window = WindowId(self.world.published.task_id, 0)
         (folder / "data").mkdir()
         self.storage: ShufflerStorage = open_embedded(
@@ -108,6 +115,7 @@ class Two:
             Singles(self.storage.vectors, entropy),
             decide,
             HeldClaims(self.storage.reports, OwnerId(name * 16)),
+            self.given_up,
         )
         return One(driver, clock, analyzer, book, decided)
 
@@ -176,6 +184,34 @@ async def test_rounds_of_a_window_have_one_shuffler_and_another_when_it_sleeps(t
     await two.until(lambda: second.decided == [window])
     await two.until(lambda: second.driver.window(window) is None)
     assert (first.analyzer.finished, second.analyzer.finished) == ([], [window])
+    assert not await two.storage.answered.answered(window, DEVICE)
+
+
+async def test_a_window_that_is_given_up_is_not_asked_for_again(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it goes on its rounds go on; when it is over, an analyzer that won't finish it is left
+    alone, and who answered is forgotten. Planted: retention alone ends the asking -> it is asked
+    for ever, fails.
+    """
+    monkeypatch.setattr(driver_module, "_FINISH", Backoff(0.001, 0.001))
+    one, window = two.first, two.window
+    one.analyzer.failing = True
+    await one.driver.tick()
+    rounds = one.driver.window(window)
+    assert rounds is not None
+    await rounds.remember(DEVICE)
+    two.given_up.add((window.task_id, window.window))
+    await one.driver.tick()
+    assert one.driver.window(window) is rounds
+    two.given_up.clear()
+    two.pass_time(two.end_of_window() + 1)
+    await two.until(lambda: one.driver.failing[window] > 2)
+    assert one.decided == []
+    two.given_up.add((window.task_id, window.window))
+    await two.until(lambda: one.decided == [window])
+    assert one.analyzer.finished == []
+    assert one.driver.failing[window] == 0
     assert not await two.storage.answered.answered(window, DEVICE)
 
 
