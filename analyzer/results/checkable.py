@@ -14,7 +14,7 @@ from typing import Any
 from shoal.accounting.routes import BUDGET
 from shoal.analyzer.batches.manifest_signatures import FOLDER, ManifestSignatures
 from shoal.analyzer.config import AnalyzerConfig
-from shoal.analyzer.results.exports import CHECKABLE
+from shoal.analyzer.results.exports import CHECKABLE, CHECKABLE_SUFFIX
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.crypto.task_folder import load_task_folder
@@ -24,7 +24,6 @@ from shoal.ids import Digest
 from shoal.protos import keys_pb2, release_pb2, task_pb2
 
 VERSION = 1
-SUFFIX = ".release.json"
 
 
 def checkable(
@@ -55,7 +54,7 @@ def checkable(
             manifest = b"" if batch is None else _manifest(store, task_id.raw, window)
             signature = signatures.of(batch.manifest_hash) if batch is not None else b""
             file = _file(release, stored.release, stored.signature, task, manifest, signature)
-            name = f"{release.name}-{task_id.hex[:8]}-{window}{SUFFIX}"
+            name = f"{release.name}-{task_id.hex[:8]}-{window}{CHECKABLE_SUFFIX}"
             yield name, json.dumps(file, indent=2).encode() + b"\n"
     finally:
         store.close()

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 CHECKABLE = "shoal-release"  # the format of a release file (docs/VERIFY.md)
+CHECKABLE_SUFFIX = ".release.json"
 COLUMNS = (
     *(
         "task_id",

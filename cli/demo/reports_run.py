@@ -170,4 +170,10 @@ def _results(
         },
     }
     tasks_by_name = {f"{pair.task.name}{TASK_SUFFIX}": pair.signed_task for pair in workspace.pairs}
-    return Made(results, page, tasks_by_name)
+    # packages of the extra [server], which the help of the command does without
+    from shoal.analyzer.config import AnalyzerConfig
+    from shoal.analyzer.results.checkable import checkable
+    from shoal.services.settings import load_settings
+
+    files = dict(checkable(load_settings(AnalyzerConfig, workspace.analyzer_config)))
+    return Made(results, page, tasks_by_name, files)

@@ -15,10 +15,10 @@ import typer
 from rich.console import Console
 
 from shoal.analyzer.planner import Plan
-from shoal.analyzer.results.exports import Format, render
 from shoal.arrays import np
 from shoal.cli.demo.folders import make_folder, results_of, write_file
 from shoal.cli.demo.made import Made
+from shoal.cli.demo.page import look_around
 from shoal.cli.demo.processes import cpu_count, progress_bars
 from shoal.cli.demo.reports_run import SimulatedAnswers, run_answers
 from shoal.cli.demo.survey import Question
@@ -33,7 +33,8 @@ from shoal.cli.trial.asked import AskedColumn
 from shoal.cli.trial.infer import asked_of
 from shoal.cli.trial.overruled import said_of
 from shoal.cli.trial.planning import HONEST, TrialTerms, plans_of
-from shoal.cli.trial.show import announce, show
+from shoal.cli.trial.show import announce, predict, show
+from shoal.codec import decode_signed_task
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts.sampling import uniform_below
@@ -75,6 +76,7 @@ def trial(
     words: trial_options.WordsOption = None,
     missing: trial_options.MissingOption = None,
     out: trial_options.TrialOutOption = None,
+    open_pages: trial_options.TrialOpenOption = False,
     as_json: trial_options.TrialJsonOption = False,
 ) -> None:
     """See ``HELP``."""
@@ -82,6 +84,8 @@ def trial(
     started, screen = time.monotonic(), stderr if as_json else console
     names = column or []
     _check(names, epsilon, delta)
+    if open_pages and out is None:
+        raise ShoalError(Kind.CONFIG, "--open shows what --out keeps: give --out FOLDER too")
     said = said_of(names, kind or [], ends or [], labels or [], words or [])
     columns, notes = read_columns(file, names, missing or [])
     if out is not None:
@@ -92,6 +96,7 @@ def trial(
     rows = _rows(len(columns[0].cells), devices)
     terms = TrialTerms(epsilon, delta, len(rows))
     plans = _plans(asked, terms, screen)
+    predict(screen, asked, plans)
     tasks = _names(asked)
     answers = [
         _answers(one, plan, name, rows) for one, plan, name in zip(asked, plans, tasks, strict=True)
@@ -105,11 +110,13 @@ def trial(
     )
     results = _described(made.results, asked, plans, file, len(columns[0].cells))
     if out is not None:
-        _leave(out, made, plans, tasks)
+        _leave(out, results, made, plans, tasks)
     if as_json:
         emit_json(results)
     else:
-        show(screen, asked, results, time.monotonic() - started, out)
+        show(screen, asked, results, time.monotonic() - started, out, _authority(made))
+    if open_pages and out is not None:
+        look_around(screen, out / "results.json", out / "tasks")
 
 
 def _check(columns: Sequence[str], epsilon: float, delta: float) -> None:
@@ -187,15 +194,23 @@ def _described(
     return results | {"file": file.name, "rows": rows}
 
 
-def _leave(out: Path, made: Made, plans: Sequence[Plan], names: Sequence[str]) -> None:
+def _authority(made: Made) -> str:
+    """Who signed the tasks: a key that is gone, in hex."""
+    return decode_signed_task(next(iter(made.tasks.values()))).authority.hex()
+
+
+def _leave(
+    out: Path, results: dict[str, Any], made: Made, plans: Sequence[Plan], names: Sequence[str]
+) -> None:
     """Results, releases, signed tasks, and each plan as a task for a deployment to come."""
-    releases = [task["release"] for task in made.results["tasks"]]
-    write_file(out / "results.json", (json.dumps(made.results, indent=2) + "\n").encode())
-    write_file(out / "releases.json", render(releases, Format.json).encode())
+    write_file(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
     write_file(out / "report.html", made.page.encode())
-    make_folder(out / "tasks")
-    for name, task in made.tasks.items():
-        write_file(out / "tasks" / name, task)
+    for folder, files in (("tasks", made.tasks), ("releases", made.checkable)):
+        make_folder(out / folder)
+        for old in (out / folder).glob("*"):  # of a trial before
+            old.unlink()
+        for name, data in files.items():
+            write_file(out / folder / name, data)
     for name, plan in zip(names, plans, strict=True):
         text = task_text(plan, told=Settings({"name": name}, {}, {}, {}))
         write_file(out / f"{name}.toml", text.encode())

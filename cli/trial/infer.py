@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from shoal.analyzer.planner import Frequencies, Mean, Quantiles, Shape
 from shoal.answers import Value
@@ -25,6 +26,7 @@ _LARGEST = 1e15  # of a number: beyond it stand ids, and not figures
 _MOST_NUMBERS = 0.9  # from this share of numbers on, a text among them is a mistake
 _NAMELESS = 0.9  # from this share of different texts on, they are names of people or things
 _SHOWN = 6
+_ENOUGH_NUMBERED = 10  # numbers in a row that are taken for a numbering
 _YES = frozenset({"yes", "true", "1", "y", "ja", "j", "wahr", "oui", "si", "sí", "x"})
 _NO = frozenset({"no", "false", "0", "n", "nein", "falsch", "non"})
 _OTHER = "other"
@@ -218,6 +220,11 @@ def _numbers(column: TableColumn, said: Said) -> AskedColumn:
                 f'it, or --missing "{_short(cell)}" if it stands for no answer'
             )
     answers = [number for number in numbers if number is not None]
+    if said == Said() and _numbering(answers):
+        raise _wrong(
+            f'{column.file}: column "{column.name}" counts the rows, one after the other, which '
+            "says nothing of people: take another column, or --kind mean"
+        )
     ends = said.ends
     sort = said.sort or (Sort.WHOLE if ends is None and _few(answers) else Sort.MEAN)
     if sort is Sort.WHOLE:
@@ -251,6 +258,13 @@ def _numbers(column: TableColumn, said: Said) -> AskedColumn:
         said.ends is None,
         outside,
         math.fsum(answers) / len(answers),
+    )
+
+
+def _numbering(answers: Sequence[int | float]) -> bool:
+    """Whether they are 1, 2, 3, ... or the like."""
+    return len(answers) >= _ENOUGH_NUMBERED and all(
+        after == before + 1 for before, after in pairwise(answers)
     )
 
 

@@ -84,7 +84,14 @@ TrialOutOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Leave results.json, report.html, the releases and a task to sign there.",
+        help="Leave results.json, report.html, releases to verify and a task to sign there.",
+    ),
+]
+TrialOpenOption = Annotated[
+    bool,
+    typer.Option(
+        "--open",
+        help="At the end, look around in the results: `shoal console` on what --out keeps.",
     ),
 ]
 TrialJsonOption = Annotated[bool, typer.Option("--json", help="The results as JSON.")]

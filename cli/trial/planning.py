@@ -24,6 +24,7 @@ _BLIND = 0.25  # a standard error of so much of all says nothing
 _USEFUL = 0.05  # ... and this much does
 _ALIKE = 0.02  # a total so close below what was asked is the answer
 _MOST_LOOKS = 5
+_NEAR = 1.2  # so close are the numbers of rows between which the answer lies
 # the others count a device without an answer as the middle of the range
 _TELL_WHO_ANSWERED = ("kmean", "square_wave")
 
@@ -144,21 +145,25 @@ def _error_share(made: Plan) -> float:
 
 
 def _enough(made: Plan) -> str:
-    """How many rows would do for a useful answer, to a tenth or so."""
-    request, question = made.request, _as_chosen(made)
-    n = request.n
-    while n < LIMITS.batch_rows:
-        n = min(LIMITS.batch_rows, max(n + 1, n * 5 // 4))
-        again = _plan(
-            question,
-            n,
-            request.epsilon or 1.0,
-            request.delta,
-            None,
-            (made.choice.candidate.mechanism,),
-        )
-        if _error_share(again) <= _USEFUL:
-            digits = max(0, len(str(n)) - 2)
-            rounded = -(-n // 10**digits) * 10**digits
-            return f"About {rounded:,} rows would bring that to {_USEFUL:.0%}: give more"
-    return "No number of rows would do: give fewer categories"
+    """How many rows would do for a useful answer, to a fifth or so."""
+
+    def useful(n: int) -> bool:
+        return _error_share(_again(made, n)) <= _USEFUL
+
+    below, above = made.request.n, 2 * made.request.n
+    while not useful(above):
+        below, above = above, 2 * above
+        if above > LIMITS.batch_rows:
+            return "No number of rows would do: give fewer categories"
+    while above > _NEAR * below:
+        middle = round(math.sqrt(below * above))
+        below, above = (below, middle) if useful(middle) else (middle, above)
+    step = 10 ** max(0, len(str(above)) - 2)
+    return f"About {-(-above // step) * step:,} rows would bring that to {_USEFUL:.0%}: give more"
+
+
+def _again(made: Plan, n: int) -> Plan:
+    """The same mechanism for more rows."""
+    request, mechanism = made.request, made.choice.candidate.mechanism
+    question = _as_chosen(made)
+    return _plan(question, n, request.epsilon or 1.0, request.delta, None, (mechanism,))

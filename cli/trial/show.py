@@ -12,13 +12,15 @@ from typing import Any
 
 from rich.console import Console
 
-from shoal.analyzer.planner import Frequencies
+from shoal.analyzer.planner import Frequencies, Plan
 from shoal.cli.demo.brief import WIDTH, promise
 from shoal.cli.trial.asked import AskedColumn
+from shoal.cli.trial.overruled import Sort
 from shoal.domain import NO_ANSWER
 
 _ROWS, _ROWS_ALONE = 5, 10  # of one question of several, and of one alone
 _LABEL = 24  # columns
+_MANY = 20_000  # devices: from here on a tenth of a percent is coarser than the noise
 _OUTSIDE = "   outside"
 
 
@@ -33,12 +35,32 @@ def announce(screen: Console, asked: Sequence[AskedColumn], notes: Sequence[str]
         _say(screen, f"{one.column}: {one.says}{cells}{source}")
 
 
+def predict(screen: Console, asked: Sequence[AskedColumn], plans: Sequence[Plan]) -> None:
+    """How far off estimates are expected to be, before anybody is asked."""
+    for one, plan in zip(asked, plans, strict=True):
+        choice, question = plan.choice, plan.request.question
+        if choice.errors is None:
+            continue
+        error = choice.errors.ranked
+        shown = (
+            f"{error / plan.request.n:.2%} of all devices in a count"
+            if isinstance(question, Frequencies)
+            else f"{error:,.3g} in a {'quantile' if one.sort is Sort.QUANTILES else 'mean'}"
+        )
+        _say(
+            screen,
+            f"{one.column}: randomized by {choice.candidate.title}; predicted standard error: "
+            f"{shown}",
+        )
+
+
 def show(
     screen: Console,
     asked: Sequence[AskedColumn],
     results: dict[str, Any],
     seconds: float,
     left: Path | None,
+    authority: str,
 ) -> None:
     """At most one screen of 24 lines for one column, of lines of at most 80 columns."""
     title = f"{results['devices']:,} devices were asked:"
@@ -65,7 +87,8 @@ def show(
         _say(screen, "Keys, services and reports are gone; --out FOLDER keeps the results.")
     else:
         tasks = ", ".join(f"{task['name']}.toml" for task in results["tasks"])
-        _say(screen, f"Kept in {left}: results.json, releases.json, report.html; to sign: {tasks}")
+        _say(screen, f"Kept in {left}: results.json, report.html, releases; to sign: {tasks}")
+        _say(screen, f"Check: shoal verify {left / 'releases'} --authority {authority}")
 
 
 def _caution(asked: Sequence[AskedColumn]) -> list[str]:
@@ -90,13 +113,14 @@ def _rows(one: AskedColumn, task: dict[str, Any], most: int) -> list[str]:
     ]
     if [estimate["label"] for estimate in estimates] == ["no", "yes"]:
         estimates = estimates[1:]
+    digits = 1 if release["n"] < _MANY else 2
     # those that most devices are in, in the order of the question
     kept = sorted(estimates, key=lambda estimate: -truth[estimate["label"]])[:most]
     lines = [
         _row(
             estimate["label"],
             [truth[estimate["label"]], *(estimate[key] for key in ("value", "ci_low", "ci_high"))],
-            lambda count: f"{count / release['n']:.1%}",
+            lambda count: f"{count / release['n']:.{digits}%}",
         )
         for estimate in estimates
         if estimate in kept
@@ -114,7 +138,7 @@ def _figures(one: AskedColumn, release: dict[str, Any], truth: dict[str, float])
     def shown(value: float | None) -> str:
         return "more" if value is None else f"{value:,.{digits}f}"
 
-    if one.sort.value == "quantiles" and release.get("quantiles"):
+    if one.sort is Sort.QUANTILES and release.get("quantiles"):
         for row in release["quantiles"]:
             figures = [truth[f"quantile {row['share']:g}"]]
             figures += [row[key] for key in ("value", "ci_low", "ci_high")]

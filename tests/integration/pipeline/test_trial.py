@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.analyzer.results.release_files import read_release_files
 from shoal.cli.main import main
 from shoal.cli.trial import planning
 from shoal.crypto.trust import TASK_SUFFIX
@@ -73,7 +74,13 @@ def test_the_truth_beside_the_estimates(
     assert 3.5 < results["composed"]["epsilon_upper"] <= 4.0
     assert results["composed"]["delta"] == pytest.approx(1e-8)
     assert list(room.iterdir()) == []
-    assert json.loads((out / "releases.json").read_text())[0]["name"] == "faehrt-rad"
+    assert json.loads((out / "results.json").read_text()) == results
+    assert len(read_release_files(out / "results.json").releases) == 2
+    files = sorted((out / "releases").glob("*.release.json"))
+    assert [json.loads(file.read_text())["release"]["name"] for file in files] == [
+        "faehrt-rad",
+        "kids",
+    ]
     assert (out / "tasks" / f"kids{TASK_SUFFIX}").is_file()
     assert "keys.analyzer" in _refused(capsys, "task", "lint", str(out / "kids.toml"))
 
@@ -125,6 +132,7 @@ def test_nothing_is_started_for_what_is_refused(table: Path, room: Path, capsys:
         ("--column", "kids", "--delta", "1"),
         ("--column", "kids", "--devices", "2", "--epsilon", "0.1"),
         ("--column", "kids", "--out", str(table)),
+        ("--column", "kids", "--open"),
     ):
         assert main(["trial", str(table), *arguments]) == 2, arguments
         assert capsys.readouterr().err.count("\n") == 1

@@ -129,14 +129,14 @@ def test_the_plan_has_the_rows(table: Path, tmp_path: Path) -> None:
 
 
 def test_the_report_says_what_is_true(capsys: pytest.CaptureFixture[str]) -> None:
-    """Planted: markup in labels -> "[29]" is gone; the twenty smallest values -> fails."""
-    answered = KnownTruth({f"[{i}]": float(i) for i in range(30)}, "a note")
+    """Planted: markup in labels -> "[b29]" is gone; the twenty smallest values -> fails."""
+    answered = KnownTruth({f"[b{i}]": float(i) for i in range(30)}, "a note")
     row = TaskRow(target_of_world(make_world()), 435, 400, 35, 0, 0, None, answered)
     result = SimulationResult(435, 400, {}, 35, 8.0, array("f"), (b"",))
     show(LoadOutcome(result, [row], None, {}, counting=False, interrupted=False))
     out = capsys.readouterr().out
-    assert "[29]" in out
-    assert "[9] " not in out
+    assert "[b29]" in out
+    assert "[b9]" not in out
     assert "and 10 more values" in out
     assert "a note" in out
     assert "35 more answers, whose fate is unknown" in out

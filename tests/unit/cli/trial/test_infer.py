@@ -140,6 +140,7 @@ def test_numbers_as_people_write_them(
         (["1", "900000"], {"kind": "whole"}, "--kind mean"),
         (["1", "1e300"], {}, "no number that can be asked"),
         (["1", "9" * 40], {}, "no number that can be asked"),
+        ([str(i) for i in range(7, 99)], {}, "counts the rows"),
     ],
 )
 def test_refusals_say_what_to_do(
