@@ -50,6 +50,7 @@ PAGES = {
     "promise": "/promise?task=visit-groups",
     "promise-wrong": "/promise?task=slept-well&held=much",
     "planner": "/planner",
+    "planner-wrong": "/planner?n=many&off=70",
     "running": "/running",
     "budget": "/budget",
     "budget-limit": "/budget?limit=2",

@@ -44,8 +44,8 @@ def epsilon(page: Page) -> float:
 def test_a_slider_by_the_keyboard_moves_the_figures(url: str, running: Browser) -> None:
     """The field, the words that a screen reader says, the figures and the address follow; a coarse
     answer is replaced by the final one, which is no larger. Planted: no event for the slider ->
-    nothing changes, and this fails. Planted: an earlier question's answer shown -> another
-    epsilon, and this fails.
+    nothing changes, and this fails. Planted: the field left as it is -> another question, and
+    this fails.
     """
     with page_of(running) as page:
         troubles: list[str] = []
