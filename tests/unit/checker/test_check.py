@@ -23,7 +23,7 @@ from shoal.cli.main import main
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.ids import Digest
-from shoal.protos import release_pb2
+from shoal.protos import release_pb2, task_pb2
 from shoal.services.settings import load_settings
 from tests.cases import for_each
 from tests.vectors.frozen_corpus import VERSIONS, unpack
@@ -124,7 +124,15 @@ def test_a_bit_that_flips_is_wrong_or_unreadable(part: str) -> None:
             continue
 
 
-@for_each("part", ["release", "task", "schedule", "manifest"])
+OF_ANOTHER = {
+    "release": "the release is of this task",
+    "task": "the key schedule is of this task",
+    "schedule": "the key schedule is of this task",
+    "manifest": "the release names this manifest",
+}
+
+
+@for_each("part", OF_ANOTHER)
 def test_parts_of_another_release_are_wrong(part: str) -> None:
     """Everything in them is signed well, and by the right keys. Planted: any of the hashes and ids
     not compared -> fails.
@@ -132,7 +140,16 @@ def test_parts_of_another_release_are_wrong(part: str) -> None:
     file, other = file_of("visits"), file_of("hours")
     for name in (part, f"{part}_signature", "task_authority"):
         file["signed"][name] = other["signed"][name]
-    assert wrong(file)
+    assert OF_ANOTHER[part] in wrong(file)
+
+
+def test_only_the_honest_of_the_smallest_batch_are_counted() -> None:
+    """Planted: all reports of it counted -> fails."""
+    file = file_of("visits")
+    task = task_pb2.Task.FromString(base64.b64decode(file["signed"]["task"]))
+    task.honest_fraction_ppm = 500_000
+    file["signed"]["task"] = base64.b64encode(task.SerializeToString()).decode()
+    assert "the promise counts the honest of the smallest batch" in wrong(file)
 
 
 SHOWN: dict[str, Callable[[File], None]] = {
