@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.analyzer.results.exports import CHECKABLE_SUFFIX
 from shoal.cli.output import emit_json, public_key, read_bytes, say
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
     from shoal.checker.check import ReleaseCheck
 
-_SUFFIX = ".release.json"
 _LARGEST = 64 << 20
 _MARK = {"holds": "ok   ", "wrong": "WRONG", "open": "open "}
 
@@ -74,11 +74,12 @@ def _listed(files: list[Path]) -> list[Path]:
     """Every file, those of folders by name. Raises CONFIG for a folder without any."""
     listed: list[Path] = []
     for path in files:
-        found = sorted(path.glob(f"*{_SUFFIX}")) if path.is_dir() else [path]
+        found = sorted(path.glob(f"*{CHECKABLE_SUFFIX}")) if path.is_dir() else [path]
         if not found:
             raise ShoalError(
                 Kind.CONFIG,
-                f"{path} holds no *{_SUFFIX}: shoal results export --format release writes some",
+                f"{path} holds no *{CHECKABLE_SUFFIX}: write them with shoal results export "
+                "--format release",
             )
         listed += found
     return listed
