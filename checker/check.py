@@ -1,14 +1,15 @@
-"""One release file: everything that is checked of it."""
+"""Release files: everything that is checked of them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from shoal.checker.chain import Chain
 from shoal.checker.consistency import consistency
+from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome, Statement, worst
-from shoal.checker.promise import promise
+from shoal.checker.promise import promise, together
 from shoal.checker.release_file import read_release_file
 
 
@@ -26,16 +27,33 @@ class ReleaseCheck:
         return worst(self.checked)
 
 
-def check_release(data: bytes, authorities: Collection[bytes] = ()) -> ReleaseCheck:
-    """``authorities``: public keys (Ed25519, 32 bytes) that the reader trusts.
+def check_releases(
+    files: Sequence[bytes], authorities: Collection[bytes] = ()
+) -> Iterator[ReleaseCheck]:
+    """Each file in turn. A total over several releases is checked where all of them are at hand.
 
-    Raises UnreadableError for what is no release file.
+    ``authorities``: public keys (Ed25519, 32 bytes) that the reader trusts. Raises UnreadableError
+    for what is no release file, named by its number, before any is checked.
     """
-    file = read_release_file(data)
-    chain = Chain(file.signed)
-    checked = (
-        *chain.checked(authorities),
-        *consistency(chain, file.shown, file.law),
-        *promise(chain),
-    )
-    return ReleaseCheck(chain.release.name, chain.release.window, checked)
+    read = []
+    for number, data in enumerate(files):
+        try:
+            file = read_release_file(data)
+            read.append((file, Chain(file.signed)))
+        except UnreadableError as error:
+            raise UnreadableError(str(error), number) from None
+    chains = [chain for _, chain in read]
+    for file, chain in read:
+        checked = (
+            *chain.checked(authorities),
+            *consistency(chain, file.shown, file.law),
+            *promise(chain),
+            together(chain, chains),
+        )
+        yield ReleaseCheck(chain.release.name, chain.release.window, checked)
+
+
+def check_release(data: bytes, authorities: Collection[bytes] = ()) -> ReleaseCheck:
+    """One file. Arguments and errors as of ``check_releases``."""
+    (check,) = check_releases([data], authorities)
+    return check

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from shoal.checker.composition import Curve
 from shoal.checker.enumeration import MOST_STEPS, exact_divergence, steps
 from shoal.checker.errors import UnreadableError
 from shoal.checker.expectation import (
@@ -27,6 +28,7 @@ from shoal.checker.two_outputs import largest_divergence
 
 LARGEST_N = 100_000_000
 _LARGEST_EPSILON = 600.0
+_DATASETS = 500  # for a curve, which is asked for some hundred times
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,16 @@ def decide(law: OutputLaw, n: int, epsilon: float, delta: float) -> Decision:
             return Decision(Outcome.WRONG, "two outputs: a dataset has a larger divergence")
         return Decision(Outcome.OPEN, "too close to call for the bounds of this checker")
     return _by_blanket(law.outputs, n, below, above, allowed)
+
+
+def curve_of(law: OutputLaw, n: int) -> Curve:
+    """The divergence of n shuffled reports as a function of e >= 1, from above; a little further
+    above than where ``decide`` looks.
+    """
+    n, coin = min(n, LARGEST_N), law.coin
+    if coin is not None:
+        return lambda e: largest_divergence(coin, n, e, _DATASETS).high
+    return lambda e: mean_positive_part(_blanket(law.outputs, e), n, SMOOTHING[0]).high
 
 
 def _by_blanket(

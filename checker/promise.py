@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from shoal.checker.chain import Chain
-from shoal.checker.epsilon import decide
+from shoal.checker.composition import MOST_RELEASES, total_delta
+from shoal.checker.epsilon import curve_of, decide
 from shoal.checker.exponential import log_above
 from shoal.checker.findings import Outcome, Statement
 from shoal.checker.laws import OutputLaw, law_of
-from shoal.protos import release_pb2, task_pb2
+from shoal.protos import task_pb2
 
 _LOCAL = "epsilon0: what one report promises by itself"
 _CENTRAL = "epsilon: what the release promises"
@@ -19,7 +20,7 @@ _TOGETHER = "epsilon of all releases so far, together"
 
 
 def promise(chain: Chain) -> Iterator[Statement]:
-    """Every epsilon of the release. What is not known here is open, and says why."""
+    """Every epsilon of the release by itself. What is not known here is open, and says why."""
     task, release = chain.task, chain.release
     privacy = release.privacy
     law = _law(task)
@@ -28,12 +29,11 @@ def promise(chain: Chain) -> Iterator[Statement]:
             yield Statement(what, Outcome.OPEN, f"{value:.6g}: {law}")
     else:
         yield _local(law, privacy.epsilon0)
-        honest = task.min_batch * task.honest_fraction_ppm // 1_000_000
+        honest = _smallest_honest(task)
         yield _amplified(_CENTRAL, law, honest, privacy.epsilon_upper, task.delta)
         came = release.n * task.honest_fraction_ppm // 1_000_000
         if release.n:
             yield _amplified(_RECEIVED, law, came, privacy.epsilon_at_received_n, task.delta)
-    yield _together(privacy)
 
 
 def _law(task: task_pb2.Task) -> OutputLaw | str:
@@ -63,15 +63,50 @@ def _amplified(what: str, law: OutputLaw, n: int, epsilon: float, delta: float) 
     )
 
 
-def _together(privacy: release_pb2.Privacy) -> Statement:
-    """Of one release it is that release's own. Of several the others would be needed."""
-    total = privacy.epsilon_cumulative_upper
+def together(chain: Chain, chains: Sequence[Chain]) -> Statement:
+    """The total that ``chain`` states, over the releases before it, which may be among ``chains``:
+    all that are at hand, itself among them.
+    """
+    privacy = chain.release.privacy
+    total, count = privacy.epsilon_cumulative_upper, privacy.windows_composed
     if total < privacy.epsilon_upper or privacy.delta_cumulative < privacy.delta:
         return Statement(_TOGETHER, Outcome.WRONG, "less than this release alone")
-    if privacy.windows_composed <= 1:
+    if count <= 1:
         return Statement(_TOGETHER, Outcome.HOLDS, "this is the first release")
-    return Statement(
-        _TOGETHER,
-        Outcome.OPEN,
-        f"{total:.6g} for {privacy.windows_composed} releases: it wants the files of all of them",
-    )
+    said = f"{total:.6g} at delta {privacy.delta_cumulative:.3g} for {count} releases"
+    before = _until(chain, chains)
+    if before is None:
+        return Statement(_TOGETHER, Outcome.OPEN, f"{said}: it wants the files of all of them")
+    curves = []
+    for one in before:
+        law = _law(one.task)
+        if isinstance(law, str) or one.task.memoized or one.release.n < one.task.min_batch:
+            why = "not all of them are of a kind that is composed here"
+            return Statement(_TOGETHER, Outcome.OPEN, f"{said}: {why}")
+        curves.append(curve_of(law, _smallest_honest(one.task)))
+    epsilons = [one.release.privacy.epsilon_upper for one in before]
+    composed = total_delta(curves, epsilons, privacy.delta_cumulative)
+    if composed.delta(total) <= privacy.delta_cumulative:
+        return Statement(_TOGETHER, Outcome.HOLDS, f"{said}: their losses, composed")
+    proven = composed.epsilon(privacy.delta_cumulative, sum(epsilons))
+    return Statement(_TOGETHER, Outcome.OPEN, f"{said}: this checker proves {proven:.6g}")
+
+
+def _until(chain: Chain, chains: Sequence[Chain]) -> list[Chain] | None:
+    """The releases of one analyzer up to this one, by the number that each says it is; None if one
+    is missing, or there are too many.
+    """
+    count = chain.release.privacy.windows_composed
+    if count > MOST_RELEASES:
+        return None
+    by_number = {
+        one.release.privacy.windows_composed: one
+        for one in chains
+        if one.task.analyzer_key == chain.task.analyzer_key
+    }
+    found = [by_number[number] for number in range(1, count + 1) if number in by_number]
+    return found if len(found) == count and found[-1] is chain else None
+
+
+def _smallest_honest(task: task_pb2.Task) -> int:
+    return task.min_batch * task.honest_fraction_ppm // 1_000_000

@@ -58,15 +58,15 @@ class Coin:
         return Coin(1 - self.no, 1 - self.yes)
 
 
-def largest_divergence(coin: Coin, n: int, e: Fraction) -> Between:
+def largest_divergence(coin: Coin, n: int, e: Fraction, most: int = MOST_DATASETS) -> Between:
     """max over all datasets of n reports and over both directions, at e = e^epsilon >= 1.
 
-    Beyond ``MOST_DATASETS`` they are taken in blocks of s. Who is told s - 1 of the others'
+    More than ``most`` of them are taken in blocks of s. Who is told s - 1 of the others'
     reports, and takes them away, sees a batch of n - s + 1; that can only show more (deletion
     lemma), so a block is bounded by its first member in a batch that is smaller by s - 1. ``low``
     is then that of the blocks' first members themselves.
     """
-    block = -(-n // MOST_DATASETS)
+    block = -(-n // most)
     turned = coin.exchanged()
     directions = (coin,) if turned == coin else (coin, turned)
     high = max(_over_datasets(one, n - block + 1, e, block).high for one in directions)

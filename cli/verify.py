@@ -46,19 +46,21 @@ def verify(
 
     Example: shoal verify release-files/ --authority 8d3f0c...
     """
-    from shoal.checker.check import check_release
+    from shoal.checker.check import check_releases
     from shoal.checker.errors import UnreadableError
     from shoal.checker.findings import Outcome
 
     authorities = [public_key(key, "--authority") for key in authority or ()]
+    paths = _listed(files)
     reports: list[tuple[Path, ReleaseCheck]] = []
-    for path in _listed(files):
-        try:
-            reports.append((path, check_release(read_bytes(path, _LARGEST), authorities)))
-        except UnreadableError as error:
-            raise ShoalError(Kind.INVALID, f"{path}: {error}") from None
-        if not as_json:
-            _show(*reports[-1])
+    checks = check_releases([read_bytes(path, _LARGEST) for path in paths], authorities)
+    try:
+        for path, check in zip(paths, checks, strict=True):
+            reports.append((path, check))
+            if not as_json:
+                _show(path, check)
+    except UnreadableError as error:
+        raise ShoalError(Kind.INVALID, f"{paths[error.file]}: {error}") from None
     outcomes = {report.outcome for _, report in reports}
     if as_json:
         emit_json([_json(path, report) for path, report in reports])

@@ -69,14 +69,13 @@ def test_two_outputs_are_what_enumeration_says(coin: Coin, n: int, e: Fraction) 
 
 
 @for_each("coin", COINS)
-def test_datasets_in_blocks_are_bounded(coin: Coin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datasets_in_blocks_are_bounded(coin: Coin) -> None:
     """Planted: a batch that is not made smaller by the block; blocks that leave out their last
     members -> fails.
     """
     e = Fraction(11, 10)
     whole = largest_divergence(coin, 400, e)
-    monkeypatch.setattr("shoal.checker.two_outputs.MOST_DATASETS", 50)
-    blocks = largest_divergence(coin, 400, e)
+    blocks = largest_divergence(coin, 400, e, most=50)
     assert blocks.low <= whole.high
     assert whole.low <= blocks.high <= 1.2 * whole.high
 

@@ -1,0 +1,140 @@
+"""What several releases about the same devices promise together, from the curves of each.
+
+**A release is a pair.** The blanket's bound (``epsilon``) is delta(e) = E[(X - e Y)_+] / n with X
+and Y sums of weights of mean n: the divergence of two laws P and Q whose densities are X / n and
+Y / n. Two outputs: the largest divergence over all datasets and both directions is convex in e, and
+such a curve is that of a pair too (Zhu, Dong, Wang, AISTATS 2022, Proposition 10). A mechanism that
+is dominated release by release is dominated by the product of the pairs, whatever is asked next
+(there, Theorem 10).
+
+**A curve from above.** The curve is bounded at knots x_j = e^(jh), and D(1/x) = 1 - 1/x + D(x) / x
+gives the other half, since the laws here look alike when the two answers are exchanged. Chords of a
+convex function lie above it, so the lower convex hull of bounds at the knots is above the curve
+between them as well. It is the curve of a pair whose losses are the knots: Q has at x_j the change
+of the slope, P x_j times as much, and beyond the last knot P has a mass of infinite loss.
+
+**Together.** Losses add up: the masses are convolved, with positive terms alone. The total is
+
+    delta(e) <= sum over k of P(loss kh) (1 - e / e^(kh))_+ + the infinite masses.
+
+Slopes are differences of floats: how far off each may be is added to the mass that is made of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.checker.exponential import exp_below
+
+KNOTS = 400  # of the release that reaches furthest, on either side of 0
+MOST_RELEASES = 200
+_ROUND = 16 * 2.0**-53
+_BEYOND = 1e-3  # of delta: what may be left beyond the last knot
+_SLACK = 1e-10  # for e, of itself: what products of rounded knots may be off
+
+# An upper bound of the divergence at e = e^epsilon >= 1.
+Curve = Callable[[Fraction], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """``masses[j]``: of P at a loss of (first + j) h. ``infinite``: at none that is finite."""
+
+    first: int
+    masses: NDArray[np.float64]
+    infinite: float
+
+
+def total_delta(curves: Sequence[Curve], epsilons: Sequence[float], delta: float) -> Total:
+    """``epsilons``: of each release, at its own delta: where its curve begins to be small. They
+    choose the knots and prove nothing. ``delta``: of all of them.
+    """
+    reaches = [
+        _reach(curve, epsilon, delta / len(curves))
+        for curve, epsilon in zip(curves, epsilons, strict=True)
+    ]
+    step = max(reaches) / KNOTS
+    losses = [
+        _losses(curve, step, max(2, math.ceil(reach / step)))
+        for curve, reach in zip(curves, reaches, strict=True)
+    ]
+    masses, first = np.ones(1), 0
+    for one in losses:
+        masses = np.convolve(masses, one.masses) * (1 + _ROUND * len(one.masses))
+        first += one.first
+    return Total(step, first, masses, sum(one.infinite for one in losses))
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The losses of all releases."""
+
+    step: float
+    first: int
+    masses: NDArray[np.float64]
+    infinite: float
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound at ``epsilon`` >= 0."""
+        e = float(exp_below(epsilon)) * (1 - _SLACK)
+        losses = self.step * (self.first + np.arange(len(self.masses), dtype=np.float64))
+        parts = self.masses * np.maximum(0.0, 1.0 - e * np.exp(-losses))
+        return float(parts.sum()) * (1 + _SLACK) + self.infinite
+
+    def epsilon(self, delta: float, most: float) -> float:
+        """The least that is proven at ``delta``, to a millionth of itself; at most ``most``."""
+        low, high = 0.0, most
+        while high - low > 1e-6 * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
+        return high
+
+
+def _reach(curve: Curve, epsilon: float, delta: float) -> float:
+    """An epsilon beyond which the curve is small beside ``delta``."""
+    reach = 1.2 * epsilon
+    for _ in range(40):
+        if curve(exp_below(reach)) <= _BEYOND * delta:
+            break
+        reach *= 1.1
+    return reach
+
+
+def _losses(curve: Curve, step: float, knots: int) -> Losses:
+    x = np.exp(step * np.arange(1, knots + 1, dtype=np.float64))
+    above = np.array([min(1.0, curve(Fraction(float(place)))) for place in x])
+    at_one = min(1.0, curve(Fraction(1)))
+    below = 1.0 - 1.0 / x[::-1] + above[::-1] / x[::-1]
+    places = np.concatenate(([0.0], 1.0 / x[::-1], [1.0], x))
+    heights = np.concatenate(([1.0], below * (1 + _ROUND), [at_one], above))
+    kept = _lower_hull(places, heights)
+    slopes = np.diff(heights[kept]) / np.diff(places[kept])
+    wrong = _ROUND * (heights[kept][:-1] / np.diff(places[kept]) + np.abs(slopes))
+    changes = np.maximum(0.0, np.diff(np.append(slopes, 0.0))) + wrong + np.append(wrong[1:], 0.0)
+    masses = np.zeros(2 * knots + 1)
+    # The first of those kept is 0, where P has nothing; a change of slope is at the next ones.
+    masses[kept[1:] - 1] = changes * places[kept[1:]]
+    return Losses(-knots, masses, float(heights[-1]))
+
+
+def _lower_hull(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Indices of the lower convex hull of points in order of ``x``."""
+    kept: list[int] = []
+    for at in range(len(x)):
+        while len(kept) > 1 and _turns_down(x, y, kept[-2], kept[-1], at):
+            kept.pop()
+        kept.append(at)
+    return np.array(kept, dtype=np.int64)
+
+
+def _turns_down(
+    x: NDArray[np.float64], y: NDArray[np.float64], first: int, middle: int, last: int
+) -> bool:
+    rise = (y[middle] - y[first]) * (x[last] - x[first])
+    return bool(rise >= (y[last] - y[first]) * (x[middle] - x[first]))

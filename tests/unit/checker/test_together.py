@@ -1,0 +1,136 @@
+"""Several releases together: above what enumeration finds, and as tight as what the accountant
+signs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from fractions import Fraction
+
+import pytest
+
+from shoal.accounting import certify
+from shoal.accounting.accountant import upper_curve
+from shoal.accounting.composition.compose import release_law
+from shoal.accounting.composition.loss_bytes import to_bytes
+from shoal.analyzer.records import Spending
+from shoal.analyzer.results.cumulative import compose_spendings
+from shoal.checker.check import check_releases
+from shoal.checker.composition import Curve, total_delta
+from shoal.checker.enumeration import _histograms, _with
+from shoal.checker.epsilon import curve_of
+from shoal.checker.errors import UnreadableError
+from shoal.checker.exponential import exp_below
+from shoal.checker.findings import Outcome
+from shoal.checker.laws import OutputLaw
+from shoal.ids import TaskId
+from shoal.privacy import LocalPrivacy
+from tests.cases import for_each
+from tests.sizes import size
+from tests.unit.checker.test_bounds import WORDS, binary, kary
+from tests.unit.checker.test_check import corpus, signed_anew
+
+COIN, OTHER_COIN = binary(3 * WORDS // 4, WORDS // 4), binary(2 * WORDS // 3, WORDS // 5)
+TERNARY, TABLE = kary(3, WORDS // 2), kary(16, WORDS // 3)
+Known = tuple[OutputLaw, LocalPrivacy]
+
+
+def curves(*batches: tuple[Known, int]) -> list[Curve]:
+    return [curve_of(law, n) for (law, _), n in batches]
+
+
+def real(law: OutputLaw, n: int) -> list[tuple[list[Fraction], list[Fraction]]]:
+    """Both laws of every histogram, of every pair of neighbouring datasets."""
+    assert law.table is not None
+    inputs = range(len(law.table))
+    found = []
+    for others in itertools.combinations_with_replacement(inputs, n - 1):
+        known = _histograms(law.table, others)
+        laws = [_with(known, row) for row in law.table]
+        for first, second in itertools.permutations(laws, 2):
+            found.append((list(first.values()), [second[counts] for counts in first]))
+    return found
+
+
+@for_each(
+    "batches",
+    [
+        [(COIN, 3), (COIN, 3)],
+        [(COIN, 2), (OTHER_COIN, 3)],
+        [(TERNARY, 2), (COIN, 2)],
+    ],
+)
+@for_each("epsilon", [0.3, 1.4])
+def test_together_is_above_every_pair_of_datasets(
+    batches: list[tuple[Known, int]], epsilon: float
+) -> None:
+    """Planted: the masses of Q convolved instead of P's; no infinite masses; knots' chords below
+    the curve (heights of the next knot); the half below 0 left out -> each fails.
+    """
+    e = exp_below(epsilon)
+    worst = Fraction(0)
+    for (p1, q1), (p2, q2) in itertools.product(*(real(law, n) for (law, _), n in batches)):
+        both = zip(itertools.product(p1, p2), itertools.product(q1, q2), strict=True)
+        excess = (a * b - e * c * d for (a, b), (c, d) in both)
+        worst = max(worst, sum((one for one in excess if one > 0), Fraction(0)))
+    epsilons = [certify(law, n, 1e-6).epsilon_upper for (_, law), n in batches]
+    found = total_delta(curves(*batches), epsilons, 1e-6).delta(epsilon)
+    assert worst <= found
+    # The blanket is far above a dataset of two reports. Two outputs are not, but for their other
+    # direction, which is bounded as if it were the same.
+    assert found <= float(worst) * 1.15 + 1e-6 or any(one[0] is TERNARY for one in batches)
+
+
+CAMPAIGNS: dict[str, list[tuple[Known, int]]] = {
+    "two questions": [(TABLE, 9_000), (TERNARY, 9_000)],
+    "with two outputs": [(TABLE, 5_000), (COIN, 5_000)],
+    "six windows": [(TERNARY, 2_000)] * 6,
+}
+
+
+@for_each("name", list(CAMPAIGNS)[: size(2, 3)])
+def test_totals_that_are_signed_are_confirmed_and_less_is_not(name: str) -> None:
+    """Planted: in the accountant, a total that is 1 % too small; here, one release left out of the
+    product -> fails.
+    """
+    batches, delta = CAMPAIGNS[name], 1e-8
+    spendings = []
+    for (_, privacy), n in batches:
+        law = to_bytes(release_law(upper_curve, privacy, n, delta))
+        upper = certify(privacy, n, delta).epsilon_upper
+        spendings.append(Spending(TaskId(bytes(32)), upper, delta, law))
+    composed = compose_spendings(spendings)
+    epsilons = [one.epsilon_upper for one in spendings]
+    total = total_delta(curves(*batches), epsilons, composed.delta)
+    assert total.delta(composed.epsilon_upper) <= composed.delta
+    assert total.delta(composed.epsilon_upper * 0.99) > composed.delta
+    proven = total.epsilon(composed.delta, sum(epsilons))
+    assert composed.epsilon_upper * 0.99 <= proven <= composed.epsilon_upper * 1.000001
+
+
+def test_a_total_wants_the_files_of_all_releases() -> None:
+    """One of five is missing; and releases of kinds that are not composed here. Planted: the total
+    of those at hand taken for all -> fails.
+    """
+    files = corpus()[0]
+    for names in (list(files), ["hours", "visits"]):
+        checks = check_releases([files[name] for name in names])
+        found = {check.name: check.checked[-1].outcome for check in checks}
+        assert found["visits"] is Outcome.OPEN
+        assert found["hours"] is Outcome.OPEN
+
+
+def test_a_file_that_cannot_be_read_is_named_by_its_number() -> None:
+    good = corpus()[0]["visits"]
+    with pytest.raises(UnreadableError) as raised:
+        list(check_releases([good, b"{}"]))
+    assert raised.value.file == 1
+
+
+def test_a_first_release_is_its_own_total() -> None:
+    def first(release: object) -> None:
+        release.privacy.windows_composed = 1  # type: ignore[attr-defined] # a message
+
+    (check,) = check_releases([json.dumps(signed_anew(first)).encode()])
+    assert check.checked[-1].outcome is Outcome.HOLDS
