@@ -45,11 +45,13 @@ def decide(law: OutputLaw, n: int, epsilon: float, delta: float) -> Decision:
     Beyond ``LARGEST_N`` reports they are counted as that many: more hide better (the others'
     reports can be taken away again, so a larger batch shows no more).
     """
-    if not 0 <= epsilon <= _LARGEST_EPSILON or not 0 < delta < 1:
-        raise UnreadableError("epsilon is from 0 to 600 here, delta between 0 and 1")
+    if not 0 <= epsilon <= _LARGEST_EPSILON or not 0 <= delta < 1:
+        raise UnreadableError("epsilon is from 0 to 600 here, delta from 0 to 1")
     local = log_above(law.ratio)
     if Fraction(epsilon) >= local:
         return Decision(Outcome.HOLDS, "one report alone promises as much")
+    if delta == 0:  # all reports may be one output: that is as telling as one report
+        return Decision(Outcome.WRONG, "at delta 0 a batch promises no more than one report")
     if n <= 1:
         return Decision(Outcome.WRONG, "nobody else hides the report: epsilon0 is what holds")
     n = min(n, LARGEST_N)

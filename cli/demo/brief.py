@@ -55,9 +55,11 @@ def brief(
 
 def places(out: Path, keep: Path | None) -> list[str]:
     """Where the rest lies, and how to see it."""
+    releases = out / "releases"
     return [
         f"Page:    {out / 'report.html'}   (--open: look around in all of it)",
         f"Figures: {out / 'results.json'}   (--full prints all of them)",
+        *([f"Check:   shoal verify {releases}   (docs/VERIFY.md)"] if releases.is_dir() else []),
         *([f"Kept:    {keep}"] if keep is not None else []),
     ]
 

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from shoal.analyzer.results.exports import CHECKABLE_SUFFIX
 from shoal.cli.demo import options as demo_options
 from shoal.cli.demo import show, show_sums
 from shoal.cli.demo.brief import brief, places
@@ -146,7 +147,21 @@ def _leave(out: Path, json_path: Path | None, made: Made) -> None:
     make_folder(out / "tasks")
     for name, task in made.tasks.items():
         write_file(out / "tasks" / name, task)
+    _leave_checkable(out / "releases", made.checkable)
     if json_path == STDOUT:
         typer.echo(text, nl=False)
     elif json_path is not None:
         write_file(json_path, text.encode())
+
+
+def _leave_checkable(folder: Path, files: dict[str, bytes]) -> None:
+    """Those of another run go: they have other keys, and other tasks."""
+    for earlier in folder.glob(f"*{CHECKABLE_SUFFIX}"):
+        earlier.unlink()
+    if not files:
+        if folder.is_dir():
+            folder.rmdir()
+        return
+    make_folder(folder)
+    for name, file in files.items():
+        write_file(folder / name, file)

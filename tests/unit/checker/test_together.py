@@ -26,6 +26,7 @@ from shoal.checker.findings import Outcome
 from shoal.checker.laws import OutputLaw
 from shoal.ids import TaskId
 from shoal.privacy import LocalPrivacy
+from shoal.protos import release_pb2
 from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.checker.test_bounds import WORDS, binary, kary
@@ -128,9 +129,29 @@ def test_a_file_that_cannot_be_read_is_named_by_its_number() -> None:
     assert raised.value.file == 1
 
 
+def test_a_total_a_hair_below_this_release_is_no_lie() -> None:
+    """The composition may prove a little less than the certificate does. 1 % below is one.
+
+    Planted: any total below the release's own epsilon called wrong -> fails.
+    """
+
+    def total(share: float) -> Outcome:
+        def change(release: release_pb2.Release) -> None:
+            privacy = release.privacy
+            privacy.epsilon_upper = privacy.epsilon_upper * 1.0000001
+            privacy.epsilon_cumulative_upper = privacy.epsilon_upper * share
+            privacy.delta_cumulative = privacy.delta
+
+        (check,) = check_releases([json.dumps(signed_anew(change)).encode()])
+        return check.checked[-1].outcome
+
+    assert total(1 - 1e-9) is Outcome.OPEN
+    assert total(0.99) is Outcome.WRONG
+
+
 def test_a_first_release_is_its_own_total() -> None:
-    def first(release: object) -> None:
-        release.privacy.windows_composed = 1  # type: ignore[attr-defined] # a message
+    def first(release: release_pb2.Release) -> None:
+        release.privacy.windows_composed = 1
 
     (check,) = check_releases([json.dumps(signed_anew(first)).encode()])
     assert check.checked[-1].outcome is Outcome.HOLDS
