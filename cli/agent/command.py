@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     """Run one command. Raises ShoalError, and SystemExit for wrong arguments."""
     arguments = parse(argv)
+    if arguments.command == "console":  # it runs a loop of its own
+        from shoal.cli.agent.console import console
+
+        return console(arguments)
     if arguments.command == "run":  # it reads the file itself, and again on SIGHUP
         return asyncio.run(_run(arguments))
     from shoal.clients.settings.config import AgentConfig
@@ -115,7 +119,8 @@ async def _flush(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    from shoal.cli.agent.memory import budget_json, budget_line, found_damaged, memory
+    from shoal.cli.agent.memory import budget_line
+    from shoal.clients.owner.book import budget_json, found_damaged, memory
     from shoal.clients.service.measuring import unmatched
 
     async with _agent(config) as agent:

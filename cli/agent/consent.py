@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli.agent.memory import memory
 from shoal.cli.agent.output import print_json, print_lines, up
-from shoal.clients.owner.consent import ALLOWED, DENIED, answer_of
+from shoal.clients.owner.book import memory
+from shoal.clients.owner.consent import ALLOWED, DENIED, answer_of, purposes
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
@@ -159,21 +159,7 @@ async def _listed(config: AgentConfig) -> list[dict[str, Any]]:
         statuses = agent.status()
     with memory(config) as commitments:
         stored = commitments.consents() if commitments is not None else {}
-    policy, ceiling = config.policy, config.effective_policy.ceiling
-    asked: dict[str, list[str]] = {}
-    for status in statuses:
-        asked.setdefault(status.assignment.task.purpose, []).append(status.assignment.task.name)
-    return [
-        {
-            "purpose": purpose,
-            "consent": config.effective_policy.consent(purpose, stored),
-            "written": policy.purposes.get(purpose),
-            "answered": stored.get(purpose),
-            "fleet": DENIED if ceiling.forbids(purpose) else None,
-            "tasks": asked.get(purpose, []),
-        }
-        for purpose in sorted({*asked, *policy.purposes, *stored, *ceiling.denied})
-    ]
+    return purposes(config, statuses, stored)
 
 
 def _show(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> int:

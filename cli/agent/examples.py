@@ -27,6 +27,8 @@ ALL = """Examples:
       what answers may cost, have cost, and what is left
   shoal agent memory --config agent.toml
       whether what this device remembers is whole, and not an older copy
+  shoal agent console --config agent.toml --open
+      all of that in the browser
 
 Exit status: 0 ok, 1 the work failed, 2 the request was wrong. A report that waits is ok, but for
 flush, whose work is to send: it ends with 1 unless everything that waited was delivered.
@@ -100,4 +102,14 @@ never gives budget back. A memory that is older than the head beside it (restore
 removed) answers and sends nothing until its owner confirms.
 Exit status: 0 it is whole, or confirmed now; 1 it is damaged or was set back, or its ledger does
 not hold.
+"""
+
+CONSOLE = """Examples:
+  shoal agent console --config agent.toml --open
+      until Ctrl-C; beside an agent that runs, too
+  shoal agent console --config agent.toml --listen 127.0.0.1:7460 --json
+      {"url": ...} once pages are served
+
+The address that is printed opens once, and whoever opens it is taken for the owner: don't pass it
+on. Looking sends nothing. It wants the extra [console].
 """

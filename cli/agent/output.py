@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,14 +31,6 @@ def tell(task: str, line: str) -> None:
     """
     text = f"shoal: task {task}: {line}"
     print("".join(c if c.isprintable() else "?" for c in text), file=sys.stderr, flush=True)  # noqa: T201 - the command line's own output
-
-
-def utc(seconds: float) -> str:
-    """A device's clock may be anywhere: what no calendar has is shown as seconds."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):
-        return f"{seconds} s"
 
 
 def up(epsilon: float) -> str:

@@ -54,6 +54,7 @@ def build_parser() -> Parser:
         examples.BUDGET,
     )
     _add_memory(commands)
+    _add_console(commands)
     parser.set_defaults(names=tuple(commands.choices))
     return parser
 
@@ -193,3 +194,19 @@ def _add_memory(commands: Any) -> None:
         help="put what is safe in the place of what the disk damaged",
     )
     memory.add_argument("--yes", action="store_true", help="with either of them: don't ask")
+
+
+def _add_console(commands: Any) -> None:
+    console = _add(
+        commands,
+        "console",
+        "all of that in the browser of this machine: questions, answers, budget, ledger",
+        examples.CONSOLE,
+    )
+    console.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:0",
+        help="a loopback address; port 0, which is the default, takes any that is free",
+    )
+    console.add_argument("--open", action="store_true", help="open the browser")

@@ -7,9 +7,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli.agent.memory import verified
 from shoal.cli.agent.output import print_json, print_lines
 from shoal.clients.memory.commitments import NANO
+from shoal.clients.owner.book import verified
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:

@@ -156,7 +156,7 @@ class OidcGate(Gate):
 
     def visitor(self, scope: Scope, headers: Headers) -> Visitor | None:
         """See ``Gate``. What a page asks by itself keeps no session alive."""
-        token = _cookie(headers, _SESSION)
+        token = cookie_of(headers, _SESSION)
         by_hand = headers.get("sec-fetch-mode", "navigate") == "navigate"
         return self._sessions.find(token, by_hand=by_hand) if token else None
 
@@ -182,7 +182,7 @@ class OidcGate(Gate):
         def signed_in(request: Request) -> Response:
             query = dict(request.query_params)
             try:
-                arrived = self._provider.finish(query, _cookie(request.headers, _BEGUN))
+                arrived = self._provider.finish(query, cookie_of(request.headers, _BEGUN))
                 self.tell("signs in", arrived.visitor)
             except ShoalError as error:
                 self.tell_stranger("refused to sign in", str(error)[:300])
@@ -222,7 +222,7 @@ def own_page(asked: str) -> str:
     return asked if fits and not asked.startswith((SIGN_IN, SIGN_OUT)) else _START
 
 
-def _cookie(headers: Headers, name: str) -> str:
+def cookie_of(headers: Headers, name: str) -> str:
     """ "" where there is none, and where there are several of the name: one was put there."""
     found = []
     for line in headers.getlist("cookie"):

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.agent.memory import verified
 from shoal.clients.memory.commitments import SeenTask
 from shoal.clients.memory.device_memory import Memory
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.marks import OUTBOX
 from shoal.clients.memory.mending import examine, mend
 from shoal.clients.memory.rounds_ledger import SqliteLedger
+from shoal.clients.owner.book import verified
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.agent.memory import verified
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState
 from shoal.clients.feeds.known_tasks import KnownTasks
@@ -20,6 +19,7 @@ from shoal.clients.memory.device_memory import Memory
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.rounds_ledger import Answered, RoundStanding
 from shoal.clients.memory.setback import confirm, examine
+from shoal.clients.owner.book import verified
 from shoal.clients.owner.policy import Policy
 from shoal.clients.reports.answering import Terms, charge_sum
 from shoal.clients.rounds.agent import RoundsAgent

@@ -1,0 +1,1 @@
+"""A device owner's console: what was asked of this device, what it answered, and what that cost."""

@@ -1,0 +1,148 @@
+"""The page Questions: who asks this device what, what for, what is drawn, and the owner's word."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.parse
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from shoal.clients.owner.consent import ALLOWED, DENIED, answer_of, purposes
+from shoal.clients.owner.explain_draws import randomized_line
+from shoal.console.web import NavItem
+from shoal.digests import sha256
+from shoal.errors import Kind, ShoalError
+
+if TYPE_CHECKING:
+    from shoal.clients.agent import Agent, TaskStatus
+    from shoal.console.owner.desk import Desk
+
+NAVIGATION = NavItem("Questions", "/questions")
+_ID_BYTES = 16  # of a purpose's SHA-256: browsers change the blanks of what a form sends
+_STATUS = {Kind.CONFIG: 400, Kind.INVALID: 400, Kind.FORBIDDEN: 403, Kind.REFUSED: 409}
+
+
+def routes(desk: Desk) -> list[BaseRoute]:
+    """All questions, one of them in whole, and the switches."""
+
+    async def questions(request: Request) -> Response:
+        return await _shown(desk, request, _done(request))
+
+    async def question(request: Request) -> Response:
+        async with desk.agent() as agent:
+            name = request.path_params["task"]
+            assignment = agent.tasks.find(name, agent.clock.now())
+            lines = await agent.explain(name)
+        return desk.page(request, "question.html.j2", a=assignment, lines=lines)
+
+    async def consent(request: Request) -> Response:
+        try:
+            given = await desk.form(request)
+            word, deleted = given.get("answer", ""), 0
+            answer = answer_of(word)
+            async with desk.agent() as agent:
+                purpose = await _meant(agent, given.get("purpose", ""), desk.file_name, answer)
+                deleted = len(await agent.consent(purpose, answer))
+        except ShoalError as error:
+            told = given.get("purpose", "") if error.kind is not Kind.FORBIDDEN else ""
+            return await _shown(desk, request, "", str(error), told, _STATUS.get(error.kind, 503))
+        done = urllib.parse.urlencode({"done": word, "deleted": deleted})
+        return RedirectResponse(f"{NAVIGATION.path}?{done}", 303)
+
+    return [
+        Route(NAVIGATION.path, questions),
+        Route("/questions/{task}", question),
+        Route("/consent", consent, methods=["POST"]),
+    ]
+
+
+async def _shown(
+    desk: Desk, request: Request, done: str, wrong: str = "", at: str = "", status: int = 200
+) -> Response:
+    """``wrong``: why a switch was not moved, beside the purpose whose id is ``at``."""
+    async with desk.agent() as agent:
+        rows = await _purposes(agent)
+        tasks = [_task(one) for one in await asyncio.to_thread(agent.status)]
+        problems = [error.message for error in agent.tasks.problems.values()]
+    for row in rows:
+        row["asks"] = [one for one in tasks if one["purpose"] == row["purpose"]]
+    known = any(row["id"] == at for row in rows)
+    return desk.page(
+        request,
+        "questions.html.j2",
+        status=status,
+        rows=rows,
+        problems=problems,
+        done=done,
+        wrong=wrong,
+        at=at if known else "",
+    )
+
+
+async def _purposes(agent: Agent) -> list[dict[str, Any]]:
+    statuses = await asyncio.to_thread(agent.status)
+    stored = await agent.memory.run(agent.memory.commitments.consents)
+    rows = purposes(agent.config, statuses, stored)
+    for row in rows:
+        row["id"] = sha256(row["purpose"].encode())[:_ID_BYTES].hex()
+    return rows
+
+
+def _task(status: TaskStatus) -> dict[str, Any]:
+    assignment, task = status.assignment, status.assignment.task
+    return {
+        "purpose": task.purpose,
+        "id": assignment.task_id.hex,
+        "name": task.name,
+        "question": task.question,
+        "drawn": randomized_line(assignment),
+        "refusal": status.refusal,
+        "window": status.window,
+        "windows": task.windows.count,
+        "min_batch": task.min_batch,
+        "a": assignment,
+    }
+
+
+async def _meant(agent: Agent, given: str, file: str, answer: str | None) -> str:
+    """The purpose whose id a form names. Raises CONFIG for one that nobody knows, REFUSED for a yes
+    that somebody else's no stands above.
+    """
+    row = next((row for row in await _purposes(agent) if row["id"] == given), None)
+    if row is None:
+        raise ShoalError(
+            Kind.CONFIG, "no question and no answer is for that purpose any more: choose one below"
+        )
+    if answer == ALLOWED and row["fleet"] == DENIED:
+        raise ShoalError(
+            Kind.REFUSED,
+            "the fleet's file denies this purpose, and you can only tighten what it says: ask who "
+            "runs the fleet; nothing was changed",
+        )
+    if answer == ALLOWED and row["written"] not in (None, ALLOWED):
+        raise ShoalError(
+            Kind.REFUSED,
+            f"{file} denies this purpose under [policy.purposes], which stays above any answer "
+            "here: take that line out first; nothing was changed",
+        )
+    purpose: str = row["purpose"]
+    return purpose
+
+
+def _done(request: Request) -> str:
+    """What a switch did, in words; "" where none was moved."""
+    word = request.query_params.get("done", "")
+    said = {
+        "allow": "allowed: a running agent answers at its next step",
+        "deny": "denied: nothing is sent for that purpose any more",
+        "ask": "taken back: nothing is sent for that purpose until you say yes",
+    }.get(word, "")
+    deleted = request.query_params.get("deleted", "0")
+    if said and deleted.isascii() and deleted.isdigit() and deleted[:9].strip("0"):
+        count = int(deleted[:9])
+        said += f"; {count:,} {'report' if count == 1 else 'reports'} that waited "
+        said += f"{'was' if count == 1 else 'were'} deleted"
+    return said
