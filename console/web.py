@@ -77,7 +77,8 @@ class NavItem:
 
 class Frame:
     """One console. ``package``: whose folder ``templates`` holds its pages, beside the common ones
-    of ``shoal.console``; ``around``: values that every page shows, asked for at each.
+    of ``shoal.console``; ``around``: values that every page shows, asked for at each;
+    ``foot``: the line below them.
     """
 
     def __init__(
@@ -86,7 +87,9 @@ class Frame:
         package: str,
         navigation: Sequence[NavItem],
         around: Callable[[Request], Mapping[str, Any]],
+        foot: str = "Counts and releases, never reports.",
     ) -> None:
+        self._foot = foot
         self._around, self._navigation, self.title = around, tuple(navigation), title
         self._environment, self._gated = _environment(package), False
 
@@ -100,6 +103,7 @@ class Frame:
         text = self._environment.get_template(template).render(
             {**self._around(request), **values} if self._known(request) else values,
             site=self.title,
+            foot=self._foot,
             navigation=shown if self._known(request) else (),
             visitor=visitor if visitor is not None and visitor.way != "loopback" else None,
             sign_out=SIGN_OUT,

@@ -80,8 +80,12 @@ def share(part: float, n: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """One of our lines as a sentence: a capital letter and a full stop."""
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
+    """One of our lines as a sentence: a capital letter and a full stop. A file's name stays as it
+    is.
+    """
+    first = text.partition(" ")[0].rstrip(".:")
+    start = text[:1] if "." in first else text[:1].upper()
+    return f"{start}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
 FILTERS: dict[str, Any] = {

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.cli.agent.output import print_json, print_lines, up
 from shoal.clients.owner.book import memory
-from shoal.clients.owner.consent import ALLOWED, DENIED, answer_of, purposes
+from shoal.clients.owner.consent import ALLOWED, DENIED, TAKES_BACK, answer_of
+from shoal.clients.owner.purposes import not_kept, purposes
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from shoal.clients.agent import Agent
     from shoal.clients.settings.config import AgentConfig
-
-_TAKES_BACK = ("deny", "ask")
 
 
 async def consent(arguments: argparse.Namespace, config: AgentConfig) -> int:
@@ -52,35 +51,14 @@ async def consent(arguments: argparse.Namespace, config: AgentConfig) -> int:
                     )
                 )
     except ShoalError as error:
-        if error.kind is Kind.OVERLOADED and word in _TAKES_BACK and not arguments.accept_epsilon0:
-            raise _not_kept(error, arguments.config.name, purpose) from None
+        if error.kind is Kind.OVERLOADED and word in TAKES_BACK and not arguments.accept_epsilon0:
+            raise not_kept(error, arguments.config.name, purpose) from None
         raise
     rows = [row for row in await _listed(config) if row["purpose"] == purpose]
     if withdrawn and not arguments.json:
         what = "report that waited was" if withdrawn == 1 else "reports that waited were"
         print_lines(f"{withdrawn:,} {what} deleted")
     return _show(arguments, [{**row, "withdrawn": withdrawn} for row in rows])
-
-
-def _not_kept(error: ShoalError, file: str, purpose: str) -> ShoalError:
-    """A disk that is full must not stand between an owner and his no: what the configuration denies
-    needs no write of the memory.
-    """
-    words = f'"{_toml(purpose)}"' if purpose else "the purpose's words in quotation marks"
-    return ShoalError(
-        error.kind,
-        f"{error.message}; the answer was not kept. To deny it all the same, write {words} = "
-        '"denied" under [policy.purposes] in '
-        f"{file} and send SIGHUP to a running agent: once it has read the file it sends nothing "
-        "for that purpose, and what waits is "
-        "deleted when there is room",
-    )
-
-
-def _toml(text: str) -> str:
-    """Inside a basic string of TOML; nothing in it can steer a terminal."""
-    shown = ("\\" + c if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
-    return "".join(shown)
 
 
 async def _accept(arguments: argparse.Namespace, agent: Agent) -> int:

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from shoal.errors import Kind, ShoalError
-
-if TYPE_CHECKING:
-    from shoal.clients.reports.outcomes import TaskStatus
-    from shoal.clients.settings.config import AgentConfig
 
 Consent = Literal["allowed", "denied"]
 ALLOWED: Consent = "allowed"
@@ -41,6 +37,7 @@ _WORDS: Mapping[str, Consent | None] = MappingProxyType(
     {"allow": ALLOWED, "deny": DENIED, "ask": None}
 )
 WORDS = tuple(_WORDS)
+TAKES_BACK = ("deny", "ask")
 
 
 def consent_to(
@@ -81,26 +78,3 @@ def answer_of(word: str) -> Consent | None:
             f'consent is "allow", "deny" or "ask" (takes the answer back), not "{word[:40]}"',
         )
     return _WORDS[word]
-
-
-def purposes(
-    config: AgentConfig, statuses: Iterable[TaskStatus], stored: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """Every purpose that a task, the configuration, the fleet or an answer names, by its words: how
-    it stands, and who said so. ``stored``: as for ``consent_to``.
-    """
-    written, ceiling = config.policy.purposes, config.effective_policy.ceiling
-    asked: dict[str, list[str]] = {}
-    for status in statuses:
-        asked.setdefault(status.assignment.task.purpose, []).append(status.assignment.task.name)
-    return [
-        {
-            "purpose": purpose,
-            "consent": config.effective_policy.consent(purpose, stored),
-            "written": written.get(purpose),
-            "answered": stored.get(purpose),
-            "fleet": DENIED if ceiling.forbids(purpose) else None,
-            "tasks": asked.get(purpose, []),
-        }
-        for purpose in sorted({*asked, *written, *stored, *ceiling.denied})
-    ]

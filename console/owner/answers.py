@@ -16,7 +16,7 @@ from shoal.console.web import NavItem
 
 if TYPE_CHECKING:
     from shoal.clients.agent import Agent, ReportOutcome
-    from shoal.console.owner.desk import Desk
+    from shoal.console.owner.desk import OwnDesk
 
 NAVIGATION = NavItem("Answers", "/answers")
 _MOST = 200  # the latest; the ledger has all of them
@@ -29,7 +29,7 @@ _STATES = {
 }
 
 
-def routes(desk: Desk) -> list[BaseRoute]:
+def routes(desk: OwnDesk) -> list[BaseRoute]:
     """One page."""
 
     async def answers(request: Request) -> Response:

@@ -12,22 +12,27 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from shoal.console.owner import answers, budget, ledger, questions
-from shoal.console.owner.desk import Desk
+from shoal.console.owner.desk import OwnDesk
 from shoal.console.owner.door import OPENING, SPENT, Door
 from shoal.console.signin.visitors import visitor_of
 from shoal.console.web import Frame
 
 PAGES = (questions, answers, budget, ledger)
+_FOOT = "This device's own pages: nobody else sees them, and looking sends nothing."
 
 
 def owner_app(file: Path, address: str, door: Door) -> ASGIApp:
     """The console of the device whose agent.toml is ``file``, for who asks for it as ``address``
-    (HOST:PORT) and came through ``door``. Raises CONFIG where the file can't be read.
+    (HOST:PORT) and came through ``door``. Raises CONFIG.
     """
     frame = Frame(
-        "This device", "shoal.console.owner", [page.NAVIGATION for page in PAGES], lambda _: {}
+        "This device",
+        "shoal.console.owner",
+        [page.NAVIGATION for page in PAGES],
+        lambda _: {},
+        _FOOT,
     )
-    desk = Desk(file, frame, door)
+    desk = OwnDesk(file, frame, door)
     desk.config()
     routes = [route for page in PAGES for route in page.routes(desk)]
 

@@ -14,12 +14,12 @@ from shoal.console.web import NavItem
 
 if TYPE_CHECKING:
     from shoal.clients.settings.config import AgentConfig
-    from shoal.console.owner.desk import Desk
+    from shoal.console.owner.desk import OwnDesk
 
 NAVIGATION = NavItem("Budget", "/budget")
 
 
-def routes(desk: Desk) -> list[BaseRoute]:
+def routes(desk: OwnDesk) -> list[BaseRoute]:
     """One page."""
 
     async def budget(request: Request) -> Response:

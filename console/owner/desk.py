@@ -27,7 +27,7 @@ _OF_ANOTHER = (
 )
 
 
-class Desk:
+class OwnDesk:
     """``file``: agent.toml, read anew for every request, so that pages show what holds now."""
 
     def __init__(self, file: Path, frame: Frame, door: Door) -> None:

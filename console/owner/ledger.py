@@ -17,7 +17,7 @@ from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
     from shoal.clients.memory.ledger import Stored
-    from shoal.console.owner.desk import Desk
+    from shoal.console.owner.desk import OwnDesk
 
 NAVIGATION = NavItem("Ledger", "/ledger")
 _MOST = 100  # entries of a page
@@ -39,7 +39,7 @@ _EVENTS = {
 }
 
 
-def routes(desk: Desk) -> list[BaseRoute]:
+def routes(desk: OwnDesk) -> list[BaseRoute]:
     """One page."""
 
     async def ledger(request: Request) -> Response:

@@ -10,22 +10,23 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from shoal.clients.owner.consent import ALLOWED, DENIED, answer_of, purposes
+from shoal.clients.owner.consent import ALLOWED, DENIED, TAKES_BACK, answer_of
 from shoal.clients.owner.explain_draws import randomized_line
+from shoal.clients.owner.purposes import not_kept, purposes
 from shoal.console.web import NavItem
 from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
-    from shoal.clients.agent import Agent, TaskStatus
-    from shoal.console.owner.desk import Desk
+    from shoal.clients.agent import Agent, ReportOutcome, TaskStatus
+    from shoal.console.owner.desk import OwnDesk
 
 NAVIGATION = NavItem("Questions", "/questions")
 _ID_BYTES = 16  # of a purpose's SHA-256: browsers change the blanks of what a form sends
 _STATUS = {Kind.CONFIG: 400, Kind.INVALID: 400, Kind.FORBIDDEN: 403, Kind.REFUSED: 409}
 
 
-def routes(desk: Desk) -> list[BaseRoute]:
+def routes(desk: OwnDesk) -> list[BaseRoute]:
     """All questions, one of them in whole, and the switches."""
 
     async def questions(request: Request) -> Response:
@@ -41,11 +42,11 @@ def routes(desk: Desk) -> list[BaseRoute]:
     async def consent(request: Request) -> Response:
         try:
             given = await desk.form(request)
-            word, deleted = given.get("answer", ""), 0
+            word = given.get("answer", "")
             answer = answer_of(word)
             async with desk.agent() as agent:
                 purpose = await _meant(agent, given.get("purpose", ""), desk.file_name, answer)
-                deleted = len(await agent.consent(purpose, answer))
+                deleted = len(await _answer(agent, purpose, word, desk.file_name))
         except ShoalError as error:
             told = given.get("purpose", "") if error.kind is not Kind.FORBIDDEN else ""
             return await _shown(desk, request, "", str(error), told, _STATUS.get(error.kind, 503))
@@ -60,7 +61,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
 
 
 async def _shown(
-    desk: Desk, request: Request, done: str, wrong: str = "", at: str = "", status: int = 200
+    desk: OwnDesk, request: Request, done: str, wrong: str = "", at: str = "", status: int = 200
 ) -> Response:
     """``wrong``: why a switch was not moved, beside the purpose whose id is ``at``."""
     async with desk.agent() as agent:
@@ -107,6 +108,16 @@ def _task(status: TaskStatus) -> dict[str, Any]:
     }
 
 
+async def _answer(agent: Agent, purpose: str, word: str, file: str) -> list[ReportOutcome]:
+    """Reports that waited and were deleted. A full disk: how to deny all the same."""
+    try:
+        return await agent.consent(purpose, answer_of(word))
+    except ShoalError as error:
+        if error.kind is Kind.OVERLOADED and word in TAKES_BACK:
+            raise not_kept(error, file, purpose) from None
+        raise
+
+
 async def _meant(agent: Agent, given: str, file: str, answer: str | None) -> str:
     """The purpose whose id a form names. Raises CONFIG for one that nobody knows, REFUSED for a yes
     that somebody else's no stands above.
@@ -125,7 +136,7 @@ async def _meant(agent: Agent, given: str, file: str, answer: str | None) -> str
     if answer == ALLOWED and row["written"] not in (None, ALLOWED):
         raise ShoalError(
             Kind.REFUSED,
-            f"{file} denies this purpose under [policy.purposes], which stays above any answer "
+            f"this purpose is denied in {file} under [policy.purposes], above any answer "
             "here: take that line out first; nothing was changed",
         )
     purpose: str = row["purpose"]
