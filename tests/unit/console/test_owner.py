@@ -69,7 +69,7 @@ def test_who_never_had_the_address_sees_nothing(owner: Owner, path: str) -> None
     client = TestClient(owner_app(owner.folder / "agent.toml", HERE, Door()), f"http://{HERE}")
     for cookie in ({}, {"shoal-owner": "x"}, {"shoal-owner-00000000": "\u00e9"}):
         lines = "; ".join(f"{name}={word}" for name, word in cookie.items())
-        answer = client.get(path, headers={"cookie": lines.encode("latin-1")} if lines else None)
+        answer = client.get(path, headers={b"cookie": lines.encode("latin-1")} if lines else None)
         assert answer.status_code == 403
         assert PURPOSE not in answer.text
         assert "/ledger" not in answer.text
