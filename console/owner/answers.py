@@ -67,7 +67,8 @@ def _row(outcome: ReportOutcome, told: list[tuple[str, str]]) -> dict[str, Any]:
         "state": state,
         "mark": mark,
         "why": "" if outcome.state is ReportState.ACKED else why,
-        "sent": words.pop("sent", ""),
-        "cost": words.pop("charged", ""),
-        "more": list(words.items()),
+        "sent": words.get("sent", ""),
+        "cost": words.get("charged", ""),
+        "source": words.get("value from", ""),
+        "value": words.get("true value", ""),
     }

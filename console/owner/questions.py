@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import urllib.parse
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -11,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from shoal.clients.owner.consent import ALLOWED, DENIED, TAKES_BACK, answer_of
+from shoal.clients.owner.explain_cost import pays
 from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.purposes import not_kept, purposes
 from shoal.console.web import NavItem
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 NAVIGATION = NavItem("Questions", "/questions")
 _ID_BYTES = 16  # of a purpose's SHA-256: browsers change the blanks of what a form sends
+_UNPAID = "the budget does not pay for another window"
 _STATUS = {Kind.CONFIG: 400, Kind.INVALID: 400, Kind.FORBIDDEN: 403, Kind.REFUSED: 409}
 
 
@@ -66,7 +69,8 @@ async def _shown(
     """``wrong``: why a switch was not moved, beside the purpose whose id is ``at``."""
     async with desk.agent() as agent:
         rows = await _purposes(agent)
-        tasks = [_task(one) for one in await asyncio.to_thread(agent.status)]
+        statuses = await asyncio.to_thread(agent.status)
+        tasks = [_task(one, await agent.memory.run(partial(_paid, agent, one))) for one in statuses]
         problems = [error.message for error in agent.tasks.problems.values()]
     for row in rows:
         row["asks"] = [one for one in tasks if one["purpose"] == row["purpose"]]
@@ -92,7 +96,21 @@ async def _purposes(agent: Agent) -> list[dict[str, Any]]:
     return rows
 
 
-def _task(status: TaskStatus) -> dict[str, Any]:
+def _paid(agent: Agent, status: TaskStatus) -> bool:
+    """Whether the budget pays for another window; not, where the disk damaged what was spent."""
+    commitments, assignment = agent.memory.commitments, status.assignment
+    try:
+        return pays(
+            assignment,
+            agent.config.effective_policy,
+            commitments.spent(),
+            kept=commitments.latest(assignment.task_id) is not None,
+        )
+    except ShoalError:
+        return False
+
+
+def _task(status: TaskStatus, paid: bool) -> dict[str, Any]:
     assignment, task = status.assignment, status.assignment.task
     return {
         "purpose": task.purpose,
@@ -100,7 +118,7 @@ def _task(status: TaskStatus) -> dict[str, Any]:
         "name": task.name,
         "question": task.question,
         "drawn": randomized_line(assignment),
-        "refusal": status.refusal,
+        "refusal": status.refusal or ("" if paid else _UNPAID),
         "window": status.window,
         "windows": task.windows.count,
         "min_batch": task.min_batch,

@@ -4,6 +4,7 @@ switches are those of `shoal agent consent`.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,13 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from shoal.clients.agent import Agent
 from shoal.clients.owner.consent import DENIED
+from shoal.clients.settings.config import AgentConfig
 from shoal.console.owner.app import owner_app
 from shoal.console.owner.door import Door
 from shoal.digests import sha256
+from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
 from tests.unit.analyzer.results.test_report_page import Page
 from tests.worlds.devices.owner import Owner
@@ -174,6 +178,16 @@ def test_the_budget_is_that_of_the_command(owner: Owner, browser: TestClient) ->
     assert f"Left{left}" in text.replace(" ", "")
 
 
+def test_a_budget_that_is_used_up_is_said_beside_the_question(
+    owner: Owner, browser: TestClient
+) -> None:
+    """Planted: only the policy's refusals shown -> it "may be answered", and this fails."""
+    owner.write(consent="allowed", policy="lifetime_epsilon = 8.0\n")
+    assert "it may be answered" in Page(browser.get("/questions").text).text
+    owner.remember()
+    assert "budget does not pay" in Page(browser.get("/questions").text).text
+
+
 # --- switches -------------------------------------------------------------------------------------
 
 
@@ -189,6 +203,38 @@ def test_a_switch_does_what_the_command_does(owner: Owner, browser: TestClient, 
     assert [one["state"] for one in owner.json("status")["reports"]] == ["withdrawn"]
     assert switch(browser, door, "ask")[0] == 303
     assert owner.json("consent")[0]["consent"] == "not asked"
+
+
+async def test_an_agent_that_runs_heeds_a_switch(
+    owner: Owner, browser: TestClient, door: Door
+) -> None:
+    """Both have the device's memory open. Planted: the agent asks its memory once -> it answers
+    after the denial.
+    """
+    async with Agent(AgentConfig.load(owner.folder / "agent.toml"), background=True) as agent:
+        assert (await asyncio.to_thread(switch, browser, door, "allow"))[0] == 303
+        assert (await agent.report("visits", 3, send=False)).fresh
+        status, text = await asyncio.to_thread(switch, browser, door, "deny")
+        assert (status, "1 report that waited was deleted" in text) == (303, True)
+        with pytest.raises(ShoalError) as caught:
+            await agent.report("visits", 3, send=False)
+        assert caught.value.kind is Kind.REFUSED
+
+
+@for_each(
+    "arguments, words",
+    [
+        (["--listen", "0.0.0.0:0"], "for this machine alone"),
+        (["--listen", "7460"], "--listen"),
+        (["--listen", "127.0.0.1:99999"], "--listen"),
+    ],
+)
+def test_beyond_loopback_it_does_not_listen(owner: Owner, arguments: list[str], words: str) -> None:
+    """Planted: the address not looked at -> it serves, and this does not end."""
+    code, out, err = owner.run("console", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("by", ["fleet", "agent.toml"])

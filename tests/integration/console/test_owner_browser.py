@@ -1,0 +1,137 @@
+"""`shoal agent console` in a real browser: started as its owner does, opened from a file as
+`--open` does, looked at in light and dark, wide and narrow, without scripts, by axe and by the
+keyboard.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from shoal.cli.main import main
+from tests.worlds.browser import LACKING, NARROW, WIDE, browser, chromium
+from tests.worlds.devices.clients import World, make_world
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason=LACKING)
+PATHS = ("/questions", "/answers", "/budget", "/ledger", "/ledger?head=much", "/nowhere")
+EVIL = "<img src=x onerror=alert(1)>{{ 7 * 7 }}" + "w" * 300
+_LOOKS = ((WIDE, "light"), (WIDE, "dark"), (NARROW, "light"))
+
+
+@contextmanager
+def console(folder: Path) -> Iterator[str]:
+    """The address that a running console printed; at the end Ctrl-C ends it without a word."""
+    config = str(folder / "agent.toml")
+    with subprocess.Popen(
+        [sys.executable, "-m", "shoal.cli.main", "agent", "console", "--config", config, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        told = "".join(process.stdout.readline() for _ in range(3))
+        try:
+            yield json.loads(told)["url"]
+        finally:
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert (out, err, process.returncode) == ("", "", 0)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return make_world(start=int(time.time()) - 3_600, purpose=f"to plan {EVIL}")
+
+
+@pytest.fixture(scope="module")
+def folder(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A device that answered once."""
+    folder = tmp_path_factory.mktemp("device")
+    world.write(folder / "tasks")
+    (folder / "agent.toml").write_text(
+        f'tasks = "tasks"\noutbox = "outbox.db"\n[policy]\nauthorities = '
+        f'["{world.authority.public.hex()}"]\nmax_epsilon0 = 4.0\nmin_batch_floor = 100\n'
+        "lifetime_epsilon = 20.0\n"
+    )
+    config = ["--config", str(folder / "agent.toml")]
+    assert main(["agent", "consent", *config, "visits", "allow"]) == 0
+    assert main(["agent", "report", *config, "visits", "3", "--queue"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Browser]:
+    with browser() as one:
+        yield one
+
+
+def opened_from_a_file(page: Page, folder: Path, url: str) -> str:
+    """As `--open` has it. The address of the site."""
+    way = folder / "open.html"
+    way.write_text(f'<meta http-equiv="refresh" content="0; url={url}"><a href="{url}">Open</a>')
+    page.goto(way.as_uri())
+    page.wait_for_url("**/questions")
+    return url.partition("/open")[0]
+
+
+def test_an_owner_comes_in_looks_and_says_no(folder: Path, world: World, running: Browser) -> None:
+    """Without a script. The word is gone from the address; no violation that axe knows and no
+    sideways scrolling, with words that are markup and do not end;
+    a denial by the keyboard alone. Another browser with the same address sees nothing.
+
+    Planted: a redirection for the page that follows the word -> from a file the strict cookie is
+    not sent, and nobody comes in. Planted: grey on grey, a button without a name, a purpose in one
+    line -> each fails. Planted: a switch that is no button of a form -> not denied.
+    """
+    axe = Axe()
+    with console(folder) as url:
+        context = running.new_context(java_script_enabled=False)
+        page = context.new_page()
+        troubles: list[str] = []
+        page.on("console", lambda message: troubles.append(message.text))
+        base = opened_from_a_file(page, folder, url)
+        assert page.url == f"{base}/questions"
+        for cookie in context.cookies():
+            assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+        kept = context.storage_state()
+        page.keyboard.press("Tab")  # to the skip link, and past everything before the switch
+        for _ in range(12):
+            if page.evaluate("document.activeElement.textContent") == "Deny":
+                break
+            page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/questions?done=deny*")
+        assert "1 report that waited was deleted" in page.inner_text("main")
+        assert page.locator("img").count() == 0
+        context.close()
+        paths = (*PATHS, f"/questions/{world.task_id.hex}")
+        context = running.new_context(storage_state=kept)
+        page = context.new_page()
+        page.on("console", lambda message: troubles.append(message.text))
+        for width, scheme in _LOOKS:
+            page.set_viewport_size({"width": width, "height": 844})
+            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+            for path in paths:
+                page.goto(f"{base}{path}")
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+                wrong = axe.run(page).response["violations"]
+                assert [(each["id"], each["nodes"][0]["html"]) for each in wrong] == [], path
+        context.close()
+        context = running.new_context()
+        page = context.new_page()
+        answer = page.goto(url)
+        assert answer is not None
+        assert answer.status == 403
+        assert axe.run(page).response["violations"] == []
+        context.close()
+        assert [text for text in troubles if "404" not in text] == []
