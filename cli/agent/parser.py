@@ -200,7 +200,7 @@ def _add_console(commands: Any) -> None:
     console = _add(
         commands,
         "console",
-        "all of that in the browser of this machine: questions, answers, budget, ledger",
+        "this device's questions, answers, budget and ledger, in the browser of this machine",
         examples.CONSOLE,
     )
     console.add_argument(

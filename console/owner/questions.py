@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from shoal.clients.owner.book import found_damaged
 from shoal.clients.owner.consent import ALLOWED, DENIED, TAKES_BACK, answer_of
 from shoal.clients.owner.explain_cost import pays
 from shoal.clients.owner.explain_draws import randomized_line
@@ -20,7 +21,7 @@ from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
-    from shoal.clients.agent import Agent, ReportOutcome, TaskStatus
+    from shoal.clients.agent import Agent, TaskStatus
     from shoal.console.owner.desk import OwnDesk
 
 NAVIGATION = NavItem("Questions", "/questions")
@@ -43,16 +44,24 @@ def routes(desk: OwnDesk) -> list[BaseRoute]:
         return desk.page(request, "question.html.j2", a=assignment, lines=lines)
 
     async def consent(request: Request) -> Response:
+        given: dict[str, str] = {}
+        word = purpose = ""
         try:
             given = await desk.form(request)
             word = given.get("answer", "")
             answer = answer_of(word)
             async with desk.agent() as agent:
                 purpose = await _meant(agent, given.get("purpose", ""), desk.file_name, answer)
-                deleted = len(await _answer(agent, purpose, word, desk.file_name))
-        except ShoalError as error:
-            told = given.get("purpose", "") if error.kind is not Kind.FORBIDDEN else ""
-            return await _shown(desk, request, "", str(error), told, _STATUS.get(error.kind, 503))
+                deleted = len(await agent.consent(purpose, answer))
+        except ShoalError as refused:
+            wrong = refused
+            if wrong.kind is Kind.OVERLOADED and word in TAKES_BACK:
+                wrong = not_kept(wrong, desk.file_name, purpose)
+            try:
+                status = _STATUS.get(wrong.kind, 503)
+                return await _shown(desk, request, "", str(wrong), given.get("purpose", ""), status)
+            except ShoalError:  # what stopped the switch stops the page
+                raise wrong from None
         done = urllib.parse.urlencode({"done": word, "deleted": deleted})
         return RedirectResponse(f"{NAVIGATION.path}?{done}", 303)
 
@@ -71,7 +80,7 @@ async def _shown(
         rows = await _purposes(agent)
         statuses = await asyncio.to_thread(agent.status)
         tasks = [_task(one, await agent.memory.run(partial(_paid, agent, one))) for one in statuses]
-        problems = [error.message for error in agent.tasks.problems.values()]
+        problems = await agent.memory.run(partial(_problems, agent))
     for row in rows:
         row["asks"] = [one for one in tasks if one["purpose"] == row["purpose"]]
     known = any(row["id"] == at for row in rows)
@@ -94,6 +103,18 @@ async def _purposes(agent: Agent) -> list[dict[str, Any]]:
     for row in rows:
         row["id"] = sha256(row["purpose"].encode())[:_ID_BYTES].hex()
     return rows
+
+
+def _problems(agent: Agent) -> list[str]:
+    """What an owner should know of this device's memory, tasks, clock and configuration."""
+    older, doubt = agent.memory.forgetful(), agent.clock.doubt()
+    return [
+        *([older.message] if older is not None else []),
+        *found_damaged(agent.memory.commitments),
+        *(error.message for error in agent.tasks.problems.values()),
+        *([doubt] if doubt else []),
+        *agent.config.notes,
+    ]
 
 
 def _paid(agent: Agent, status: TaskStatus) -> bool:
@@ -124,16 +145,6 @@ def _task(status: TaskStatus, paid: bool) -> dict[str, Any]:
         "min_batch": task.min_batch,
         "a": assignment,
     }
-
-
-async def _answer(agent: Agent, purpose: str, word: str, file: str) -> list[ReportOutcome]:
-    """Reports that waited and were deleted. A full disk: how to deny all the same."""
-    try:
-        return await agent.consent(purpose, answer_of(word))
-    except ShoalError as error:
-        if error.kind is Kind.OVERLOADED and word in TAKES_BACK:
-            raise not_kept(error, file, purpose) from None
-        raise
 
 
 async def _meant(agent: Agent, given: str, file: str, answer: str | None) -> str:

@@ -13,6 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from shoal.clients.agent import Agent
+from shoal.clients.memory.device_memory import Memory
 from shoal.clients.owner.consent import DENIED
 from shoal.clients.settings.config import AgentConfig
 from shoal.console.owner.app import owner_app
@@ -205,6 +206,37 @@ def test_a_switch_does_what_the_command_does(owner: Owner, browser: TestClient, 
     assert owner.json("consent")[0]["consent"] == "not asked"
 
 
+@pytest.mark.parametrize("at", ["answer", "__init__"])
+def test_a_no_that_cannot_be_kept_says_what_needs_no_write(
+    owner: Owner, browser: TestClient, door: Door, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """As the command does, also where not even the page can be made. Planted: the disk's message
+    alone -> fails.
+    """
+    owner.write(consent="allowed")
+
+    def failing(*_: object, **__: object) -> None:
+        raise ShoalError(Kind.OVERLOADED, "outbox outbox.db: the disk is full: make room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, at, failing)
+        status, text = switch(browser, door, "deny")
+        assert status == 503
+        assert "the answer was not kept" in text
+        assert "[policy.purposes] in agent.toml" in text
+    assert owner.json("consent")[0]["consent"] == "allowed"
+
+
+def test_a_memory_that_was_set_back_is_said(owner: Owner, browser: TestClient) -> None:
+    """Planted: tasks' problems alone -> nothing is said of it, and this fails."""
+    owner.remember()
+    for file in owner.folder.glob("outbox.db*"):
+        if file.is_file() and not file.name.endswith(".head"):
+            file.unlink()
+    assert "--confirm-set-back" in Page(browser.get("/questions").text).text
+    assert "does not verify" in Page(browser.get("/ledger").text).text
+
+
 async def test_an_agent_that_runs_heeds_a_switch(
     owner: Owner, browser: TestClient, door: Door
 ) -> None:
@@ -277,6 +309,7 @@ def test_a_form_that_is_wrong_changes_nothing(
     """And says so on the page. Planted: the seal not compared -> the first two are taken."""
     given = {"seal": door.seal, "purpose": purpose_id(), "answer": "allow", **fields}
     sent = {name: value for name, value in given.items() if value is not None}
+    assert browser.post("/consent", content=b"&&=%ff", headers=POSTED).status_code == 400
     answer = browser.post("/consent", data=sent, headers=POSTED)
     assert answer.status_code == status
     assert words in Page(answer.text).text
