@@ -9,6 +9,7 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from shoal.cli.agent.output import print_json, print_lines
@@ -52,7 +53,8 @@ def console(arguments: argparse.Namespace) -> int:
             else:
                 print_lines(f"open {url} (once; Ctrl-C ends it)")
             if page is not None:
-                webbrowser.open(page)
+                # a browser of the terminal returns when it is left, and wants answers before that
+                Thread(target=webbrowser.open, args=(page,), daemon=True).start()
 
         serving.serve(app, bound, ready)
     return 0

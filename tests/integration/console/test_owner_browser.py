@@ -5,7 +5,9 @@ keyboard.
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -29,11 +31,13 @@ _LOOKS = ((WIDE, "light"), (WIDE, "dark"), (NARROW, "light"))
 
 
 @contextmanager
-def console(folder: Path) -> Iterator[str]:
+def console(folder: Path, *more: str, **environment: str) -> Iterator[str]:
     """The address that a running console printed; at the end Ctrl-C ends it without a word."""
     config = str(folder / "agent.toml")
+    command = ("-m", "shoal.cli.main", "agent", "console", "--config", config, "--json", *more)
     with subprocess.Popen(
-        [sys.executable, "-m", "shoal.cli.main", "agent", "console", "--config", config, "--json"],
+        [sys.executable, *command],
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -135,3 +139,30 @@ def test_an_owner_comes_in_looks_and_says_no(folder: Path, world: World, running
         assert axe.run(page).response["violations"] == []
         context.close()
         assert [text for text in troubles if "404" not in text] == []
+
+
+def test_the_browser_is_started_without_the_word(folder: Path, tmp_path: Path) -> None:
+    """Others see what a program is started with: it gets a file of the owner's, which is gone at
+    the end. The browser here answers only after it was let in, as one of a terminal does. Planted:
+    the address given to it -> fails; opened on the loop that answers -> it waits in vain.
+    """
+    program = tmp_path / "browser.py"
+    program.write_text(
+        "import os, re, sys, urllib.request as u\n"
+        "try:\n"
+        "    file = u.url2pathname(sys.argv[1].removeprefix('file://'))\n"
+        "    modes = [os.stat(at).st_mode & 0o777 for at in (file, os.path.dirname(file))]\n"
+        "    url = re.search('href=\"([^\"]*)', open(file).read())[1]\n"
+        "    status = u.build_opener(u.ProxyHandler({})).open(url, timeout=5).status\n"
+        "except Exception as error:\n"
+        "    modes, status = [], repr(error)\n"
+        "open(sys.argv[2], 'w').write(repr((sys.argv[1], modes, status)))\n"
+    )
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    with console(folder, "--open", BROWSER=f"{sys.executable} {program} %s {told}") as url:
+        given, modes, status = ast.literal_eval(told.read_text())  # waits for who writes
+    assert url.partition("word=")[2] not in given
+    assert given.startswith("file://")
+    assert (modes, status) == ([0o600, 0o700], 200)
+    assert not Path(given.removeprefix("file://")).exists()
