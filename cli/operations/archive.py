@@ -1,8 +1,9 @@
 """The file of a backup: a tar of public files under their digests, and secrets under a passphrase.
 
 ``backup.json`` comes first: what it is a backup of, when it was made, and the SHA-256 of every
-other member. ``secrets.sealed``: AES-256-GCM under scrypt(passphrase), the header's service and
-time bound to it.
+public member. ``secrets.sealed``: AES-256-GCM under scrypt(passphrase), with the header's SHA-256
+as associated data. So who opens it knows that every file is from who knew the passphrase; a backup
+with a passphrase has it also if there are no secrets.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
 from shoal.services.process import fsync_folder
 
-FORMAT = 1
+FORMAT = 2
 _HEADER, _SEALED = "backup.json", "secrets.sealed"
-_LARGEST = 4096 * MIB  # of a member
+_LARGEST = 4096 * MIB  # of all members
 _SALT, _NONCE = 16, 12  # bytes
 _WORK = 1 << 16  # of scrypt, with r = 8: 64 MiB of memory for each guess
 _LEAST_PASSPHRASE = 16  # characters
@@ -49,9 +50,22 @@ class Backup:
     files: Mapping[str, bytes] = field(repr=False)
     sealed: bytes = field(default=b"", repr=False)
 
+    def header(self) -> bytes:
+        """What it says of itself and of its files, always in the same bytes."""
+        digests = {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
+        said = {
+            "format": FORMAT,
+            "service": self.service,
+            "made_at": self.made_at,
+            "version": self.version,
+            "releases": self.releases,
+            "files": digests,
+        }
+        return json.dumps(said, indent=1, sort_keys=True).encode()
+
     @property
     def _bound(self) -> bytes:
-        return f"shoal/v1/backup {self.service} {self.made_at}".encode()
+        return b"shoal/v1/backup " + hashlib.sha256(self.header()).digest()
 
     def seal(self, secrets: Mapping[str, bytes], passphrase: bytes) -> bytes:
         """Secrets as they are kept in it."""
@@ -66,7 +80,15 @@ class Backup:
         )
 
     def unseal(self, passphrase: bytes) -> dict[str, bytes]:
-        """Secrets by name. Raises CONFIG for another passphrase, or a file that was changed."""
+        """Secrets by name: it is from who knew the passphrase. Raises CONFIG for another
+        passphrase, one that it was not made with, or a file that was changed.
+        """
+        if not self.sealed:
+            raise ShoalError(
+                Kind.CONFIG,
+                "this backup was made without a passphrase, or its sealed part was taken out: "
+                "name another, or leave --passphrase-file out if you trust where it comes from",
+            )
         salt, rest = self.sealed[:_SALT], self.sealed[_SALT:]
         try:
             plain = AESGCM(_key(passphrase, salt)).decrypt(
@@ -75,7 +97,8 @@ class Backup:
         except (InvalidTag, ValueError):
             raise ShoalError(
                 Kind.CONFIG,
-                "the passphrase does not open this backup's secrets: give the right one",
+                "the passphrase does not open this backup, or it was changed since it was made: "
+                "give the right one, or another copy",
             ) from None
         return {name: base64.b64decode(data) for name, data in json.loads(plain).items()}
 
@@ -107,26 +130,15 @@ def read_passphrase(path: Path) -> bytes:
 def write(path: Path, backup: Backup) -> None:
     """A new file, mode 0600, whole or not at all, durably. Raises CONFIG."""
     check_new(path)
-    members = dict(backup.files)
+    members = {_HEADER: backup.header(), **backup.files}
     if backup.sealed:
         members[_SEALED] = backup.sealed
-    header = {
-        "format": FORMAT,
-        "service": backup.service,
-        "made_at": backup.made_at,
-        "version": backup.version,
-        "releases": backup.releases,
-        "files": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
-    }
     staged = path.with_name(f".{path.name}.new")
     try:
         handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(handle, "wb") as file:
             with tarfile.open(fileobj=file, mode="w") as tar:
-                for name, data in {
-                    _HEADER: json.dumps(header, indent=1).encode(),
-                    **members,
-                }.items():
+                for name, data in members.items():
                     member = tarfile.TarInfo(name)
                     member.size, member.mode = len(data), 0o600
                     tar.addfile(member, io.BytesIO(data))
@@ -143,23 +155,26 @@ def write(path: Path, backup: Backup) -> None:
 
 def read(path: Path) -> Backup:
     """Raises CONFIG for what is no backup, is damaged, or is of a newer version."""
+    members, total = dict[str, bytes](), 0
     try:
         with tarfile.open(path, "r:") as tar:
-            members = {one.name: _content(tar, one) for one in tar if one.isreg()}
+            for one in tar:
+                total += one.size
+                if total > _LARGEST or not one.isreg() or one.issparse():
+                    raise tarfile.ReadError("no member of a backup")
+                members[one.name] = _content(tar, one)
     except (OSError, tarfile.TarError, EOFError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no backup"
         raise ShoalError(Kind.CONFIG, f"cannot read {path}: {reason}") from None
     try:
-        header: dict[str, Any] = json.loads(members.pop(_HEADER, b"{}"))
+        written = members.pop(_HEADER, b"{}")
+        header: dict[str, Any] = json.loads(written)
         if header.get("format") != FORMAT:
             raise ShoalError(
                 Kind.CONFIG, f"{path}: no backup that this version reads: upgrade, or name another"
             )
-        digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
-        if digests != header["files"]:
-            raise ShoalError(Kind.CONFIG, f"{path} is damaged: take another copy of it")
         sealed = members.pop(_SEALED, b"")
-        return Backup(
+        made = Backup(
             str(header["service"]),
             int(header["made_at"]),
             str(header["version"]),
@@ -167,12 +182,15 @@ def read(path: Path) -> Backup:
             members,
             sealed,
         )
+        if made.header() != written:
+            raise ValueError("other files than the header says")
+        return made
     except (KeyError, ValueError, TypeError, AttributeError):
         raise ShoalError(Kind.CONFIG, f"{path} is damaged: take another copy of it") from None
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     file = tar.extractfile(member)
-    if file is None or member.size > _LARGEST:
-        raise tarfile.ReadError("a member is too large")
+    if file is None:
+        raise tarfile.ReadError("no member of a backup")
     return file.read()

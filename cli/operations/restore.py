@@ -42,7 +42,8 @@ def restore(
     log.configure("error")
     made = archive.read(file)
     passphrase = archive.read_passphrase(passphrase_file) if passphrase_file else None
-    secrets = made.unseal(passphrase) if passphrase is not None else {}
+    # opened before anything is written: it proves who made every file of it
+    secrets = made.unseal(passphrase) if passphrase is not None else None
     done = put_back(made, secrets, config)
     if as_json:
         emit_json(done.json())

@@ -24,6 +24,7 @@ from shoal.analyzer.store_mending import read_head, write_head
 from shoal.cli.operations import places
 from shoal.cli.operations.archive import Backup
 from shoal.crypto.admission.revocation import SUFFIX
+from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.services import given_up
@@ -35,6 +36,8 @@ from shoal.shuffler.stores.configured import open_store
 from shoal.storage import sqlite
 
 _STATES = "state.db"
+_KINDS: dict[str, type[RoleSettings]] = {"shuffler": ShufflerConfig, "analyzer": AnalyzerConfig}
+UNKNOWN_MAKER = "nobody can tell who made this backup: it has no passphrase, or none was given"
 _SETTLED_S = 3_600.0  # after which a service that runs has done what a line says
 
 
@@ -43,6 +46,7 @@ class Restored:
     """written, kept: names of the backup. missing: what the service needs and neither the backup
     nor the disk has; missing_keys: of those the private keys of windows to come. closed: windows of
     a shuffler closed for good. lost: windows of an analyzer that may have been released since.
+    authenticated: who made the backup knew the passphrase.
     """
 
     service: str
@@ -52,6 +56,7 @@ class Restored:
     missing_keys: int = 0
     closed: int = 0
     lost: int = 0
+    authenticated: bool = False
 
     def json(self) -> dict[str, Any]:
         """The same, for programs."""
@@ -60,6 +65,8 @@ class Restored:
     def lines(self) -> list[str]:
         """What a person must know."""
         told = [f"still missing: {name}: put it there" for name in self.missing]
+        if not self.authenticated:
+            told.insert(0, UNKNOWN_MAKER)
         if self.missing_keys:
             told.append(
                 f"still missing: {self.missing_keys} private keys of windows that have not begun: "
@@ -79,9 +86,10 @@ class Restored:
         return told
 
 
-def put_back(made: Backup, secrets: Mapping[str, bytes], path: Path) -> Restored:
-    """Write what is missing. Raises CONFIG (another service's backup, a store that is there, a
-    clock before the backup), CONFLICT (a file that is there and differs), KEY_FILE.
+def put_back(made: Backup, secrets: Mapping[str, bytes] | None, path: Path) -> Restored:
+    """Write what is missing. secrets: None if nobody can tell who made the backup. Raises CONFIG
+    (another service's backup, a store that is there, a clock before the backup, before anything is
+    written), CONFLICT (a file that is there and differs), KEY_FILE.
     """
     now = time.time()
     if now < made.made_at:
@@ -90,24 +98,73 @@ def put_back(made: Backup, secrets: Mapping[str, bytes], path: Path) -> Restored
             "this machine's clock is before the backup was made: set it right, windows are closed "
             "by it",
         )
-    kinds: dict[str, type[RoleSettings]] = {"shuffler": ShufflerConfig, "analyzer": AnalyzerConfig}
-    done = Restored(made.service)
+    _check_names(made)
+    config = _configured(made, path, authenticated=secrets is not None)
+    store = config.data_dir / (_STATES if made.service == "shuffler" else FILE_NAME)
+    if store.exists():
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{store} is there, and newer than any copy: start the service with it, or move it "
+            "aside if it is damaged",
+        )
+    done = Restored(made.service, authenticated=secrets is not None)
     _put(done, places.CONFIG, path, made.files[places.CONFIG], secret=False, changed=True)
-    config = load_settings(kinds[made.service], path)
     with DataFolder(config.data_dir) as folder:
-        store = _STATES if made.service == "shuffler" else FILE_NAME
-        if (folder / store).exists():
-            raise ShoalError(
-                Kind.CONFIG,
-                f"{folder / store} is there, and newer than any copy: start the service with it, "
-                "or move it aside if it is damaged",
-            )
-        _put_files(done, config, made, secrets, now)
+        _put_files(done, config, made, secrets or {}, now)
         if isinstance(config, ShufflerConfig):
             done.closed = asyncio.run(_close_begun(config, now))
         else:
             done.lost = _put_store(done, config, made, folder, now)
     return done
+
+
+def _check_names(made: Backup) -> None:
+    """Whether it has what a backup of its service has. Raises CONFIG."""
+    wanted = {places.CONFIG} | ({places.STORE} if made.service == "analyzer" else set())
+    foreign = [
+        name
+        for name in made.files
+        if name.startswith(places.TASKS)
+        and (
+            name != places.TASKS + Path(name).name
+            or Path(name).suffix not in (TASK_SUFFIX, SCHEDULE_SUFFIX, SUFFIX)
+        )
+    ]
+    if made.service not in _KINDS or not wanted <= made.files.keys() or foreign:
+        raise ShoalError(
+            Kind.CONFIG,
+            "this is no backup of a shuffler or an analyzer as shoal makes them: name another",
+        )
+
+
+def _configured(made: Backup, path: Path, *, authenticated: bool) -> RoleSettings:
+    """The configuration that is there, else the backup's. Of a backup that anybody may have made,
+    it may name nothing outside its own folder. Writes nothing that stays. Raises CONFIG.
+    """
+    if path.exists():
+        return load_settings(_KINDS[made.service], path)
+    trial = path.with_name(f".{path.name}.trial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        trial.unlink(missing_ok=True)
+        _write_new(trial, made.files[places.CONFIG], 0o600)
+        config = load_settings(_KINDS[made.service], trial)
+    except OSError as error:
+        raise ShoalError(
+            Kind.CONFIG, f"cannot write {path}: {error.strerror or 'unwritable'}"
+        ) from None
+    finally:
+        trial.unlink(missing_ok=True)
+    home = path.resolve().parent
+    folders = (config.data_dir, config.keys_dir, config.tasks_dir)
+    for target in (*folders, *places.public(config).values(), *places.secret(config).values()):
+        if not authenticated and not target.resolve().is_relative_to(home):
+            raise ShoalError(
+                Kind.CONFIG,
+                f"{UNKNOWN_MAKER}: its configuration names {target}, outside {home}; put your own "
+                f"configuration at {path} first, or give the passphrase",
+            )
+    return config
 
 
 def _put_files(
@@ -168,13 +225,17 @@ def _put(
 def _write(path: Path, data: bytes, mode: int) -> None:
     staged = path.with_name(f".{path.name}.new")
     staged.unlink(missing_ok=True)
-    handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    _write_new(staged, data, mode)
+    staged.rename(path)
+    fsync_folder(path.parent)
+
+
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with open(handle, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    staged.rename(path)
-    fsync_folder(path.parent)
 
 
 async def _close_begun(config: ShufflerConfig, now: float) -> int:
@@ -207,10 +268,11 @@ def _put_store(done: Restored, config: RoleSettings, made: Backup, folder: Path,
     uses = Counter[KeyId]()
     for one in places.served(config):
         uses.update(places.window_keys(config, one))
-    # given up long before the copy, and never whole: not opened, then or since
+    # given up long before the copy, and never whole: not opened, then or since; lines that
+    # anybody may have written prove nothing
     never = {
         line.key
-        for line in given_up.read(folder)
+        for line in (given_up.read(folder) if done.authenticated else ())
         if line.was != "processing" and line.at < made.made_at - _SETTLED_S
     }
     lost = 0

@@ -221,7 +221,8 @@ async def test_a_window_that_was_given_up_before_the_copy_is_no_lost_release(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its key is gone, and it has no release; the line says that there never was one. Planted: the
-    lines not copied -> one release is counted as lost, fails.
+    lines not copied -> one release is counted as lost, fails. Planted: lines of a backup that
+    anybody may have made believed -> fails.
     """
     world, folder, file = make_world(windows=2), tmp_path / "a", tmp_path / "a.backup"
     world.write_config(folder)
@@ -230,11 +231,17 @@ async def test_a_window_that_was_given_up_before_the_copy_is_no_lost_release(
     line = GivenUp(world.task_id.hex, 1, 1_000_000_000, "alice", "lost", "nothing came")
     add(folder / "data", line)
     (folder / "keys" / f"{world.keys[1].config.key_id.hex}.key").unlink()
-    shoal(capsys, "backup", "--analyzer", folder / "analyzer.toml", "--out", file, "--json")
+    key = tmp_path / "passphrase"
+    key.touch(0o600)
+    key.write_text("correct horse battery staple")
+    config, sealing = folder / "analyzer.toml", ("--passphrase-file", key)
+    shoal(capsys, "backup", "--analyzer", config, "--out", file, *sealing, "--json")
     shutil.rmtree(folder / "data")
     monkeypatch.setattr(
         "shoal.cli.operations.restoring.time", SimpleNamespace(time=lambda: world.after)
     )
-    done = shoal(capsys, "restore", file, "--config", folder / "analyzer.toml", "--json")
+    assert shoal(capsys, "restore", file, "--config", config, "--json")["lost"] == 1
+    shutil.rmtree(folder / "data")
+    done = shoal(capsys, "restore", file, "--config", config, *sealing, "--json")
     assert done["lost"] == 0
     assert read(folder / "data") == (line,)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -124,3 +127,56 @@ def test_what_is_no_backup_or_not_to_be_made_is_refused_in_one_line(
         patched.setattr("shoal.cli.operations.restoring.time.time", lambda: 1_700_000_000.0)
         assert "clock is before the backup" in refused(capsys, *restore)
     assert main([*map(str, restore)]) == 0
+
+
+def rewritten(
+    source: Path, to: Path, change: Callable[[dict[str, bytes], dict[str, str]], None]
+) -> Path:
+    """What somebody makes of a backup who has no passphrase: other files, and their digests."""
+    with tarfile.open(source) as tar:
+        files = {one.name: (tar.extractfile(one) or io.BytesIO()).read() for one in tar}
+    header, sealed = json.loads(files.pop("backup.json")), files.pop("secrets.sealed", None)
+    change(files, header)
+    header["files"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    members = {"backup.json": json.dumps(header, indent=1, sort_keys=True).encode(), **files}
+    if sealed is not None:
+        members["secrets.sealed"] = sealed
+    with tarfile.open(to, "w") as tar:
+        for name, data in members.items():
+            one = tarfile.TarInfo(name)
+            one.size = len(data)
+            tar.addfile(one, io.BytesIO(data))
+    return to
+
+
+def test_a_backup_that_somebody_changed_writes_nothing(
+    desk: Site, tmp_path: Path, capsys: Capture
+) -> None:
+    """Planted: only service and time bound to the sealed part -> the file is written: fails.
+    Planted: a configuration of anybody's that names places outside its folder taken -> fails.
+    Planted: names under tasks/, the service or a missing store not looked at -> fails.
+    """
+    file, new, away = tmp_path / "full", tmp_path / "new", tmp_path / "etc"
+    sealed = ("--passphrase-file", tmp_path / "pass")
+    made = ("backup", "--analyzer", desk.analyzer_toml(), "--out", file, *sealed)
+    assert main([*map(str, made)]) == 0
+
+    def outside(files: dict[str, bytes], _: dict[str, str]) -> None:
+        named = f'certificate = "{away}/evil"'.encode()
+        files["config.toml"] = files["config.toml"].replace(b'certificate = "own.pem"', named)
+        files["config.toml"] = files["config.toml"].replace(b"../shuffler/tasks", b"tasks")
+
+    evil = rewritten(file, tmp_path / "evil", outside)
+    restore = ("restore", evil, "--config", new / "analyzer.toml")
+    assert "was changed" in refused(capsys, *restore, *sealed)
+    assert "outside" in refused(capsys, *restore)
+    changes: list[Callable[[dict[str, bytes], dict[str, str]], None]] = [
+        lambda files, _: files.update({"tasks/authorized_keys": b"x"}),
+        lambda _, header: header.update(service="evil"),
+        lambda files, _: files.__delitem__("analyzer.db"),
+    ]
+    for change in changes:
+        rewritten(file, evil, change)
+        assert "no backup of" in refused(capsys, *restore)
+    assert not away.exists()
+    assert not list(new.glob("*"))
