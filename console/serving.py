@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import resource
+import signal
 import socket
 import ssl
 from collections.abc import Callable
@@ -145,11 +146,14 @@ def serve(
     """Answer until Ctrl-C or SIGTERM. ``ready``: called once pages are answered."""
     os.nice(_KINDER)
     _more_files()
+    # uvicorn raises a signal again after it has ended cleanly: of SIGTERM we would die before ours
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server(app, bound, ready, tls).run()
     except KeyboardInterrupt:
-        pass  # uvicorn raises it again after it has ended cleanly
+        pass
     finally:
+        signal.signal(signal.SIGTERM, before)
         bound.close()
 
 

@@ -31,8 +31,10 @@ _LOOKS = ((WIDE, "light"), (WIDE, "dark"), (NARROW, "light"))
 
 
 @contextmanager
-def console(folder: Path, *more: str, **environment: str) -> Iterator[str]:
-    """The address that a running console printed; at the end Ctrl-C ends it without a word."""
+def console(
+    folder: Path, *more: str, ending: signal.Signals = signal.SIGINT, **environment: str
+) -> Iterator[str]:
+    """The address that a running console printed; at the end a signal ends it without a word."""
     config = str(folder / "agent.toml")
     command = ("-m", "shoal.cli.main", "agent", "console", "--config", config, "--json", *more)
     with subprocess.Popen(
@@ -47,7 +49,7 @@ def console(folder: Path, *more: str, **environment: str) -> Iterator[str]:
         try:
             yield json.loads(told)["url"]
         finally:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(ending)
         out, err = process.communicate(timeout=60)
         assert (out, err, process.returncode) == ("", "", 0)
 
@@ -144,7 +146,8 @@ def test_an_owner_comes_in_looks_and_says_no(folder: Path, world: World, running
 def test_the_browser_is_started_without_the_word(folder: Path, tmp_path: Path) -> None:
     """Others see what a program is started with: it gets a file of the owner's, which is gone at
     the end. The browser here answers only after it was let in, as one of a terminal does. Planted:
-    the address given to it -> fails; opened on the loop that answers -> it waits in vain.
+    the address given to it -> fails; opened on the loop that answers -> it waits in vain. Planted:
+    SIGTERM left to the system -> the file stays, and this fails.
     """
     program = tmp_path / "browser.py"
     program.write_text(
@@ -160,7 +163,8 @@ def test_the_browser_is_started_without_the_word(folder: Path, tmp_path: Path) -
     )
     told = tmp_path / "told"
     os.mkfifo(told)
-    with console(folder, "--open", BROWSER=f"{sys.executable} {program} %s {told}") as url:
+    browser = f"{sys.executable} {program} %s {told}"
+    with console(folder, "--open", ending=signal.SIGTERM, BROWSER=browser) as url:
         given, modes, status = ast.literal_eval(told.read_text())  # waits for who writes
     assert url.partition("word=")[2] not in given
     assert given.startswith("file://")
