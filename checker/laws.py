@@ -7,13 +7,15 @@ exact fractions; every pair of different answers looks alike, so one pair stands
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from shoal.checker.errors import UnreadableError
 from shoal.checker.two_outputs import Coin
 
+MOST_ROWS = 64  # answers of a law of which every pair is looked at
 _WORDS = 1 << 64  # probabilities are integers out of 2^64
 
 
@@ -36,21 +38,42 @@ class Outputs:
 class OutputLaw:
     """What one report says after each answer.
 
-    ``coin``: where a report has two outputs. ``table``: P(output | answer), where it is small
-    enough to be listed. ``ratio``: the largest ratio of an output's probabilities, e^epsilon0.
+    ``outputs``: of one pair of answers that stands for all; ``rows`` where no pair does: P(output |
+    answer) in full. ``coin``: where a report has two outputs. ``table``: P(output | answer), where
+    it is small enough to be listed. ``ratio``: the largest ratio of an output's probabilities,
+    e^epsilon0.
     """
 
     outputs: tuple[Outputs, ...]
     ratio: Fraction
     coin: Coin | None = None
     table: tuple[tuple[Fraction, ...], ...] | None = None
+    rows: tuple[tuple[Fraction, ...], ...] = ()
+
+    def pairs(self) -> Iterator[tuple[Outputs, ...]]:
+        """Every ordered pair of answers that has to be looked at, as a third one the second."""
+        if not self.rows:
+            yield self.outputs
+            return
+        least = [min(column) for column in zip(*self.rows, strict=True)]
+        for first, second in itertools.permutations(self.rows, 2):
+            yield tuple(
+                Outputs(a, b, low, b) for a, b, low in zip(first, second, least, strict=True)
+            )
 
 
 def law_of(mechanism: str, parameters: Mapping[str, int]) -> OutputLaw | None:
     """None for a mechanism that is not known here. Raises UnreadableError for integers that a
     mechanism can't have.
     """
-    known = {"binary_rr": _binary, "krr": _kary, "kmean": _kary, "unary": _unary}
+    known = {
+        "binary_rr": _binary,
+        "krr": _kary,
+        "kmean": _kary,
+        "piecewise": _piecewise,
+        "subset": _subset,
+        "unary": _unary,
+    }
     if mechanism not in known:
         return None
     try:
@@ -108,6 +131,65 @@ def _unary(parameters: Mapping[str, int]) -> OutputLaw:
         least = min(after) if k <= cells else _bits(bits, None, p, q) * (1 - p) / (1 - q)
         outputs.append(Outputs(after[0], after[1], least, after[2] if cells == 3 else None))
     return OutputLaw(tuple(outputs), p * (1 - q) / (q * (1 - p)))
+
+
+def _piecewise(parameters: Mapping[str, int]) -> OutputLaw:
+    """One of m bins. A window of b bins moves evenly over them, by J = m - b in all, as the number
+    moves over its L levels; "no answer" stands half way.
+
+    With U = 2 (L - 1) a covered bin weighs U gain more, one of which w / U is covered w gain more,
+    out of 2^64. What is left of 2^64 is shared evenly, and what that leaves over goes to the first
+    bins, one each.
+    """
+    levels, bins = parameters["k"] - 1, parameters["outputs"]
+    window, gain = parameters["window"], parameters["gain"]
+    if not (1 <= levels < MOST_ROWS and 1 <= window < bins and gain >= 1):
+        raise UnreadableError("piecewise wants k of 2 to 64, 1 <= window < outputs and a gain")
+    steps = 2 * (levels - 1)
+    base, over = divmod(_WORDS - window * steps * gain, bins)
+    if base < 1 or steps < 2:
+        raise UnreadableError("piecewise wants every bin to be possible after every answer")
+    places = [*range(0, steps + 1, 2), steps // 2]
+    rows = []
+    for place in places:
+        left = Fraction(place * (bins - window), steps)  # where the window begins, in bins
+        covered = [_overlap(bin_, left, window) for bin_ in range(bins)]
+        weights = [base + (bin_ < over) + part * steps * gain for bin_, part in enumerate(covered)]
+        rows.append(tuple(weight / _WORDS for weight in weights))
+    ratio = max(max(column) / min(column) for column in zip(*rows, strict=True))
+    return OutputLaw((), ratio, rows=tuple(rows))
+
+
+def _overlap(bin_: int, left: Fraction, window: int) -> Fraction:
+    """How much of a bin the window covers, of 1."""
+    end, begin = min(Fraction(bin_ + 1), left + window), max(Fraction(bin_), left)
+    return max(Fraction(0), end - begin)
+
+
+def _subset(parameters: Mapping[str, int]) -> OutputLaw:
+    """A set of d of the k cells. It holds the true cell with probability include / 2^64, and is
+    uniform over all sets that do, or over all that don't.
+
+    Which of x, x' and z are in the set tells the answers apart. Every set lacks some cell, after
+    which it is least probable.
+    """
+    k, d = parameters["k"], parameters["d"]
+    held = Fraction(parameters["include"], _WORDS)
+    if not 1 <= d < k or not 0 < held < 1:
+        raise UnreadableError("subset wants 1 <= d < k and 0 < include < 2^64")
+    with_it, without = held / math.comb(k - 1, d - 1), (1 - held) / math.comb(k - 1, d)
+    if with_it <= without:
+        raise UnreadableError("subset wants sets with the true cell to be the more probable ones")
+    cells = min(k, 3)
+    outputs = []
+    for bits in itertools.product((0, 1), repeat=cells):
+        others = d - sum(bits)
+        sets = math.comb(k - cells, others) if others >= 0 else 0
+        if sets:
+            after = [sets * (with_it if bit else without) for bit in bits]
+            third = after[2] if cells == 3 else None
+            outputs.append(Outputs(after[0], after[1], sets * without, third))
+    return OutputLaw(tuple(outputs), with_it / without)
 
 
 def _bits(bits: tuple[int, ...], cell: int | None, p: Fraction, q: Fraction) -> Fraction:

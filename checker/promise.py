@@ -84,10 +84,11 @@ def together(chain: Chain, chains: Sequence[Chain]) -> Statement:
     curves = []
     for one in before:
         law = _law(one.task)
-        if isinstance(law, str) or one.task.memoized or one.release.n < one.task.min_batch:
+        curve = None if isinstance(law, str) else curve_of(law, _smallest_honest(one.task))
+        if curve is None or one.task.memoized or one.release.n < one.task.min_batch:
             why = "not all of them are of a kind that is composed here"
             return Statement(_TOGETHER, Outcome.OPEN, f"{said}: {why}")
-        curves.append(curve_of(law, _smallest_honest(one.task)))
+        curves.append(curve)
     epsilons = [one.release.privacy.epsilon_upper for one in before]
     composed = total_delta(curves, epsilons, privacy.delta_cumulative)
     if composed.delta(total) <= privacy.delta_cumulative:

@@ -25,8 +25,10 @@ from shoal.checker.laws import OutputLaw, law_of
 from shoal.checker.two_outputs import Coin, largest_divergence
 from shoal.mechanisms.categories.binary_rr import BinaryResponse
 from shoal.mechanisms.categories.krr import KaryResponse
+from shoal.mechanisms.categories.subset import SubsetSelection
 from shoal.mechanisms.categories.unary import UnaryEncoding
-from shoal.privacy import LocalPrivacy
+from shoal.mechanisms.numbers.piecewise import LikelyWindow
+from shoal.privacy import FiniteLaw, LocalPrivacy
 from tests.cases import for_each
 
 WORDS = 1 << 64
@@ -52,6 +54,18 @@ def binary(yes: int, no: int) -> tuple[OutputLaw, LocalPrivacy]:
 def unary(k: int, one: int, zero: int) -> tuple[OutputLaw, LocalPrivacy]:
     law = known("unary", k=k, one_if_one=one, one_if_zero=zero)
     return law, UnaryEncoding(tuple(map(str, range(k))), one, zero).privacy()
+
+
+def subset(k: int, d: int, include: int) -> tuple[OutputLaw, LocalPrivacy]:
+    law = known("subset", k=k, d=d, include=include)
+    return law, SubsetSelection(tuple(map(str, range(k))), d, include).privacy()
+
+
+def piecewise(levels: int, outputs: int, window: int, gain: int) -> tuple[OutputLaw, LocalPrivacy]:
+    shape = LikelyWindow(levels, outputs, window, gain)
+    law = known("piecewise", k=levels + 1, outputs=outputs, window=window, gain=gain)
+    assert [tuple(one * WORDS for one in row) for row in law.rows] == list(shape.rows())
+    return law, FiniteLaw(tuple(shape.rows()))
 
 
 @for_each("coin", COINS)
@@ -125,6 +139,9 @@ CLAIMS = {
     "unary": (unary(3, WORDS // 2, WORDS // 8), 1_000, 1e-7),
     "unary of two": (unary(2, WORDS // 2, WORDS // 50), 1_000, 1e-7),
     "unary of many cells": (unary(100, 9 * WORDS // 10, WORDS // 50), 100_000, 1e-7),
+    "subset": (subset(50, 6, 3 * WORDS // 4), 10_000, 1e-8),
+    "subset of three": (subset(3, 1, WORDS // 2), 1_000, 1e-7),
+    "piecewise": (piecewise(9, 8, 3, WORDS // 100), 5_000, 1e-8),
     "several": (kary(8, 5 * WORDS // 6), 10_000_000, 1e-12),
 }
 
@@ -142,7 +159,9 @@ def test_what_is_certified_is_confirmed_and_less_is_not(name: str) -> None:
     assert decide(law, n, certificate.epsilon_upper, delta).outcome is Outcome.HOLDS
     smaller = decide(law, n, certificate.epsilon_lower * 0.999, delta)
     assert smaller.outcome is not Outcome.HOLDS
-    if "unary" not in name:  # whose blanket is further from the datasets that are tried
+    if not name.startswith(
+        ("unary", "subset", "piecewise")
+    ):  # whose blanket is further from the datasets that are tried
         too_small = decide(law, n, certificate.epsilon_lower * 0.99, delta)
         assert too_small.outcome is Outcome.WRONG
 
@@ -183,6 +202,8 @@ def test_numbers_that_promise_nothing_are_refused(epsilon: float, delta: float) 
         ("krr", {"k": 3, "uniform": 0}),
         ("krr", {"k": 3}),
         ("binary_rr", {"yes_if_yes": 3, "yes_if_no": 4}),
+        ("subset", {"k": 3, "d": 3, "include": 5}),
+        ("subset", {"k": 4, "d": 2, "include": 5}),
         ("unary", {"k": 2, "one_if_one": 1, "one_if_zero": 1}),
     ],
 )

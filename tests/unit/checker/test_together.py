@@ -38,7 +38,8 @@ Known = tuple[OutputLaw, LocalPrivacy]
 
 
 def curves(*batches: tuple[Known, int]) -> list[Curve]:
-    return [curve_of(law, n) for (law, _), n in batches]
+    found = [curve_of(law, n) for (law, _), n in batches]
+    return [one for one in found if one is not None]
 
 
 def real(law: OutputLaw, n: int) -> list[tuple[list[Fraction], list[Fraction]]]:
