@@ -9,7 +9,7 @@ import pytest
 
 from shoal.analyzer.config import AnalyzerConfig, MutualTls
 from shoal.errors import Kind, ShoalError
-from shoal.services.settings import AdminSection, load_settings
+from shoal.services.settings import AdminSection, TracingSection, load_settings
 from tests.cases import for_each
 from tests.worlds.services.analyzer import make_world
 
@@ -36,9 +36,9 @@ def test_the_sample_loads_and_comments_every_key() -> None:
     config = load_settings(AnalyzerConfig, SAMPLE)
     assert config.listen == "0.0.0.0:7445"
     text, _, tls = SAMPLE.read_text().partition("\n[tls]\n")
-    own = AnalyzerConfig.model_fields.keys() - {"base_dir", "tls", "admin"}
+    own = AnalyzerConfig.model_fields.keys() - {"base_dir", "tls", "admin", "tracing"}
     for part, keys in (
-        (text, {*own, *AdminSection.model_fields}),
+        (text, {*own, *AdminSection.model_fields, *TracingSection.model_fields}),
         (tls, MutualTls.model_fields.keys()),
     ):
         for key in keys:
