@@ -68,6 +68,7 @@ class Chain:
             signed.release_signature,
         )
         yield _same("the release is of this task", self.release.task_id, self.task_id)
+        yield from self._whole()
         yield from self._manifest()
 
     def _authority(self, authorities: Collection[bytes]) -> Statement:
@@ -77,6 +78,18 @@ class Chain:
         if self.signed.task_authority in authorities:
             return Statement(what, HOLDS, self.signed.task_authority.hex())
         return Statement(what, WRONG, f"it is of {self.signed.task_authority.hex()}")
+
+    def _whole(self) -> Iterator[Statement]:
+        """Bytes that this program can't read could say something of their own."""
+        signed, what = self.signed, "the signed bytes hold nothing else"
+        known = _again(self.release) == signed.release
+        others = (self.task, signed.task), (self.schedule, signed.schedule)
+        if not known:
+            yield Statement(what, WRONG, "the release has fields that no release has")
+        elif any(_again(message) != data for message, data in others):
+            yield Statement(what, OPEN, "task or schedule have fields that are not known here")
+        else:
+            yield Statement(what, HOLDS, "release, task and schedule")
 
     def _manifest(self) -> Iterator[Statement]:
         signed, manifest = self.signed, self.manifest
@@ -102,6 +115,14 @@ class Chain:
         yield _same("... and of this window", manifest.window, self.release.window)
         schedule = hashlib.sha256(signed.schedule).digest()
         yield _same("... and of this key schedule", manifest.schedule_hash, schedule)
+
+
+def _again(message: Message) -> bytes:
+    """The bytes of what is known in it."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    copy.DiscardUnknownFields()
+    return copy.SerializeToString(deterministic=True)
 
 
 def _parse(message: Message, data: bytes, what: str) -> None:

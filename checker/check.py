@@ -9,8 +9,9 @@ from shoal.checker.chain import Chain
 from shoal.checker.consistency import consistency
 from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome, Statement, worst
-from shoal.checker.promise import promise, together
+from shoal.checker.promise import promise
 from shoal.checker.release_file import read_release_file
+from shoal.checker.together import consistent, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,19 @@ def check_releases(
             read.append((file, Chain(file.signed)))
         except UnreadableError as error:
             raise UnreadableError(str(error), number) from None
-    chains = [chain for _, chain in read]
-    for file, chain in read:
+    signed = [tuple(chain.checked(authorities)) for _, chain in read]
+    sound = [
+        chain
+        for (_, chain), found in zip(read, signed, strict=True)
+        if worst(found) is not Outcome.WRONG
+    ]
+    for (file, chain), found in zip(read, signed, strict=True):
         checked = (
-            *chain.checked(authorities),
+            *found,
             *consistency(chain, file.shown, file.law),
             *promise(chain),
-            together(chain, chains),
+            consistent(chain, sound),
+            total(chain, sound),
         )
         yield ReleaseCheck(chain.release.name, chain.release.window, checked)
 

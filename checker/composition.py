@@ -35,6 +35,8 @@ from shoal.checker.exponential import exp_below
 KNOTS = 400  # of the release that reaches furthest, on either side of 0
 MOST_RELEASES = 200
 _ROUND = 16 * 2.0**-53
+_FLOATS = 700.0  # e^700 is the range of floats: a smaller e shows more
+_LEAST, _MOST = 1e-6, 40.0  # of an epsilon that knots are chosen by
 _BEYOND = 1e-3  # of delta: what may be left beyond the last knot
 _SLACK = 1e-10  # for e, of itself: what products of rounded knots may be off
 
@@ -56,7 +58,7 @@ def total_delta(curves: Sequence[Curve], epsilons: Sequence[float], delta: float
     choose the knots and prove nothing. ``delta``: of all of them.
     """
     reaches = [
-        _reach(curve, epsilon, delta / len(curves))
+        _reach(curve, min(max(epsilon, _LEAST), _MOST), delta / len(curves))
         for curve, epsilon in zip(curves, epsilons, strict=True)
     ]
     step = max(reaches) / KNOTS
@@ -82,7 +84,7 @@ class Total:
 
     def delta(self, epsilon: float) -> float:
         """An upper bound at ``epsilon`` >= 0."""
-        e = float(exp_below(epsilon)) * (1 - _SLACK)
+        e = float(exp_below(min(epsilon, _FLOATS))) * (1 - _SLACK)
         losses = self.step * (self.first + np.arange(len(self.masses), dtype=np.float64))
         parts = self.masses * np.maximum(0.0, 1.0 - e * np.exp(-losses))
         return float(parts.sum()) * (1 + _SLACK) + self.infinite
@@ -100,7 +102,7 @@ def _reach(curve: Curve, epsilon: float, delta: float) -> float:
     """An epsilon beyond which the curve is small beside ``delta``."""
     reach = 1.2 * epsilon
     for _ in range(40):
-        if curve(exp_below(reach)) <= _BEYOND * delta:
+        if reach > _FLOATS / 2 or curve(exp_below(reach)) <= _BEYOND * delta:
             break
         reach *= 1.1
     return reach
@@ -112,7 +114,7 @@ def _losses(curve: Curve, step: float, knots: int) -> Losses:
     at_one = min(1.0, curve(Fraction(1)))
     below = 1.0 - 1.0 / x[::-1] + above[::-1] / x[::-1]
     places = np.concatenate(([0.0], 1.0 / x[::-1], [1.0], x))
-    heights = np.concatenate(([1.0], below * (1 + _ROUND), [at_one], above))
+    heights = np.concatenate(([1.0], below + _ROUND, [at_one], above))
     kept = _lower_hull(places, heights)
     slopes = np.diff(heights[kept]) / np.diff(places[kept])
     wrong = _ROUND * (heights[kept][:-1] / np.diff(places[kept]) + np.abs(slopes))

@@ -4,6 +4,7 @@ numbers fit the signed task and manifest.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,6 +27,13 @@ _PRIVACY = (
     "tasks_composed",
 )
 _MAYBE_INFINITE = ("epsilon0", "epsilon_at_received_n", "epsilon_cumulative_upper")
+_SHOWN = frozenset(
+    {
+        *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "damaged"),
+        *("manifest_hash", "withheld", "quantiles", "rounds"),
+    }
+)
+_TOLD = frozenset({*_PRIVACY, *_MAYBE_INFINITE, "assumptions", "memoized"})
 
 
 def consistency(
@@ -58,19 +66,49 @@ def consistency(
             privacy.n_certified == honest,
             f"{honest:,}",
         )
-    if not release.withheld:
+    yield from _numbers(release)
+    if release.withheld:
+        shows = bool(release.estimates or release.quantiles or release.counts)
+        shows = shows or release.HasField("distribution")
+        yield _said("a release that is withheld shows nothing", not shows, release.withheld)
+    else:
         yield _said(
             "no release below the smallest batch, or above the target epsilon",
             (sums or release.n >= task.min_batch) and privacy.epsilon_upper <= task.target_epsilon,
             f"n {release.n:,}, epsilon at most {task.target_epsilon:g}",
         )
     if chain.signed.manifest and not sums:
-        rows = release.n * max(1, task.messages) + sum(row.count for row in release.rejected)
+        yield _rows(chain)
+        keys = {one.window: one for one in chain.schedule.windows}
+        named = keys.get(release.window)
         yield _said(
-            "reports and refused rows are those of the batch",
-            rows == manifest.rows,
-            f"{rows:,} of {manifest.rows:,} rows",
+            "the batch was sealed for this window's keys",
+            named is not None
+            and hashlib.sha256(named.analyzer_key).digest()[:8] == manifest.analyzer_key_id
+            and hashlib.sha256(named.hop_key).digest()[:8] == manifest.hop_key_id,
+            "key ids compared",
         )
+        lost = -(-manifest.damaged // max(1, task.messages))
+        yield _said("lost reports are told", release.damaged == lost, f"{lost:,} lost")
+
+
+def _numbers(release: release_pb2.Release) -> Iterator[Statement]:
+    privacy = release.privacy
+    values = [getattr(privacy, name) for name in (*_MAYBE_INFINITE, "epsilon_upper", "delta")]
+    values += [privacy.epsilon_lower, privacy.delta_cumulative]
+    sound = all(value >= 0 for value in values) and privacy.epsilon_lower <= privacy.epsilon_upper
+    yield _said("every bound is a number, the lower one below the upper", sound, "looked at")
+
+
+def _rows(chain: Chain) -> Statement:
+    """A report of several messages counts if none of its rows was refused."""
+    what, release = "reports and refused rows are those of the batch", chain.release
+    refused, rows = sum(row.count for row in release.rejected), chain.manifest.rows
+    if release.withheld and not release.n and not refused:
+        return Statement(what, Outcome.OPEN, "withheld: the batch was not opened")
+    messages = max(1, chain.task.messages)
+    fits = release.n * messages <= rows - refused < (release.n + 1) * messages
+    return _said(what, fits, f"{release.n:,} reports, {refused:,} refused, of {rows:,} rows")
 
 
 def _said(what: str, holds: bool, why: str) -> Statement:
@@ -91,6 +129,11 @@ def _differences(shown: Mapping[str, Any], release: release_pb2.Release) -> Iter
         ("rejected", shown.get("rejected"), {row.reason: row.count for row in release.rejected}),
         ("estimates", shown.get("estimates"), [_row(row) for row in release.estimates]),
         ("assumptions", told.get("assumptions"), list(release.privacy.assumptions)),
+        *((f"{name}: unknown", name, "") for name in sorted(set(shown) - _SHOWN)),
+        *((f"{name}: unknown", name, "") for name in sorted(set(told) - _TOLD)),
+        ("quantiles", shown.get("quantiles") or [], _quantiles(release)),
+        ("rounds", shown.get("rounds"), _rounds(release)),
+        ("memoized", told.get("memoized"), _memoized(release.privacy)),
         *((name, told.get(name), getattr(release.privacy, name)) for name in _PRIVACY),
         *(
             (name, told.get(name), _finite(getattr(release.privacy, name)))
@@ -98,6 +141,43 @@ def _differences(shown: Mapping[str, Any], release: release_pb2.Release) -> Iter
         ),
     ]
     return (name for name, said, signed in pairs if said != signed)
+
+
+def _quantiles(release: release_pb2.Release) -> list[dict[str, Any]]:
+    if release.withheld:
+        return []
+    return [
+        {
+            "share": row.share,
+            "value": row.value,
+            "ci_low": row.ci_low,
+            "ci_high": _finite(row.ci_high),
+        }
+        for row in release.quantiles
+    ]
+
+
+def _rounds(release: release_pb2.Release) -> dict[str, Any] | None:
+    if not release.HasField("rounds"):
+        return None
+    rounds = release.rounds
+    return {
+        "mode": rounds.mode,
+        "rounds": rounds.rounds,
+        "aborted": {row.reason: row.count for row in rounds.aborted},
+        "noise_stderr": rounds.noise_stderr,
+        "one_round_noise_stderr": rounds.one_round_noise_stderr,
+        "rounding_stderr": rounds.rounding_stderr,
+        "epsilon_analyzer": _finite(rounds.epsilon_analyzer),
+        "epsilon_together": _finite(rounds.epsilon_together),
+    }
+
+
+def _memoized(privacy: release_pb2.Privacy) -> dict[str, Any] | None:
+    if not privacy.HasField("memoized"):
+        return None
+    memoized = privacy.memoized
+    return {"lifetime_epsilon": memoized.lifetime_epsilon, "windows": memoized.windows}
 
 
 def _row(row: release_pb2.Estimate) -> dict[str, Any]:

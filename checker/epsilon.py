@@ -44,7 +44,7 @@ class Decision:
 def decide(law: OutputLaw, n: int, epsilon: float, delta: float) -> Decision:
     """Of n shuffled reports with this law; n counts those that hide one another.
 
-    Beyond ``LARGEST_N`` reports they are counted as that many: more hide better (the others'
+    Beyond ``LARGEST_N`` reports what holds is decided for that many: more hide better (the others'
     reports can be taken away again, so a larger batch shows no more).
     """
     if not 0 <= epsilon <= _LARGEST_EPSILON or not 0 <= delta < 1:
@@ -54,10 +54,17 @@ def decide(law: OutputLaw, n: int, epsilon: float, delta: float) -> Decision:
         return Decision(Outcome.HOLDS, "one report alone promises as much")
     if delta == 0:  # all reports may be one output: that is as telling as one report
         return Decision(Outcome.WRONG, "at delta 0 a batch promises no more than one report")
-    if n <= 1:
-        return Decision(Outcome.WRONG, "nobody else hides the report: epsilon0 is what holds")
-    n = min(n, LARGEST_N)
-    below, above, allowed = exp_below(epsilon), exp_above(epsilon), Fraction(delta)
+    if n > LARGEST_N:
+        decision = decide(law, LARGEST_N, epsilon, delta)
+        more = Decision(Outcome.OPEN, f"not among {LARGEST_N:,}; more are not looked at")
+        return more if decision.outcome is Outcome.WRONG else decision
+    n = max(n, 1)  # the report itself is there
+    return _decided(law, n, exp_below(epsilon), exp_above(epsilon), Fraction(delta))
+
+
+def _decided(
+    law: OutputLaw, n: int, below: Fraction, above: Fraction, allowed: Fraction
+) -> Decision:
     if law.table is not None and steps(law.table, n) <= MOST_STEPS:
         if exact_divergence(law.table, n, below) <= allowed:
             return Decision(Outcome.HOLDS, "all datasets and outcomes, in exact fractions")
@@ -83,7 +90,7 @@ def curve_of(law: OutputLaw, n: int) -> Curve | None:
     """The divergence of n shuffled reports as a function of e >= 1, from above; a little further
     above than where ``decide`` looks. None where too many pairs would have to be looked at.
     """
-    n, coin = min(n, LARGEST_N), law.coin
+    n, coin = max(1, min(n, LARGEST_N)), law.coin
     if coin is not None:
         return lambda e: largest_divergence(coin, n, e, _DATASETS).high
     pairs = list(law.pairs())

@@ -39,6 +39,7 @@ from shoal.checker.errors import UnreadableError
 _ROUND = 16 * 2.0**-53
 _AT_ONCE = 1 << 16
 _FEW = 20_000
+_TINY = 1e-300  # what leaves the range of floats is less
 _IMAGES = 45.0  # theta T, at least: images weigh e^-45
 _LARGEST = 300.0  # of theta times a value
 _END = 75.0  # what the normal factor falls to: e^-75
@@ -79,7 +80,9 @@ def mean_positive_part(kinds: Sequence[Summand], n: int, smoothing: float) -> Be
     theta = min(_saddle(values, chances, n), _LARGEST / float(np.abs(values).max()))
     if not 0.0 < theta < math.inf:
         raise UnreadableError("this sum leaves the range of floats: it is not checked")
-    return _Contour(values, chances, n, theta, smoothing).around()
+    left = float(1 - sum((one.chance for one in kinds), Fraction(0)))
+    found = _Contour(values, chances, n, left, theta, smoothing).around()
+    return Between(found.low, found.high + _TINY)
 
 
 def exact_mean_positive_part(kinds: Sequence[Summand], n: int) -> Fraction:
@@ -121,14 +124,17 @@ class _Contour:
         values: NDArray[np.float64],
         chances: NDArray[np.float64],
         n: int,
+        left: float,
         theta: float,
         smoothing: float,
     ) -> None:
         self._n, self._theta, self._tau = n, theta, smoothing / theta
         grown = chances * np.expm1(theta * values)
         self._log_mass = n * math.log1p(float(grown.sum()))  # ln E[e^(theta S)]
-        self._mass_error = n * _ROUND * float(np.abs(grown).sum()) + _ROUND
-        tilted = np.append(chances * np.exp(theta * values), max(0.0, 1.0 - float(chances.sum())))
+        mass = 1.0 + float(grown.sum())
+        largest = 1.0 + theta * float(np.abs(values).max())
+        self._mass_error = n * _ROUND * float(np.abs(grown).sum()) * largest / mass + _ROUND
+        tilted = np.append(chances * np.exp(theta * values), left)
         self._tilted = tilted / float(tilted.sum())
         reach = np.append(values, 0.0)
         self._centre = float((self._tilted * reach).sum())

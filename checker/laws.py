@@ -16,6 +16,7 @@ from shoal.checker.errors import UnreadableError
 from shoal.checker.two_outputs import Coin
 
 MOST_ROWS = 64  # answers of a law of which every pair is looked at
+_MOST_CELLS = 10_000  # of laws with large integers, and of tables
 _WORDS = 1 << 64  # probabilities are integers out of 2^64
 
 
@@ -143,7 +144,7 @@ def _piecewise(parameters: Mapping[str, int]) -> OutputLaw:
     """
     levels, bins = parameters["k"] - 1, parameters["outputs"]
     window, gain = parameters["window"], parameters["gain"]
-    if not (1 <= levels < MOST_ROWS and 1 <= window < bins and gain >= 1):
+    if not (1 <= levels < MOST_ROWS and 1 <= window < bins <= _MOST_CELLS and gain >= 1):
         raise UnreadableError("piecewise wants k of 2 to 64, 1 <= window < outputs and a gain")
     steps = 2 * (levels - 1)
     base, over = divmod(_WORDS - window * steps * gain, bins)
@@ -175,8 +176,8 @@ def _subset(parameters: Mapping[str, int]) -> OutputLaw:
     """
     k, d = parameters["k"], parameters["d"]
     held = Fraction(parameters["include"], _WORDS)
-    if not 1 <= d < k or not 0 < held < 1:
-        raise UnreadableError("subset wants 1 <= d < k and 0 < include < 2^64")
+    if not 1 <= d < k <= _MOST_CELLS or not 0 < held < 1:
+        raise UnreadableError(f"subset wants 1 <= d < k <= {_MOST_CELLS} and 0 < include < 2^64")
     with_it, without = held / math.comb(k - 1, d - 1), (1 - held) / math.comb(k - 1, d)
     if with_it <= without:
         raise UnreadableError("subset wants sets with the true cell to be the more probable ones")

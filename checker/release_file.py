@@ -2,7 +2,7 @@
 
     format      "shoal-release"
     version     1
-    release     what the release says, for readers: the shape of ``shoal results --json``
+    release     what the release says, for readers: ``shoal results --json`` without what is derived
     law         the mechanism's name and integers, as the task has them, for readers
     signed      the bytes that everything rests on, in base64: ``release``, ``release_signature``,
                 ``task``, ``task_authority``, ``task_signature``, ``schedule``,
@@ -24,6 +24,7 @@ from typing import Any
 from shoal.checker.errors import UnreadableError
 
 FORMAT, VERSION = "shoal-release", 1
+_KEYS = frozenset({"format", "version", "release", "law", "error_budget", "signed"})
 MOST_BYTES = 64 << 20
 
 
@@ -56,7 +57,7 @@ def read_release_file(data: bytes) -> ReleaseFile:
     if len(data) > MOST_BYTES:
         raise UnreadableError(f"larger than {MOST_BYTES >> 20} MiB: no release file is")
     try:
-        value = json.loads(data, parse_constant=_refuse)
+        value = json.loads(data, parse_constant=_refuse, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         raise UnreadableError(
             "no JSON: give a file of shoal results export --format release"
@@ -70,6 +71,8 @@ def read_release_file(data: bytes) -> ReleaseFile:
         raise UnreadableError(
             f"version {value.get('version')!r} is not known here: this program reads {VERSION}"
         )
+    if unknown := sorted(set(value) - _KEYS):
+        raise UnreadableError(f'"{unknown[0]}" is no part of a release file')
     signed, shown, law = (value.get(name) for name in ("signed", "release", "law"))
     for name, part in (("signed", signed), ("release", shown), ("law", law)):
         if not isinstance(part, dict):
@@ -90,6 +93,14 @@ def _bytes(signed: Mapping[str, Any], name: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (TypeError, binascii.Error, ValueError):
         raise UnreadableError(f'"signed": "{name}" is no base64') from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys stand once each: of two, readers could take either."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise UnreadableError("a key stands twice in one object")
+    return value
 
 
 def _refuse(text: str) -> float:

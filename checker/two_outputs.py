@@ -35,6 +35,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.checker.errors import UnreadableError
 from shoal.checker.expectation import Between
 
 _ROUND = 16 * 2.0**-53
@@ -42,6 +43,7 @@ _SMALL = 1e-22  # of the largest term: what is left out
 _IMAGES = 60.0
 MOST_DATASETS = 50_000
 _CELLS = 1 << 19
+_MOST_POINTS = 20_000_000
 _TINY = 1e-300  # what leaves the range of floats is less
 _TRIED = 4  # places of D, the first before its top
 
@@ -79,12 +81,14 @@ def _over_datasets(coin: Coin, n: int, e: Fraction, block: int) -> Between:
     if rises <= 0:
         return Between(0.0, 0.0)  # no output is more than e times as likely
     if falls <= rises:  # e = 1: the total variation, which is at most that of one report
-        return Between(0.0, float(coin.yes - coin.no))
+        return Between(0.0, float(coin.yes - coin.no) * (1 + _ROUND))
     circle = _Circle(coin, n, rises, falls, e)
     low = high = 0.0
     at_once = max(1, _CELLS // circle.size)
-    for first in range(0, n, block * at_once):
-        found = circle.divergences(np.arange(first, min(first + block * at_once, n), block))
+    # The last one is looked at too: in a smaller batch it stands for the last ones of the larger.
+    firsts = np.unique(np.append(np.arange(0, n, block), n - 1))
+    for first in range(0, len(firsts), at_once):
+        found = circle.divergences(firsts[first : first + at_once])
         low, high = max(low, found.low), max(high, found.high)
     return Between(low, high)
 
@@ -101,6 +105,8 @@ class _Circle:
         self._tilted = tilted
         self._mass = [math.log1p(share * (radius - 1)) for share in self._ones]
         points = max(_IMAGES / self._log_radius, 16 * math.sqrt(n)) + 64
+        if points > _MOST_POINTS:
+            raise UnreadableError("an epsilon as small as this is not checked here")
         self._points = math.ceil(points)
         # Every frequency where |G| may matter: |G|^2 falls as (1 - 2 v (1 - cos omega)) per report.
         most = self._points // 2
@@ -123,6 +129,7 @@ class _Circle:
         # The radius is B / A but for its rounding: A z - B is B (turn) but for as much of B.
         self._rounded = 4 * _ROUND * np.abs(share_of_one)
         self._largest = float(np.abs(share_of_one).max())
+        self._near = 1 / np.abs(z - 1)  # by how much its rounding counts there
         self._back = np.exp(-1j * self._omega)
         self.size = len(self._omega)
 
@@ -133,7 +140,8 @@ class _Circle:
         best = np.floor(mean).astype(np.int64)
         exponents = np.outer(yes, self._logs[0]) + np.outer(no, self._logs[1])
         size = np.exp(exponents.real)
-        wrong = np.minimum(_ROUND * (8 + 4 * self._n * self._omega), 2.0) * np.abs(self._factor)
+        loose_z = self._near + 4 * self._n * self._omega
+        wrong = np.minimum(_ROUND * (8 + loose_z), 2.0) * np.abs(self._factor)
         error = size @ (wrong + self._rounded) + self._left_out * self._largest * _SMALL
         at = best - 1
         terms = np.exp(1j * (exponents.imag - np.outer(at, self._omega)))
@@ -158,6 +166,7 @@ class _Circle:
 
 def _log1p(w: NDArray[np.complex128]) -> NDArray[np.complex128]:
     """ln(1 + w), close also where w is small."""
-    real = 0.5 * np.log1p(np.maximum(2 * w.real + np.abs(w) ** 2, -1 + 1e-300))
+    # -500 is as good as minus infinity, and 0 times it is 0.
+    real = np.maximum(0.5 * np.log1p(np.maximum(2 * w.real + np.abs(w) ** 2, -1 + 1e-16)), -500.0)
     turned: NDArray[np.complex128] = real + 1j * np.arctan2(w.imag, 1 + w.real)
     return turned

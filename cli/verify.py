@@ -88,9 +88,14 @@ def _listed(files: list[Path]) -> list[Path]:
 
 
 def _show(path: Path, report: ReleaseCheck) -> None:
-    say(f"{path}: {report.name}, window {report.window}")
+    say(f"{path}: {_plain(report.name)}, window {report.window}")
     for one in report.checked:
-        say(f"  {_MARK[one.outcome]} {one.what}: {one.why}")
+        say(f"  {_MARK[one.outcome]} {one.what}: {_plain(one.why)}")
+
+
+def _plain(text: str) -> str:
+    """What comes from a file, without what could draw lines of its own on a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _said(count: int, any_open: bool) -> str:

@@ -17,6 +17,7 @@ from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.results.exports import CHECKABLE, CHECKABLE_SUFFIX
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.crypto.signing import SigningContext, verify
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
@@ -24,6 +25,8 @@ from shoal.ids import Digest
 from shoal.protos import keys_pb2, release_pb2, task_pb2
 
 VERSION = 1
+# Made of what is signed, for readers: a file that is checked shows nothing but what is signed.
+_DERIVED = ("processed", "distribution")
 
 
 def checkable(
@@ -53,11 +56,21 @@ def checkable(
             batch = store.batch_of(task_id, window)
             manifest = b"" if batch is None else _manifest(store, task_id.raw, window)
             signature = signatures.of(batch.manifest_hash) if batch is not None else b""
+            if signature and not _fits(task, manifest, signature):
+                signature = b""  # damaged: unproven is what it makes the manifest, not wrong
             file = _file(release, stored.release, stored.signature, task, manifest, signature)
             name = f"{release.name}-{task_id.hex[:8]}-{window}{CHECKABLE_SUFFIX}"
             yield name, json.dumps(file, indent=2).encode() + b"\n"
     finally:
         store.close()
+
+
+def _fits(served: ServedTask, manifest: bytes, signature: bytes) -> bool:
+    try:
+        verify(served.task.hops[-1], SigningContext.MANIFEST, manifest, signature)
+    except ShoalError:
+        return False
+    return True
 
 
 def _manifest(store: AnalyzerStore, task_id: bytes, window: int) -> bytes:
@@ -96,7 +109,7 @@ def _file(
     return {
         "format": CHECKABLE,
         "version": VERSION,
-        "release": to_json(release),
+        "release": {key: part for key, part in to_json(release).items() if key not in _DERIVED},
         "law": {"mechanism": mechanism.name, "parameters": parameters},
         "error_budget": list(BUDGET.get(release.privacy.method, ())),
         "signed": {name: base64.b64encode(part).decode() for name, part in signed.items() if part},

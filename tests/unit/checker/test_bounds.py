@@ -11,7 +11,7 @@ import pytest
 
 from shoal.accounting import certify
 from shoal.checker.enumeration import exact_divergence
-from shoal.checker.epsilon import Decision, decide
+from shoal.checker.epsilon import LARGEST_N, Decision, decide
 from shoal.checker.errors import UnreadableError
 from shoal.checker.expectation import (
     SMOOTHING,
@@ -33,7 +33,13 @@ from tests.cases import for_each
 
 WORDS = 1 << 64
 HALF, THIRD, NINTH = Fraction(1, 2), Fraction(1, 3), Fraction(1, 9)
-COINS = [Coin(Fraction(3, 4), Fraction(1, 4)), Coin(Fraction(9, 10), THIRD), Coin(HALF, NINTH)]
+RARE = Coin(Fraction(9, 10), Fraction(1, 1000))
+COINS = [
+    RARE,
+    Coin(Fraction(3, 4), Fraction(1, 4)),
+    Coin(Fraction(9, 10), THIRD),
+    Coin(HALF, NINTH),
+]
 
 
 def kary(k: int, uniform: int) -> tuple[OutputLaw, LocalPrivacy]:
@@ -84,14 +90,15 @@ def test_two_outputs_are_what_enumeration_says(coin: Coin, n: int, e: Fraction) 
 
 @for_each("coin", COINS)
 def test_datasets_in_blocks_are_bounded(coin: Coin) -> None:
-    """Planted: a batch that is not made smaller by the block; blocks that leave out their last
-    members -> fails.
+    """Planted: a batch that is not made smaller by the block; the last datasets left out, which no
+    block begins with -> fails.
     """
-    e = Fraction(11, 10)
-    whole = largest_divergence(coin, 400, e)
-    blocks = largest_divergence(coin, 400, e, most=50)
-    assert blocks.low <= whole.high
-    assert whole.low <= blocks.high <= 1.2 * whole.high
+    for n, e in ((400, Fraction(11, 10)), (399, Fraction(11, 10)), (397, Fraction(2))):
+        whole = largest_divergence(coin, n, e)
+        blocks = largest_divergence(coin, n, e, most=50)
+        assert blocks.low <= whole.high
+        assert whole.low <= blocks.high
+        assert blocks.high <= 1.3 * whole.high or e == 2
 
 
 @for_each("n", [1, 2, 7, 20])
@@ -167,11 +174,24 @@ def test_what_is_certified_is_confirmed_and_less_is_not(name: str) -> None:
 
 
 def test_one_report_alone_has_its_epsilon0_and_no_less() -> None:
-    """Planted: n = 1 looked at as if others hid it; a logarithm that is rounded down -> fails."""
+    """A little delta allows a little less. Planted: n = 1 looked at as if others hid it; a
+    logarithm that is rounded down; nobody at all as an error -> fails.
+    """
     law, privacy = kary(4, WORDS // 2)
     epsilon0 = certify(privacy, 1, 1e-6).epsilon0
-    assert decide(law, 1, epsilon0, 1e-6).outcome is Outcome.HOLDS
-    assert decide(law, 1, epsilon0 * (1 - 1e-12), 1e-6).outcome is Outcome.WRONG
+    for n in (0, 1):
+        assert decide(law, n, epsilon0, 1e-30).outcome is Outcome.HOLDS
+        assert decide(law, n, epsilon0 * (1 - 1e-12), 1e-30).outcome is Outcome.WRONG
+        assert decide(law, n, epsilon0 * (1 - 1e-12), 1e-6).outcome is Outcome.HOLDS
+    assert decide(law, 5, epsilon0 * 0.99, 0.0).outcome is Outcome.WRONG
+
+
+def test_more_reports_than_are_looked_at_make_nothing_wrong() -> None:
+    """They hide better than those that are. Planted: the verdict of fewer given -> fails."""
+    law, _ = kary(16, WORDS // 3)
+    epsilon = 1.4e-4
+    assert decide(law, LARGEST_N, epsilon, 1e-9).outcome is Outcome.WRONG
+    assert decide(law, 10 * LARGEST_N, epsilon, 1e-9).outcome is Outcome.OPEN
 
 
 @for_each("epsilon", [0.0, 1e-9, 0.1, 1.0, 30.0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from shoal.analyzer.batches.manifest_signatures import FOLDER, ManifestSignature
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.results.checkable import checkable
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
-from shoal.checker.check import check_release
+from shoal.checker.check import check_release, check_releases
 from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome
 from shoal.cli.main import main
@@ -200,6 +201,10 @@ def _together(release: release_pb2.Release) -> None:
     release.privacy.epsilon_cumulative_upper = release.privacy.epsilon_upper * 0.99
 
 
+def less_than_nothing(field: str) -> Callable[[release_pb2.Release], None]:
+    return lambda release: setattr(release.privacy, field, math.nan)
+
+
 LIES: dict[str, tuple[Callable[[release_pb2.Release], None], str]] = {
     "epsilon": (less("epsilon_upper"), "epsilon: what"),
     "epsilon0": (less("epsilon0"), "epsilon0"),
@@ -223,6 +228,97 @@ def test_an_analyzer_that_signs_a_lie_is_found_out(name: str) -> None:
     change, said = LIES[name]
     found = wrong(signed_anew(change))
     assert any(what.startswith(said) for what in found)
+
+
+def withheld(release: release_pb2.Release) -> None:
+    release.withheld = "too few reports"
+
+
+def unknown(release: release_pb2.Release) -> None:
+    release.MergeFromString(b"\x9a\x06\x05hello")
+
+
+ODD: dict[str, tuple[Callable[[release_pb2.Release], None], str]] = {
+    "estimates of a withheld release": (withheld, "a release that is withheld"),
+    "a field that no release has": (unknown, "the signed bytes hold nothing else"),
+    "no number": (less_than_nothing("epsilon_cumulative_upper"), "every bound is a number"),
+    "no epsilon": (less_than_nothing("epsilon_upper"), "epsilon: what"),
+    "a lower bound above": (
+        lambda release: setattr(release.privacy, "epsilon_lower", 99.0),
+        "every bound is a number",
+    ),
+    "lost reports": (lambda release: setattr(release, "damaged", 9), "lost reports are told"),
+}
+
+
+@for_each("name", ODD)
+def test_odd_releases_are_found_out(name: str) -> None:
+    """Planted: each of these statements left out -> its case fails."""
+    change, said = ODD[name]
+    assert any(what.startswith(said) for what in wrong(signed_anew(change)))
+
+
+INVENTED: dict[str, Callable[[File], None]] = {
+    "processed": lambda file: file["release"].update(processed={"counts": [1]}),
+    "quantiles": lambda file: file["release"].update(quantiles=[{"share": 0.5, "value": 1.0}]),
+    "rounds": lambda file: file["release"].update(rounds={"mode": "strict"}),
+    "a better epsilon": lambda file: file["release"]["privacy"].update(epsilon_better=0.001),
+    "memoized": lambda file: file["release"]["privacy"].update(memoized={"windows": 1}),
+}
+
+
+@for_each("name", INVENTED)
+def test_nothing_is_shown_that_was_not_signed(name: str) -> None:
+    """Planted: unknown keys passed over; quantiles, rounds or memoized not compared -> fails."""
+    file = file_of("visits")
+    INVENTED[name](file)
+    assert wrong(file) == ["what the file shows is what was signed"]
+
+
+def test_a_key_that_stands_twice_and_one_that_is_unknown_are_refused() -> None:
+    """Of two, readers could take either. Planted: the last one taken -> fails."""
+    text = json.dumps(file_of("visits"))
+    for more in ('{"release": {"n": 7}, ', '{"x": 1, '):
+        with pytest.raises(UnreadableError):
+            check_release(text.replace("{", more, 1).encode())
+
+
+def test_a_window_that_is_released_twice_is_wrong_in_both_files() -> None:
+    """A copy of a file is no other release. Planted: windows not compared -> fails."""
+    good = corpus()[0]["visits"]
+
+    def renumbered(release: release_pb2.Release) -> None:
+        release.privacy.windows_composed += 1
+
+    for check in check_releases([good, json.dumps(signed_anew(renumbered)).encode()]):
+        found = {one.what: one.outcome for one in check.checked}
+        assert found["no other of these files tells another story"] is Outcome.WRONG
+    (first, copy) = check_releases([good, good])
+    assert first.outcome is copy.outcome is Outcome.OPEN
+
+
+def test_a_batch_that_was_never_opened_is_no_lie() -> None:
+    """Its rows are neither counted nor refused. Planted: all rows wanted -> fails."""
+
+    def expired(release: release_pb2.Release) -> None:
+        release.n = 0
+        release.withheld = "not opened in time"
+        for part in ("estimates", "quantiles", "rejected", "counts", "distribution"):
+            release.ClearField(part)
+
+    found = outcomes(signed_anew(expired))
+    assert found["reports and refused rows are those of the batch"] is Outcome.OPEN
+
+
+def test_names_from_a_file_draw_nothing_on_a_terminal(tmp_path: Path, capsys: Capture) -> None:
+    """Planted: the name printed as it is -> fails."""
+    path = tmp_path / "a.release.json"
+    escape = signed_anew(lambda release: setattr(release, "name", "\x1b[2J\n  ok    all"))
+    path.write_text(json.dumps(escape))
+    assert main(["verify", str(path)]) == 1
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert not any(line.startswith("  ok    all") for line in shown.splitlines())
 
 
 BAD: dict[str, bytes] = {
@@ -271,7 +367,8 @@ def test_the_command_says_what_holds_and_ends_with_a_status(
     assert main(["verify", str(files), *trusted, "--accept-open"]) == 0
     capsys.readouterr()
     lie = json.dumps(signed_anew(less("epsilon_upper")))
-    (files / "hours.release.json").write_text(lie)
+    (files / "a.release.json").write_text(lie)
+    (files / "visits.release.json").unlink()
     assert main(["verify", str(files), *trusted, "--accept-open", "--json"]) == 1
     reports = json.loads(capsys.readouterr().out)
     assert [report["outcome"] for report in reports] == ["wrong", "open"]

@@ -67,7 +67,7 @@ def real(law: OutputLaw, n: int) -> list[tuple[list[Fraction], list[Fraction]]]:
 def test_together_is_above_every_pair_of_datasets(
     batches: list[tuple[Known, int]], epsilon: float
 ) -> None:
-    """Planted: the masses of Q convolved instead of P's; no infinite masses; knots' chords below
+    """Planted: the masses of Q convolved instead of P's; knots' chords below
     the curve (heights of the next knot); the half below 0 left out -> each fails.
     """
     e = exp_below(epsilon)

@@ -1,0 +1,118 @@
+"""What the files of several releases of one analyzer say together: that they don't contradict one
+another, and the total epsilon that each states.
+
+A release tells how many there are with it (``windows_composed``), so numbers from 1 on put them in
+order. That an analyzer made no release that it hides can't be seen from files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from shoal.checker.chain import Chain
+from shoal.checker.composition import MOST_RELEASES, Curve, total_delta
+from shoal.checker.epsilon import Decision, curve_of
+from shoal.checker.errors import UnreadableError
+from shoal.checker.exponential import log_above
+from shoal.checker.findings import Outcome, Statement
+from shoal.checker.laws import OutputLaw
+from shoal.checker.promise import decided, honest_of, law_of_task
+
+_ONCE = "no other of these files tells another story"
+_TOTAL = "epsilon of all releases so far, together"
+
+
+def consistent(chain: Chain, sound: Sequence[Chain]) -> Statement:
+    """``sound``: chains in which no signature or hash is wrong."""
+    for other in sound:
+        same_signer = other.task.analyzer_key == chain.task.analyzer_key
+        if not same_signer or other.signed.release == chain.signed.release:
+            continue
+        if (other.task_id, other.release.window) == (chain.task_id, chain.release.window):
+            return Statement(_ONCE, Outcome.WRONG, "the same window was released twice")
+        if _number(other) == _number(chain):
+            return Statement(
+                _ONCE, Outcome.WRONG, f"another release is number {_number(chain)} too"
+            )
+    return Statement(_ONCE, Outcome.HOLDS, f"it says that it is number {_number(chain)}")
+
+
+def total(chain: Chain, sound: Sequence[Chain]) -> Statement:
+    """The total that ``chain`` states. Of several releases the files of all are needed."""
+    task, privacy = chain.task, chain.release.privacy
+    epsilon, delta, count = (
+        privacy.epsilon_cumulative_upper,
+        privacy.delta_cumulative,
+        privacy.windows_composed,
+    )
+    said = f"{epsilon:.6g} at delta {delta:.3g} for {count} releases"
+    if epsilon == math.inf:
+        return Statement(_TOTAL, Outcome.HOLDS, "nothing is promised of all together")
+    few = chain.release.n < task.min_batch  # and was opened all the same: it cost by what came
+    if not (epsilon >= privacy.epsilon_upper and delta >= privacy.delta) or few or count < 1:
+        # Two proofs may differ by a hair, and a memoized task counts at delta 0. So this is no lie
+        # by itself: it is one if this release alone can't have so little.
+        alone = _alone(chain, epsilon, delta)
+        if count <= 1 or alone.outcome is Outcome.WRONG:
+            return Statement(_TOTAL, alone.outcome, f"{said}; this one alone: {alone.how}")
+    elif count == 1:
+        return Statement(_TOTAL, Outcome.HOLDS, "it says that it is the first release")
+    before = _until(chain, sound)
+    if before is None:
+        return Statement(_TOTAL, Outcome.OPEN, f"{said}: it wants the files of all of them")
+    if len({one.task_id for one in before}) != privacy.tasks_composed:
+        return Statement(_TOTAL, Outcome.WRONG, f"{said}: they are of another number of tasks")
+    decision = _composed(before, epsilon, delta)
+    return Statement(_TOTAL, decision.outcome, f"{said}: {decision.how}")
+
+
+def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision:
+    laws = [law_of_task(one.task) for one in before]
+    known = [law for law in laws if isinstance(law, OutputLaw)]
+    if len(known) < len(laws):
+        return Decision(Outcome.OPEN, "not all of them are of a kind that is known here")
+    if Fraction(epsilon) >= sum((log_above(law.ratio) for law in known), Fraction(0)):
+        return Decision(Outcome.HOLDS, "one report alone of each promises as much")
+    curves: list[Curve] = []
+    for one, law in zip(before, known, strict=True):
+        curve = curve_of(law, honest_of(one.task, one.task.min_batch))
+        if curve is None or one.task.memoized or one.release.n < one.task.min_batch:
+            return Decision(Outcome.OPEN, "not all of them are of a kind that is composed here")
+        curves.append(curve)
+    epsilons = [one.release.privacy.epsilon_upper for one in before]
+    try:
+        composed = total_delta(curves, epsilons, delta)
+        if composed.delta(epsilon) <= delta:
+            return Decision(Outcome.HOLDS, "their losses, composed")
+        proven = composed.epsilon(delta, 100.0)
+    except UnreadableError as error:
+        return Decision(Outcome.OPEN, str(error))
+    return Decision(Outcome.OPEN, f"this checker proves {proven:.6g}")
+
+
+def _alone(chain: Chain, epsilon: float, delta: float) -> Decision:
+    """Of this release by itself: with fewer reports than its smallest batch, by what came."""
+    law = law_of_task(chain.task)
+    if isinstance(law, str):
+        return Decision(Outcome.OPEN, law)
+    n = min(chain.release.n, chain.task.min_batch)
+    return decided(law, honest_of(chain.task, n), epsilon, delta)
+
+
+def _until(chain: Chain, sound: Sequence[Chain]) -> list[Chain] | None:
+    """The releases of one analyzer up to this one, in order; None if one is missing, or there are
+    too many.
+    """
+    count = _number(chain)
+    if count > MOST_RELEASES:
+        return None
+    mine = [one for one in sound if one.task.analyzer_key == chain.task.analyzer_key]
+    numbered = {_number(one): one for one in mine} | {count: chain}
+    found = [numbered[number] for number in range(1, count + 1) if number in numbered]
+    return found if len(found) == count else None
+
+
+def _number(chain: Chain) -> int:
+    return chain.release.privacy.windows_composed
