@@ -68,6 +68,7 @@ class Processor:
         tracer: Tracer = NO_TRACES,
     ) -> None:
         self._given_up, self._tracer = given_up, tracer
+        self._sweep_now = False  # a window was given up, and heard of beside the sweep
         self._store, self._tasks, self._keys, self._spools, self._shredder = (
             store,
             tasks,
@@ -140,7 +141,9 @@ class Processor:
         """``_SWEEP_S``, or until an operator gives a window up."""
         for _ in range(round(_SWEEP_S / _LOOK_S)):
             await asyncio.sleep(_LOOK_S)
-            if self._given_up is not None and self._given_up.look():
+            told = self._given_up is not None and self._given_up.look()
+            if told or self._sweep_now:
+                self._sweep_now = False
                 return
 
     async def _sweep(self) -> None:
@@ -209,6 +212,8 @@ class Processor:
                 with self._tracer.span("open", manifest.task_id, manifest.window):
                     prepared = await self._open(batch, path)
                 hit("analyzer.batch.opened")
+                if self._given_up is not None and self._given_up.look():
+                    self._sweep_now = True
                 if self._shredder.is_given_up(batch):  # while it was opened
                     await self._expire(batch)
                 else:

@@ -44,6 +44,8 @@ class WindowNow:
     over: str = ""
 
 
+# words for a window of which the store has no record
+_NOT_BEGUN, _NOTHING_CAME = "not begun", "nothing came"
 LookAtWindow = Callable[["RoleSettings", "ServedTask", int], WindowNow]
 
 
@@ -124,11 +126,7 @@ def _give_up(
     before = {line.key: line for line in given_up.read(config.data_dir)}
     known = before.get((served.task_id, window))
     if known is None:
-        standing = look(config, served, window)
-        if standing.over:
-            raise ShoalError(
-                Kind.CONFLICT, f"window {window} of task {served.task.name}: {standing.over}"
-            )
+        standing = _standing(config, look, served, window, early=early)
         if not yes:
             _confirm(served, window, standing)
         entry = given_up.GivenUp(
@@ -140,7 +138,16 @@ def _give_up(
             standing.word,
             standing.reports,
         )
-        known = given_up.add(config.data_dir, entry)
+
+        def check() -> None:  # somebody may have typed for long
+            if _standing(config, look, served, window, early=early) != standing:
+                raise ShoalError(
+                    Kind.CONFLICT,
+                    f"window {window} of task {served.task.name} is not {standing.word} any more, "
+                    "or has other reports: nothing was given up; run this again",
+                )
+
+        known = given_up.add(config.data_dir, entry, check)
     else:
         entry = known
     if as_json:
@@ -176,11 +183,34 @@ def _check_window(served: ServedTask, window: int, early: bool) -> None:
             Kind.CONFIG, f"task {served.task.name} has windows 0 to {plan.count - 1}: give one"
         )
     if early and time.time() >= plan.start_of(window) - plan.skew_s:
+        raise _has_begun(served, window)
+
+
+def _has_begun(served: ServedTask, window: int) -> ShoalError:
+    return ShoalError(
+        Kind.CONFLICT,
+        f"window {window} of task {served.task.name} has begun: it can't be skipped any more; "
+        "abandon gives it up",
+    )
+
+
+def _standing(
+    config: RoleSettings, look: LookAtWindow, served: ServedTask, window: int, *, early: bool
+) -> WindowNow:
+    """How a window that may be given up stands. Raises CONFLICT.
+
+    A record in the store outweighs this machine's clock: one that is behind must not end a window
+    that devices answer.
+    """
+    _check_window(served, window, early)
+    standing = look(config, served, window)
+    if standing.over:
         raise ShoalError(
-            Kind.CONFLICT,
-            f"window {window} of task {served.task.name} has begun: it can't be skipped any more; "
-            "abandon gives it up",
+            Kind.CONFLICT, f"window {window} of task {served.task.name}: {standing.over}"
         )
+    if early and standing.word not in (_NOT_BEGUN, _NOTHING_CAME):
+        raise _has_begun(served, window)
+    return standing
 
 
 def _confirm(served: ServedTask, window: int, standing: WindowNow) -> None:
@@ -253,7 +283,7 @@ def at_shuffler(config: RoleSettings, served: ServedTask, window: int) -> Window
     record = stored(config.data_dir).get(WindowId(served.task_id, window))
     if record is None:
         if now < begins:
-            return WindowNow("not begun", "nothing: no device has answered it")
+            return WindowNow(_NOT_BEGUN, "nothing: no device has answered it")
         if task.pairwise is None:
             return WindowNow("open", "all that may come: it has no report so far")
         if now < ends:
@@ -302,7 +332,7 @@ def at_analyzer(config: RoleSettings, served: ServedTask, window: int) -> Window
         )
     key = "its private key, and with it all that was sealed for it"
     if batch is None:
-        return WindowNow("nothing came", f"whatever may come, and {key}")
+        return WindowNow(_NOTHING_CAME, f"whatever may come, and {key}")
     reports = batch.manifest.rows // served.task.messages
     if batch.state is BatchState.RECEIVING:
         return WindowNow("receiving", f"a batch of {reports:,} reports, and {key}", reports)

@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -89,15 +89,17 @@ def read(folder: Path) -> tuple[GivenUp, ...]:
     return tuple(lines)
 
 
-def add(folder: Path, entry: GivenUp) -> GivenUp | None:
+def add(folder: Path, entry: GivenUp, check: Callable[[], None] = lambda: None) -> GivenUp | None:
     """Write the line, durably; None. If the window was given up before, that line, and nothing is
-    written. Raises NOT_FOUND (no service ran here), CONFIG (damage, rights), OVERLOADED (disk).
+    written. ``check`` runs while nobody else writes, just before, and may raise. Raises NOT_FOUND
+    (no service ran here), CONFIG (damage, rights), OVERLOADED (disk).
     """
     path = folder / FILE_NAME
     with _alone(folder):
         for known in read(folder):
             if known.key == entry.key:
                 return known
+        check()
         before = path.read_bytes() if path.exists() else b""
         last = before.splitlines()[-1][:64].decode() if before else _BEGIN
         try:

@@ -23,6 +23,7 @@ from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import FakeClock
+from shoal.services.given_up import GivenUp, GivenUpWindows, add
 from tests.worlds.services import analyzer as analyzer_world
 from tests.worlds.services.analyzer import World, make_world
 from tests.worlds.services.analyzer_service import ATTEMPTS, shared_pool
@@ -196,3 +197,25 @@ async def test_an_accountant_that_always_fails_does_not_hold_up_the_end(
     assert (
         privacy["epsilon_upper"] == privacy["epsilon_cumulative_upper"] == privacy["epsilon0"] > 0
     )
+
+
+async def test_a_window_that_is_given_up_while_it_is_opened_is_not_released(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the lines looked at by the sweep alone -> it is released, fails."""
+    batch = bench.complete(0)
+    task_id = batch.manifest.task_id
+    lines = GivenUpWindows(bench.folder)
+    parts = bench.processor.__dict__
+    monkeypatch.setitem(parts, "_given_up", lines)
+    monkeypatch.setitem(parts["_shredder"].__dict__, "_given_up", lines)
+
+    def opened(place: str) -> None:
+        if place == "analyzer.batch.opened":
+            add(bench.folder, GivenUp(task_id.hex, 0, 1, "alice", "lost", "processing"))
+
+    monkeypatch.setattr(processing, "hit", opened)
+    bench.processor.add(batch)
+    await until(lambda: bench.released() == [0])
+    (stored,) = bench.store.releases()
+    assert to_json(decode_release(stored.release))["withheld"]

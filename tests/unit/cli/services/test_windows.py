@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from shoal.analyzer.store import FILE_NAME as STORE
 from shoal.analyzer.store import AnalyzerStore
 from shoal.cli.main import main
+from shoal.cli.services import windows
+from shoal.crypto.task_folder import load_task_folder
+from shoal.errors import Kind, ShoalError
 from shoal.services.given_up import FILE_NAME
+from shoal.shuffler.core import Capacity, WindowId, row_size
+from shoal.shuffler.stores.configured import open_embedded
+from shoal.shuffler.stores.store import AdmittedReport
 from tests.cases import for_each
-from tests.worlds.operations import Site
+from tests.worlds.operations import DAY, Site
 
 Capture = pytest.CaptureFixture[str]
 WHY = ("--reason", "the machine of its key burned")
@@ -97,6 +106,49 @@ def test_a_program_says_yes_and_gets_json(site: Site, capsys: Capture) -> None:
     assert (shown["name"], shown["before"], shown["reports"]) == ("test", False, None)
     assert main(["shuffler", "window", "skip", task[:9], "39", *more]) == 0
     assert json.loads(capsys.readouterr().out)["before"] is True
+
+
+@for_each("service", ["shuffler", "analyzer"])
+def test_a_window_that_ended_while_somebody_typed_is_not_given_up(
+    site: Site, service: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Planted: no second look after the word was typed -> a line that stays for ever, fails."""
+    words = iter(
+        [windows.WindowNow("receiving", "all"), windows.WindowNow("released", over="it is")]
+    )
+    monkeypatch.setattr(windows, f"at_{service}", lambda *_: next(words))
+    path = folder(site, service)
+    before = path.exists() and path.read_bytes()
+    part = getattr(windows, f"{service}_windows")()
+    command = ["abandon", "test", "9", "--config", config(site, service), *WHY]
+    answered = CliRunner().invoke(part, command, input="test/9\n")
+    assert isinstance(answered.exception, ShoalError)
+    assert answered.exception.kind is Kind.CONFLICT
+    assert next(words, None) is None
+    assert (path.exists() and path.read_bytes()) == before
+
+
+async def test_a_window_with_reports_is_not_skipped_by_a_clock_that_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Planted: the clock alone asked -> acknowledged reports are deleted, fails."""
+    site = Site(tmp_path)
+    served = load_task_folder(site.tasks_dir, {site.authority.public}).served
+    one = served[site.published.task_id]
+    store = open_embedded(site.data_dir, commit_ms=1.0)
+    try:
+        size = row_size(one.task)
+        store.reports.adopt(one.task_id, one.keys.digest, Capacity.of(one.task), size)
+        row = AdmittedReport(WindowId(one.task_id, 0), (bytes(size),), b"")
+        assert await store.reports.append([row]) == [None]
+    finally:
+        await store.close()
+    real = time.time
+    monkeypatch.setattr("shoal.cli.services.windows.time.time", lambda: real() - 10 * DAY)
+    command = ["shuffler", "window", "skip", "test", "0", "--config", str(site.shuffler_toml())]
+    assert await asyncio.to_thread(main, [*command, "--yes", *WHY]) == 1
+    assert "has begun" in capsys.readouterr().err
+    assert not (site.data_dir / FILE_NAME).exists()
 
 
 def test_damaged_lines_are_told_and_nothing_is_added(site: Site, capsys: Capture) -> None:
