@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,10 @@ from shoal.analyzer.store import FILE_NAME
 from shoal.analyzer.store_mending import read_head, write_head
 from shoal.cli.operations import places
 from shoal.cli.operations.archive import Backup
+from shoal.cli.output import read_bytes
+from shoal.clocks import timekeeper
 from shoal.crypto.admission.revocation import SUFFIX
+from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
@@ -86,8 +91,14 @@ class Restored:
         return told
 
 
-def put_back(made: Backup, secrets: Mapping[str, bytes] | None, path: Path) -> Restored:
-    """Write what is missing. secrets: None if nobody can tell who made the backup. Raises CONFIG
+def put_back(
+    made: Backup,
+    secrets: Mapping[str, bytes] | None,
+    path: Path,
+    agree: Callable[[list[str], str], None],
+) -> Restored:
+    """Write what is missing. secrets: None if nobody can tell who made the backup. agree is given
+    what can't be undone, in lines, and today's date, and raises if it is not to be. Raises CONFIG
     (another service's backup, a store that is there, a clock before the backup, before anything is
     written), CONFLICT (a file that is there and differs), KEY_FILE.
     """
@@ -107,6 +118,14 @@ def put_back(made: Backup, secrets: Mapping[str, bytes] | None, path: Path) -> R
             f"{store} is there, and newer than any copy: start the service with it, or move it "
             "aside if it is damaged",
         )
+    seen = timekeeper.load(config.data_dir)
+    if seen is not None and now < seen.last.wall:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"this machine's clock is before {_utc(seen.last.wall)}, when the service last looked "
+            "at it: set it right, windows are closed by it",
+        )
+    agree(_settled(made, config, now), _utc(now)[:10])
     done = Restored(made.service, authenticated=secrets is not None)
     _put(done, places.CONFIG, path, made.files[places.CONFIG], secret=False, changed=True)
     with DataFolder(config.data_dir) as folder:
@@ -116,6 +135,31 @@ def put_back(made: Backup, secrets: Mapping[str, bytes] | None, path: Path) -> R
         else:
             done.lost = _put_store(done, config, made, folder, now)
     return done
+
+
+def _utc(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _settled(made: Backup, config: RoleSettings, now: float) -> list[str]:
+    """What the clock decides for good, before anything is written."""
+    with tempfile.TemporaryDirectory() as folder:
+        there = places.task_files(config.tasks_dir) if config.tasks_dir.is_dir() else {}
+        named = {name: data for name, data in made.files.items() if name.startswith(places.TASKS)}
+        for name, data in {**named, **{one: read_bytes(at) for one, at in there.items()}}.items():
+            (Path(folder) / Path(name).name).write_bytes(data)
+        tasks = load_task_folder(Path(folder), config.authority_keys).served.values()
+        count = sum(len(list(begun(one, now))) for one in tasks)
+    ends = {
+        "shuffler": "they are closed for good, and what they held and was not delivered is lost",
+        "analyzer": "those that have no release in the backup and whose private key is gone are "
+        "counted as lost releases",
+    }
+    return [
+        f"this machine's clock says {_utc(now)}; the backup is of {_utc(made.made_at)}",
+        f"  {count} windows have begun by now: {ends[made.service]}",
+        "  with a wrong clock that would be wrong, and it can't be undone",
+    ]
 
 
 def _check_names(made: Backup) -> None:

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ def free_port() -> int:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
         return port
+
+
+def agreed(now: float | None = None) -> tuple[str, ...]:
+    """What a program that restores says of the clock."""
+    seconds = time.time() if now is None else now
+    return "--yes", "--now", f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
 
 
 class Site(World):

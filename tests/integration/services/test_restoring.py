@@ -30,7 +30,7 @@ from shoal.services.process import DataFolder
 from shoal.services.settings import load_settings
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.service import Shuffler
-from tests.worlds.operations import DAY, Site
+from tests.worlds.operations import DAY, Site, agreed
 from tests.worlds.services.analyzer import World, identity, make_world
 from tests.worlds.services.analyzer_service import Caller, Refused, chunks, shared_pool
 from tests.worlds.services.shuffler import CA, submit
@@ -95,7 +95,14 @@ async def test_an_analyzer_that_lost_its_disk_counts_what_was_not_released_and_u
     monkeypatch.setattr(
         "shoal.cli.operations.restoring.time", SimpleNamespace(time=lambda: world.after)
     )
-    restore = ("restore", file, "--config", folder / "analyzer.toml", "--json")
+    restore: tuple[str | Path, ...] = (
+        "restore",
+        file,
+        "--config",
+        folder / "analyzer.toml",
+        "--json",
+    )
+    restore += agreed(world.after)
     done = shoal(capsys, *restore)
     assert (done["lost"], done["missing"]) == (1, [])
     assert "start the service with it" in shoal(capsys, *restore, status=2)
@@ -132,7 +139,8 @@ async def test_a_release_made_again_after_a_restore_is_the_same(
         pass
     shoal(capsys, "backup", "--analyzer", folder / "analyzer.toml", "--out", file, "--json")
     (folder / "data" / FILE_NAME).unlink()
-    done = shoal(capsys, "restore", file, "--config", folder / "analyzer.toml", "--json")
+    config = folder / "analyzer.toml"
+    done = shoal(capsys, "restore", file, "--config", config, *agreed(), "--json")
     assert done["lost"] == 0
     async with serving(world, folder) as (caller, store):
         await caller.done(batch)
@@ -158,7 +166,16 @@ async def test_a_shuffler_that_lost_its_disk_opens_no_window_that_had_begun(
         "--json",
     )  # fmt: skip
     shutil.rmtree(site.folder)
-    restore = (capsys, "restore", file, "--config", config, *sealing, "--json")
+    restore: tuple[Any, ...] = (
+        capsys,
+        "restore",
+        file,
+        "--config",
+        config,
+        *sealing,
+        *agreed(),
+        "--json",
+    )
     done = await asyncio.to_thread(shoal, *restore)
     assert (done["closed"], done["missing"], done["missing_keys"]) == (1, [], 0)
     start = site.published.task.windows.start_s
@@ -193,7 +210,7 @@ def test_no_key_of_a_window_that_had_begun_comes_back(
     key.touch(0o600)
     key.write_text("correct horse battery staple")
     config = folder / "analyzer.toml"
-    sealing = ("--passphrase-file", key)
+    sealing: tuple[str | Path, ...] = ("--passphrase-file", key)
     made = ("backup", "--analyzer", config, *sealing, "--with-window-keys", "--json", "--out")
     assert shoal(capsys, *made, file)["window_keys"] == 3
     plan = world.task.windows
@@ -204,6 +221,7 @@ def test_no_key_of_a_window_that_had_begun_comes_back(
         path.unlink()
     (folder / "data" / FILE_NAME).unlink()
     monkeypatch.setattr("shoal.cli.operations.restoring.time", now)
+    sealing += agreed(now.time())
     done = shoal(capsys, "restore", file, "--config", config, *sealing, "--json")
     assert done["lost"] == 2
     assert [path.name for path in (folder / "keys").iterdir()] == [
@@ -240,8 +258,9 @@ async def test_a_window_that_was_given_up_before_the_copy_is_no_lost_release(
     monkeypatch.setattr(
         "shoal.cli.operations.restoring.time", SimpleNamespace(time=lambda: world.after)
     )
-    assert shoal(capsys, "restore", file, "--config", config, "--json")["lost"] == 1
+    said = agreed(world.after)
+    assert shoal(capsys, "restore", file, "--config", config, *said, "--json")["lost"] == 1
     shutil.rmtree(folder / "data")
-    done = shoal(capsys, "restore", file, "--config", config, *sealing, "--json")
+    done = shoal(capsys, "restore", file, "--config", config, *sealing, *said, "--json")
     assert done["lost"] == 0
     assert read(folder / "data") == (line,)

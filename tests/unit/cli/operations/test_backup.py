@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pytest
 
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
-from tests.worlds.operations import Site
+from shoal.clocks import timekeeper
+from shoal.clocks.timekeeping import ClockStanding, Origin, Reading
+from tests.worlds.operations import DAY, Site, agreed
 
 Capture = pytest.CaptureFixture[str]
 PASSPHRASE = "a passphrase of five words"
@@ -79,7 +82,7 @@ def test_a_stopped_machine_is_made_anew_from_one_file(
     moved = tmp_path / "moved"
     desk.analyzer_dir.rename(moved)
     capsys.readouterr()
-    assert main(["restore", str(file), "--config", str(config), *sealed, "--json"]) == 0
+    assert main(["restore", str(file), "--config", str(config), *sealed, *agreed(), "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
     assert (done["missing"], done["missing_keys"]) == ([], 39)
     for name, data in before.items():
@@ -87,10 +90,10 @@ def test_a_stopped_machine_is_made_anew_from_one_file(
         assert (path.read_bytes(), path.stat().st_mode & 0o777) == (data, 0o600)
     (desk.analyzer_dir / "data" / FILE_NAME).unlink()
     (desk.analyzer_dir / "own.pem").write_bytes((moved / "ca.pem").read_bytes())
-    assert main(["restore", str(file), "--config", str(config), *sealed]) == 0
+    assert main(["restore", str(file), "--config", str(config), *sealed, *agreed()]) == 0
     (desk.analyzer_dir / "data" / FILE_NAME).unlink()
     (desk.analyzer_dir / "signing.key").write_bytes((moved / "own.key").read_bytes())
-    assert main(["restore", str(file), "--config", str(config), *sealed]) == 1
+    assert main(["restore", str(file), "--config", str(config), *sealed, *agreed()]) == 1
     assert "differs from the backup's" in capsys.readouterr().err
 
 
@@ -126,7 +129,7 @@ def test_what_is_no_backup_or_not_to_be_made_is_refused_in_one_line(
     with monkeypatch.context() as patched:
         patched.setattr("shoal.cli.operations.restoring.time.time", lambda: 1_700_000_000.0)
         assert "clock is before the backup" in refused(capsys, *restore)
-    assert main([*map(str, restore)]) == 0
+    assert main([*map(str, (*restore, *agreed()))]) == 0
 
 
 def rewritten(
@@ -180,3 +183,31 @@ def test_a_backup_that_somebody_changed_writes_nothing(
         assert "no backup of" in refused(capsys, *restore)
     assert not away.exists()
     assert not list(new.glob("*"))
+
+
+def test_a_restore_goes_by_a_clock_that_somebody_looked_at(
+    desk: Site, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: another date taken -> files are written: fails. Planted: the time at which the
+    service last looked at the clock ignored -> fails.
+    """
+    config, file, new = desk.analyzer_toml(), tmp_path / "full", tmp_path / "new" / "analyzer.toml"
+    sealed = ("--passphrase-file", tmp_path / "pass")
+    assert main([*map(str, ("backup", "--analyzer", config, "--out", file, *sealed))]) == 0
+    restore = ("restore", file, "--config", new, *sealed)
+    refused(capsys, *restore, "--yes")
+    refused(capsys, *restore, "--yes", "--now", "2020-01-01")
+    monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
+    assert main([*map(str, restore)]) == 1
+    assert not list(new.parent.glob("*"))
+    capsys.readouterr()
+    data = desk.analyzer_dir / "data"
+    (data / FILE_NAME).unlink()
+    ahead = Reading(time.time() + 2 * DAY, 1.0, "boot")
+    record = timekeeper._to_json(ClockStanding(ahead, ahead, Origin.FIRST), None, {})
+    timekeeper._save(data / timekeeper.FILE_NAME, record)
+    refused(capsys, "restore", file, "--config", config, *sealed, *agreed())
+    assert not (data / FILE_NAME).exists()
+    (data / timekeeper.FILE_NAME).unlink()
+    monkeypatch.setattr("sys.stdin", io.StringIO(agreed()[2] + "\n"))
+    assert main([*map(str, ("restore", file, "--config", config, *sealed))]) == 0
