@@ -143,7 +143,9 @@ def _secrets(config: RoleSettings, now: int, window_keys: bool) -> tuple[dict[st
 
     secrets = {name: read_bytes(path) for name, path in places.secret(config).items()}
     keys = {
-        f"{places.KEYS}{key_id.hex}.key": read_bytes(config.keys_dir / f"{key_id.hex}.key")
+        f"{places.KEYS}{key_id.hex}.key": read_bytes(path)
         for key_id in (places.not_begun(config, now) if window_keys else ())
+        # one that is gone is no reason to copy nothing
+        if (path := config.keys_dir / f"{key_id.hex}.key").exists()
     }
     return secrets | keys, len(keys)

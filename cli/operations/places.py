@@ -81,10 +81,14 @@ def window_keys(config: RoleSettings, one: ServedTask) -> tuple[KeyId, ...]:
 
 
 def not_begun(config: RoleSettings, now: float) -> set[KeyId]:
-    """Keys that a window needs which has not begun: no service would have deleted one."""
+    """Keys that a window needs which has not begun: no service would have deleted one. Those of
+    windows that were given up are deleted. Raises CONFIG for damaged lines of those.
+    """
+    ended = {line.key for line in given_up.read(config.data_dir)}
     return {
         key_id
         for one in served(config)
         for window, key_id in enumerate(window_keys(config, one))
         if now < one.task.windows.start_of(window) - one.task.windows.skew_s
+        and (one.task_id, window) not in ended
     }

@@ -51,7 +51,7 @@ class Restored:
     """written, kept: names of the backup. missing: what the service needs and neither the backup
     nor the disk has; missing_keys: of those the private keys of windows to come. closed: windows of
     a shuffler closed for good. lost: windows of an analyzer that may have been released since.
-    authenticated: who made the backup knew the passphrase.
+    authenticated: who made the backup knew the passphrase. made_at: of the backup, Unix seconds.
     """
 
     service: str
@@ -62,6 +62,7 @@ class Restored:
     closed: int = 0
     lost: int = 0
     authenticated: bool = False
+    made_at: int = 0
 
     def json(self) -> dict[str, Any]:
         """The same, for programs."""
@@ -72,6 +73,10 @@ class Restored:
         told = [f"still missing: {name}: put it there" for name in self.missing]
         if not self.authenticated:
             told.insert(0, UNKNOWN_MAKER)
+        told.append(
+            f"windows given up and devices revoked since {_utc(self.made_at)} are not in it: do it "
+            "again"
+        )
         if self.missing_keys:
             told.append(
                 f"still missing: {self.missing_keys} private keys of windows that have not begun: "
@@ -126,7 +131,7 @@ def put_back(
             "at it: set it right, windows are closed by it",
         )
     agree(_settled(made, config, now), _utc(now)[:10])
-    done = Restored(made.service, authenticated=secrets is not None)
+    done = Restored(made.service, authenticated=secrets is not None, made_at=made.made_at)
     _put(done, places.CONFIG, path, made.files[places.CONFIG], secret=False, changed=True)
     with DataFolder(config.data_dir) as folder:
         _put_files(done, config, made, secrets or {}, now)

@@ -16,6 +16,7 @@ from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
 from shoal.clocks import timekeeper
 from shoal.clocks.timekeeping import ClockStanding, Origin, Reading
+from shoal.services.given_up import GivenUp, add
 from tests.worlds.operations import DAY, Site, agreed
 
 Capture = pytest.CaptureFixture[str]
@@ -211,3 +212,32 @@ def test_a_restore_goes_by_a_clock_that_somebody_looked_at(
     (data / timekeeper.FILE_NAME).unlink()
     monkeypatch.setattr("sys.stdin", io.StringIO(agreed()[2] + "\n"))
     assert main([*map(str, ("restore", file, "--config", config, *sealed))]) == 0
+
+
+def test_keys_of_windows_that_were_given_up_are_neither_copied_nor_put_back(
+    desk: Site, tmp_path: Path, capsys: Capture
+) -> None:
+    """Planted: a key that is gone stops the backup -> fails. Planted: keys of given-up windows put
+    back -> fails.
+    """
+    config, folder = desk.analyzer_toml(), desk.analyzer_dir
+    sealed = ("--passphrase-file", tmp_path / "pass")
+    made = ("backup", "--analyzer", config, *sealed, "--with-window-keys", "--json", "--out")
+    assert main([*map(str, (*made, tmp_path / "old"))]) == 0
+    assert json.loads(capsys.readouterr().out)["window_keys"] == 39
+    keys = [f"{key.config.key_id.hex}.key" for key in desk.published.analyzer_keys]
+    add(folder / "data", GivenUp(desk.published.task_id.hex, 7, 1, "alice", "stolen", "to come"))
+    for window in (8, 9):
+        (folder / "keys" / keys[window]).unlink()
+    assert main([*map(str, (*made, tmp_path / "new"))]) == 0
+    assert json.loads(capsys.readouterr().out)["window_keys"] == 36
+    (folder / "keys" / keys[7]).unlink()
+    (folder / "data" / FILE_NAME).unlink()
+    restore = ("restore", tmp_path / "old", "--config", config, *sealed, *agreed(), "--json")
+    assert main([*map(str, restore)]) == 0
+    assert json.loads(capsys.readouterr().out)["missing_keys"] == 0
+    assert [(folder / "keys" / keys[window]).exists() for window in (7, 8, 9)] == [
+        False,
+        True,
+        True,
+    ]
