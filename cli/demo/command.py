@@ -12,12 +12,12 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from shoal.analyzer.results.exports import CHECKABLE_SUFFIX
 from shoal.cli.demo import options as demo_options
 from shoal.cli.demo import show, show_sums
 from shoal.cli.demo.brief import brief, places
 from shoal.cli.demo.brief_sums import brief_sums
 from shoal.cli.demo.folders import make_folder, results_of, write_file
+from shoal.cli.demo.left import check_ours, remove_ours
 from shoal.cli.demo.made import Made
 from shoal.cli.demo.page import look_around
 from shoal.cli.demo.processes import cpu_count
@@ -71,6 +71,7 @@ def demo(
     asked = questions(mechanism, setting)
     screen = stderr if json_path == STDOUT else console
     started = time.monotonic()
+    check_ours(out)
     for folder in (out, *_folder_of(json_path)):
         make_folder(folder)  # now, not after a minute of work
     made = results_of(
@@ -142,6 +143,7 @@ async def _secagg(folder: Path, devices: int | None, screen: Any) -> Made:
 def _leave(out: Path, json_path: Path | None, made: Made) -> None:
     """Page, results and tasks in ``out``; the results where else they were asked for."""
     text = json.dumps(made.results, indent=2) + "\n"
+    remove_ours(out)
     write_file(out / "report.html", made.page.encode())
     write_file(out / "results.json", text.encode())
     make_folder(out / "tasks")
@@ -155,9 +157,7 @@ def _leave(out: Path, json_path: Path | None, made: Made) -> None:
 
 
 def _leave_checkable(folder: Path, files: dict[str, bytes]) -> None:
-    """Those of another run go: they have other keys, and other tasks."""
-    for earlier in folder.glob(f"*{CHECKABLE_SUFFIX}"):
-        earlier.unlink()
+    """Those of another run are gone: they had other keys, and other tasks."""
     if not files:
         if folder.is_dir():
             folder.rmdir()

@@ -78,10 +78,10 @@ def _work_folder(keep: Path | None) -> Path:
     return keep.resolve()
 
 
-def make_folder(folder: Path) -> None:
-    """With those above it; it may be there. Raises CONFIG."""
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """With those above it; it may be there, and keeps its mode then. Raises CONFIG."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode, parents=True, exist_ok=True)
     except OSError as error:
         raise ShoalError(
             Kind.CONFIG,

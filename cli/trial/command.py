@@ -16,7 +16,8 @@ from rich.console import Console
 
 from shoal.analyzer.planner import Plan
 from shoal.arrays import np
-from shoal.cli.demo.folders import make_folder, results_of, write_file
+from shoal.cli.demo.folders import make_folder, results_of
+from shoal.cli.demo.left import RESULTS, check_ours, remove_ours, write_private
 from shoal.cli.demo.made import Made
 from shoal.cli.demo.page import look_around
 from shoal.cli.demo.processes import cpu_count, progress_bars
@@ -40,6 +41,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts.sampling import uniform_below
 from shoal.task import PPM, one_line
 
+_PRIVATE = 0o700  # of a folder: the truth is in it
 _PURPOSE = "a trial of one's own data"
 HELP = """Try the whole pipeline on your own data: one simulated device per row, real services on
 this machine, throw-away keys; at the end the truth stands beside the estimates.
@@ -84,12 +86,14 @@ def trial(
     started, screen = time.monotonic(), stderr if as_json else console
     names = column or []
     _check(names, epsilon, delta)
+    if out is not None:
+        check_ours(out)
     if open_pages and out is None:
         raise ShoalError(Kind.CONFIG, "--open shows what --out keeps: give --out FOLDER too")
     said = said_of(names, kind or [], ends or [], labels or [], words or [])
     columns, notes = read_columns(file, names, missing or [])
     if out is not None:
-        make_folder(out)  # now, not after a minute of work
+        make_folder(out, _PRIVATE)  # now, not after a minute of work
     # what is asked is looked up in all rows; a sample of them is asked
     asked = [asked_of(one, said[one.name]) for one in columns]
     announce(screen, asked, notes)
@@ -116,7 +120,7 @@ def trial(
     else:
         show(screen, asked, results, time.monotonic() - started, out, _authority(made))
     if open_pages and out is not None:
-        look_around(screen, out / "results.json", out / "tasks")
+        look_around(screen, out / RESULTS, out / "tasks")
 
 
 def _check(columns: Sequence[str], epsilon: float, delta: float) -> None:
@@ -203,14 +207,13 @@ def _leave(
     out: Path, results: dict[str, Any], made: Made, plans: Sequence[Plan], names: Sequence[str]
 ) -> None:
     """Results, releases, signed tasks, and each plan as a task for a deployment to come."""
-    write_file(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
-    write_file(out / "report.html", made.page.encode())
+    remove_ours(out)
+    write_private(out / RESULTS, (json.dumps(results, indent=2) + "\n").encode())
+    write_private(out / "report.html", made.page.encode())
     for folder, files in (("tasks", made.tasks), ("releases", made.checkable)):
-        make_folder(out / folder)
-        for old in (out / folder).glob("*"):  # of a trial before
-            old.unlink()
+        make_folder(out / folder, _PRIVATE)
         for name, data in files.items():
-            write_file(out / folder / name, data)
+            write_private(out / folder / name, data)
     for name, plan in zip(names, plans, strict=True):
         text = task_text(plan, told=Settings({"name": name}, {}, {}, {}))
-        write_file(out / f"{name}.toml", text.encode())
+        write_private(out / f"{name}.toml", text.encode())
