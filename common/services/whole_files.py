@@ -14,10 +14,7 @@ def replace_whole(path: Path, data: bytes, point: str = "") -> None:
     where root writes it. ``point``: the name of the failpoints of its steps. Raises OSError.
     """
     staged = path.with_name(f".{path.name}.new")
-    handle = os.open(
-        staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
-    with open(handle, "wb") as file:
+    with open(open_staged(staged), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -28,3 +25,12 @@ def replace_whole(path: Path, data: bytes, point: str = "") -> None:
     staged.replace(path)
     failpoints.hit(f"{point}.renamed")
     fsync_folder(path.parent)
+
+
+def open_staged(path: Path) -> int:
+    """To be written, with mode 0600: a file that was not there before, whatever lay at its name.
+    Raises OSError.
+    """
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o600)

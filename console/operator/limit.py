@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.errors import Kind, ShoalError
+from shoal.services.whole_files import open_staged
 
 LEAST, LARGEST = 0.01, 1_000.0  # an epsilon
 _NAME = "limit.json"
@@ -39,7 +40,7 @@ class StandingLimit:
             )
         new = self.path / f"{_NAME}.new"
         try:
-            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            file = open_staged(new)
             try:
                 os.write(file, json.dumps({"epsilon": limit}).encode() + b"\n")
                 os.fsync(file)
