@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,7 +42,9 @@ def audit(
 
     checked = check(_file(file, config), head.strip().lower())
     if as_json:
-        emit_json({"entries": list(checked.entries), "head": checked.head, "torn": checked.torn})
+        told = {"entries": list(checked.entries), "head": checked.head, "torn": checked.torn}
+        emit_json({**told, "lost": [entry["n"] for entry in checked.lost]})
+        _check_whole(checked.lost)
         return
     shown = checked.entries if whole else checked.entries[-_MOST:]
     table = plain_table("when", "who", "role", "what", "of what")
@@ -53,6 +56,18 @@ def audit(
     if checked.torn:
         say(f"{checked.torn} lines were cut by a crash; what they were to tell of was not done")
     say(f"verified; head {checked.head}")
+    _check_whole(checked.lost)
+
+
+def _check_whole(lost: Sequence[Mapping[str, Any]]) -> None:
+    """Raises BAD_SIGNATURE where a console missed lines at its start."""
+    if lost:
+        at = ", ".join(str(entry["n"]) for entry in lost)
+        raise ShoalError(
+            Kind.BAD_SIGNATURE,
+            f"lines were lost before entry {at}, as the console saw at its start: they were taken "
+            "off the end of the file, or it was written anew; a backup may have them",
+        )
 
 
 def _file(file: Path | None, config: Path | None) -> Path:

@@ -7,7 +7,7 @@ prints as its head somewhere else: ``--head`` then shows whether that line is st
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -21,7 +21,12 @@ from threading import Lock
 from typing import Any
 
 from shoal.errors import Kind, ShoalError
+from shoal.log import get_log
+from shoal.services.whole_files import open_staged
 
+log = get_log("console")
+
+_LOST = "lines before this were lost"
 _START = "0" * 64  # stands for the line before the first
 _LONGEST = 8 * 1024  # bytes of a line
 _PRIVATE = 0o600
@@ -29,17 +34,22 @@ _PRIVATE = 0o600
 
 class Audit:
     """``path``: made if it is not there. Raises CONFIG, KEY_FILE, and CONFLICT while another
-    console writes to it. ``now``: Unix seconds.
+    console writes to it. ``now``: Unix seconds. Where the line of the kept head is gone, a line
+    says so from then on.
     """
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
         self.path, self._now, self._lock = path, now, Lock()
         self._file = _opened(path)
+        self._unknown_end, self._head_failed = False, False
         try:
-            self._count, self._last, whole = _end_of(path)
+            count, head = _kept_head(path)
+            self._count, self._last, whole, there = _end_of(path, head)
             if not whole:  # a crash while it was written: the line stays, and counts for nothing
                 os.write(self._file, b"\n")
                 os.fsync(self._file)
+            if not there:
+                self.write(_LOST, "", "", "", head=head, lines=max(0, count - self._count))
         except BaseException:
             os.close(self._file)
             raise
@@ -59,19 +69,44 @@ class Audit:
                     "before": self._last,
                 }
             )
-            try:
-                written = os.write(self._file, line)
-                os.fsync(self._file)
-            except OSError as error:
-                raise _unwritable(self.path, error) from None
-            if written != len(line):
-                with contextlib.suppress(OSError):
-                    os.ftruncate(self._file, os.fstat(self._file).st_size - written)
-                raise ShoalError(
-                    Kind.UNAVAILABLE, f"{self.path.name}: cannot be written: make room on its disk"
-                )
+            self._append(line)
             self._count, self._last = self._count + 1, _hash(line)
+            self._tell_head()
+
+    def _append(self, line: bytes) -> None:
+        """All of it on disk, or nothing of it in the file."""
+        if self._unknown_end:
+            raise ShoalError(
+                Kind.UNAVAILABLE,
+                f"{self.path.name}: an earlier line could neither be written nor taken back: mend "
+                "its disk, and start the console anew",
+            )
+        size = -1
+        try:
+            size = os.fstat(self._file).st_size
+            written = os.write(self._file, line)
+            if written != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file)
+        except OSError as error:
+            try:
+                if size >= 0:
+                    os.ftruncate(self._file, size)
+            except OSError:
+                self._unknown_end = True
+            raise _unwritable(self.path, error) from None
+
+    def _tell_head(self) -> None:
+        """The line is on disk: without its head, nothing is refused."""
+        try:
             _keep_head(self.path, self._count, self._last)
+        except OSError as error:
+            if not self._head_failed:
+                why = error.strerror or "unwritable"
+                log.error("the audit's head cannot be kept", name=self.path.name, error=why)
+            self._head_failed = True
+        else:
+            self._head_failed = False
 
     def close(self) -> None:
         """And let another console write."""
@@ -80,11 +115,14 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A whole audit. ``head``: the hash of its last line. ``torn``: lines that a crash cut."""
+    """An audit whose lines follow one another. ``head``: the hash of its last line. ``torn``: lines
+    that a crash cut. ``lost``: entries before which a console, at its start, missed lines.
+    """
 
     entries: tuple[Mapping[str, Any], ...]
     head: str
     torn: int
+    lost: tuple[Mapping[str, Any], ...] = ()
 
 
 def check(path: Path, head: str = "") -> Checked:
@@ -93,6 +131,7 @@ def check(path: Path, head: str = "") -> Checked:
     """
     entries: list[Mapping[str, Any]] = []
     torn, before, hashes = 0, _START, {_START}
+    lost: list[Mapping[str, Any]] = []
     for number, line in enumerate(_lines(path), 1):
         entry = _parsed(line)
         if entry is None:
@@ -105,17 +144,22 @@ def check(path: Path, head: str = "") -> Checked:
             )
         else:
             entries.append(entry)
+            lost += [entry] if entry.get("what") == _LOST else []
         before = _hash(line)
         hashes.add(before)
-    kept = _kept_head(path)
-    for known, whose in ((kept, f"{_head_of(path).name} tells of"), (head, "--head names")):
-        if known and known not in hashes:
+    _, kept = _kept_head(path)
+    told = {_missed(entry) for entry in lost}
+    for known, whose, also in (
+        (kept, f"{_head_of(path).name} tells of", told),
+        (head, "--head names", set()),
+    ):
+        if known and known not in hashes | also:
             raise ShoalError(
                 Kind.BAD_SIGNATURE,
                 f"{path.name}: the line that {whose} is not there: lines were taken off its "
                 "end, or all of it was written anew",
             )
-    return Checked(tuple(entries), before, torn)
+    return Checked(tuple(entries), before, torn, tuple(lost))
 
 
 def _opened(path: Path) -> int:
@@ -143,13 +187,24 @@ def _opened(path: Path) -> int:
     return file
 
 
-def _end_of(path: Path) -> tuple[int, str, bool]:
-    """(entries, hash of the last line, whether that line has its end)."""
-    count, last, line = 0, _START, b"\n"
+def _end_of(path: Path, head: str) -> tuple[int, str, bool, bool]:
+    """(entries, hash of the last line, whether that line has its end, whether the line of ``head``
+    is there or told to be lost).
+    """
+    count, last, line, there = 0, _START, b"\n", head in {"", _START}
     for line in _lines(path):
-        count += _parsed(line) is not None
+        entry = _parsed(line)
+        count += entry is not None
         last = _hash(line)
-    return count, last, line.endswith(b"\n")
+        there = there or last == head or (entry is not None and _missed(entry) == head)
+    return count, last, line.endswith(b"\n"), there
+
+
+def _missed(entry: Mapping[str, Any]) -> str:
+    """The head whose line was gone, if an entry tells of one."""
+    detail = entry.get("detail")
+    lost = entry.get("what") == _LOST and isinstance(detail, dict)
+    return str(detail.get("head", "")) if lost and detail else ""
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -195,30 +250,30 @@ def _head_of(path: Path) -> Path:
 
 def _keep_head(path: Path, count: int, head: str) -> None:
     """Beside it: lines that are lost from its end then show. A crash before this leaves an older
-    head, which is among the lines all the same.
+    head, which is among the lines all the same. Raises OSError.
     """
     new = path.with_name(f"{path.name}.head.new")
+    file = open_staged(new)
     try:
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _PRIVATE)
-        try:
-            os.write(file, f"{count} {head}\n".encode())
-        finally:
-            os.close(file)
-        new.replace(_head_of(path))
-    except OSError as error:
-        raise _unwritable(path, error) from None
+        os.write(file, f"{count} {head}\n".encode())
+    finally:
+        os.close(file)
+    new.replace(_head_of(path))
 
 
-def _kept_head(path: Path) -> str:
+def _kept_head(path: Path) -> tuple[int, str]:
+    """(entries, hash of the last of them); (0, "") where none is kept."""
     try:
         words = _head_of(path).read_bytes()[:200].split()
     except FileNotFoundError:
-        return ""
+        return 0, ""
     except OSError as error:
         raise ShoalError(
             Kind.CONFIG, f"cannot read {_head_of(path)}: {error.strerror or 'unreadable'}"
         ) from None
-    return words[1].decode("latin-1") if len(words) == 2 else ""
+    if len(words) != 2 or not words[0].isdigit():
+        return 0, ""
+    return int(words[0]), words[1].decode("latin-1")
 
 
 def _unwritable(path: Path, error: OSError) -> ShoalError:

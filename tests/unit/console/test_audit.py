@@ -125,3 +125,66 @@ def test_the_command_verifies_and_prints(
     assert "line 3 does not follow" in err
     assert main(["console", "audit"]) == 2
     assert main(["console", "audit", str(tmp_path / "none")]) == 2
+
+
+def test_lines_that_were_lost_are_told_for_ever(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Planted: the kept head not compared at the start -> the next line hides it, and all is
+    verified. Planted: the line written at every start -> two of them.
+    """
+    path = written(tmp_path)
+    kept = check(path).head
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    for _ in range(2):
+        audit = Audit(path)
+        audit.write("takes", "ada", "oidc", "viewer")
+        audit.close()
+    (lost,) = check(path).lost
+    assert (lost["n"], lost["detail"]) == (2, {"head": kept, "lines": 3})
+    assert main(["console", "audit", str(path)]) == 1
+    assert "before entry 2" in capsys.readouterr().err
+    with pytest.raises(ShoalError, match="--head"):
+        check(path, kept)
+
+
+def test_a_disk_that_fails_once_makes_no_forgery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the line left in the file -> the next one doesn't follow it. Planted: written on
+    where it can't be taken back -> the same.
+    """
+    path = written(tmp_path, 1)
+    audit = Audit(path)
+
+    def fails(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    def refused() -> None:
+        with pytest.raises(ShoalError) as caught:
+            audit.write("takes", "ada", "oidc", "viewer")
+        assert caught.value.kind is Kind.UNAVAILABLE
+
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", fails)
+        refused()
+    audit.write("takes", "ada", "oidc", "viewer")
+    assert len(check(path).entries) == 2
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", fails)
+        broken.setattr("os.ftruncate", fails)
+        refused()
+    refused()
+    audit.close()
+    Audit(path).close()
+    assert len(check(path).entries) == 3
+
+
+def test_a_head_that_cannot_be_kept_refuses_nothing(tmp_path: Path) -> None:
+    """Planted: its failure raised -> what is on disk is said not to be, and is not done."""
+    path = written(tmp_path, 1)
+    audit = Audit(path)
+    path.with_name("audit.jsonl.head.new").mkdir()
+    audit.write("takes", "ada", "oidc", "viewer")
+    audit.close()
+    assert len(check(path).entries) == 2
