@@ -19,6 +19,7 @@ from shoal.rpc.address import parse_address
 _READS = frozenset({"GET", "HEAD"})
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _MOST_BODY = 64 * 1024  # bytes of a form
+_TLS_ALONE = "max-age=31536000"
 _WRONG_HOST = "not a name of this console: ask for the address that it printed"
 _WRONG_ORIGIN = "this was sent by another site: open the console, and do it there"
 _WRONG_METHOD = "the console knows GET, HEAD and POST"
@@ -40,14 +41,18 @@ def guarded(
                 await app(scope, receive, send)
             return
 
+        scheme = scope["scheme"]  # of the socket: no header has a say in it
+
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = MutableHeaders(scope=message)
                 for name, value in headers.items():
                     given.setdefault(name, value)
+                if scheme == "https":
+                    given.setdefault("strict-transport-security", _TLS_ALONE)
             await send(message)
 
-        refused = _refusal(scope["method"], Headers(scope=scope), names)
+        refused = _refusal(scope["method"], scheme, Headers(scope=scope), names)
         if refused is None:
             await app(scope, receive, with_headers)
         else:
@@ -60,7 +65,9 @@ def _named(host: str) -> str:
     return host_of(host.encode("latin-1"))
 
 
-def _refusal(method: str, headers: Headers, names: frozenset[str]) -> tuple[int, str] | None:
+def _refusal(
+    method: str, scheme: str, headers: Headers, names: frozenset[str]
+) -> tuple[int, str] | None:
     """None for a request that may pass, else the HTTP status and why not."""
     host = headers.getlist("host")
     if len(host) != 1 or not _HOST.fullmatch(host[0]) or _named(host[0]) not in names:
@@ -71,8 +78,7 @@ def _refusal(method: str, headers: Headers, names: frozenset[str]) -> tuple[int,
     if not length.isdecimal() or int(length) > _MOST_BODY or "transfer-encoding" in headers:
         return 413, _TOO_LARGE
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    ours = {f"http://{host[0]}".lower(), f"https://{host[0]}".lower()}
-    if origin is not None and origin.lower() not in ours:
+    if origin is not None and origin.lower() != f"{scheme}://{host[0]}".lower():
         return 403, _WRONG_ORIGIN
     if method in _READS:
         # a link on another page may lead here; a picture, script or frame of it may not be ours

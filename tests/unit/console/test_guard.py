@@ -81,3 +81,15 @@ def test_who_is_answered(method: str, headers: dict[str, str], status: int) -> N
     assert answer.status_code == status
     assert answer.headers["x-all"] == "set"
     assert (answer.headers.get("x-own") == "kept") == (status == 200)
+
+
+@for_each("served, other", [("http", "https"), ("https", "http")])
+def test_a_form_comes_from_the_scheme_that_is_served(served: str, other: str) -> None:
+    """Planted: both schemes taken for ours -> who answers without TLS under the console's name
+    sends its forms. Planted: HSTS left out -> fails.
+    """
+    client = TestClient(APP, base_url=f"{served}://{HERE}")
+    answer = client.post("/", headers={"origin": f"{served}://{HERE}"})
+    assert answer.status_code == 200
+    assert ("strict-transport-security" in answer.headers) == (served == "https")
+    assert client.post("/", headers={"origin": f"{other}://{HERE}"}).status_code == 403
