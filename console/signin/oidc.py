@@ -120,7 +120,6 @@ class Provider:
         state, nonce, verifier, page = self._opened(cookie)
         if not hmac.compare_digest(state.encode(), query.get("state", "").encode()):
             raise _refused("this answer belongs to another beginning")
-        self._use(state)
         if query.get("iss", self._client.issuer) != self._client.issuer:
             raise _refused("this answer is of another provider")
         if "error" in query:
@@ -128,7 +127,14 @@ class Provider:
             raise _refused(f"the provider refused it ({said})")
         if not query.get("code"):
             raise _refused("the provider sent no code")
-        claims = self._claims(self._token(query["code"], verifier), nonce)
+        self._use(state)
+        try:
+            answer = self._token(query["code"], verifier)
+        except ShoalError:  # no code was exchanged: nothing that could be used again
+            with self._lock:
+                self._used.pop(state, None)
+            raise
+        claims = self._claims(answer, nonce)
         return Arrived(self._visitor(claims), page)
 
     # --- what the browser keeps meanwhile -----------------------------------------------------
@@ -271,14 +277,9 @@ class Provider:
                 Kind.FORBIDDEN,
                 f"{who} is known to the provider, and has no role here: ask who runs this console",
             )
-        name = next(
-            (
-                claims[key]
-                for key in ("email", "preferred_username", "name")
-                if isinstance(claims.get(key), str) and claims[key]
-            ),
-            who,
-        )
+        # what people may set for themselves, at a provider that lets them, is nobody's name
+        email = claims.get("email") if claims.get("email_verified") is True else None
+        name = email if isinstance(email, str) and email else who
         return Visitor(plain(name), who, role, "oidc")
 
 

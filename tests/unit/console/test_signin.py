@@ -390,3 +390,27 @@ def test_sessions_have_an_end_in_number() -> None:
     words = [kept.begin(visitor) for _ in range(sessions._MOST + 1)]
     assert kept.find(words[0], by_hand=True) is None
     assert kept.find(words[-1], by_hand=True) is not None
+
+
+def test_nobody_is_locked_out_by_beginnings_without_a_code(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: a state marked as used before a code is exchanged -> nobody signs in."""
+    monkeypatch.setattr(oidc, "_MOST_USED", 2)
+    for answer in ({"error": "x"}, {}, {"code": "made-up"}):
+        browser = console.browser()
+        begun = urllib.parse.urlsplit(browser.get("/sign-in").headers["location"])
+        (state,) = urllib.parse.parse_qs(begun.query)["state"]
+        told = browser.get("/sign-in/done", params={"state": state, **answer}, headers=LINK)
+        assert told.status_code == 401
+    assert sign_in(console.browser()).status_code == 303
+
+
+def test_an_email_that_nobody_verified_is_no_name(console: Console, peer: Peer) -> None:
+    """Planted: the email shown in any case -> who sets that of another goes under it."""
+    peer.person = Person("mallory-9", ("operators",), "ada@people.example", email_verified=False)
+    browser = console.browser()
+    sign_in(browser)
+    page = browser.get("/releases").text
+    assert "ada@people.example" not in page
+    assert "mallory-9" in page
