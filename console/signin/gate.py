@@ -34,7 +34,10 @@ _TAKES = "/download/"
 _SESSION, _BEGUN = "__Host-shoal", "__Host-shoal-begun"
 _KEPT = {"secure": True, "httponly": True, "samesite": "lax", "path": "/"}
 _START = "/releases"
-_TOLD_EACH_S, _TOLD_MOST = 60.0, 20  # refusals of strangers that the audit takes
+_TOLD_EACH_S, _TOLD_MOST = (
+    60.0,
+    20,
+)  # refusals that the audit takes, of strangers and of each visitor
 
 
 class Refuses(Protocol):
@@ -51,8 +54,8 @@ class Gate:
 
     def __init__(self, audit: Audit | None, clock: Callable[[], float] = time.monotonic) -> None:
         self.audit, self._clock, self._lock = audit, clock, Lock()
-        self._strangers: list[float] = []
-        self._untold = 0
+        self._told: dict[str, list[float]] = {}  # when refusals were, of whom; "" is strangers
+        self._untold: dict[str, int] = {}
 
     def visitor(self, scope: Scope, headers: Headers) -> Visitor | None:
         """Who asks; None for nobody that is known."""
@@ -75,18 +78,31 @@ class Gate:
         """A refusal. Many at once are counted and not written one by one: nobody fills the disk."""
         if self.audit is None:
             return
-        with self._lock:
-            now = self._clock()
-            self._strangers = [at for at in self._strangers if now - at < _TOLD_EACH_S]
-            if len(self._strangers) >= _TOLD_MOST:
-                self._untold += 1
-                return
-            self._strangers.append(now)
-            more, self._untold = self._untold, 0
+        more = self._counted("")
+        if more is None:
+            return
         try:
-            self.audit.write(what, "", self.way, "", why=why, **({"more": more} if more else {}))
+            self.audit.write(what, "", self.way, "", why=why, **more)
         except ShoalError as error:
             log.error("the audit cannot be written", error=error)
+
+    def _tell_refused(self, visitor: Visitor, asked: str) -> None:
+        """As those of strangers, each person for themselves. Raises UNAVAILABLE."""
+        more = self._counted(visitor.who)
+        if more is not None:
+            self.tell("refused", visitor, asked=asked, **more)
+
+    def _counted(self, who: str) -> dict[str, int] | None:
+        """None where this refusal of theirs is counted alone; else those counted since the last."""
+        with self._lock:
+            now = self._clock()
+            recent = [at for at in self._told.get(who, ()) if now - at < _TOLD_EACH_S]
+            if len(recent) >= _TOLD_MOST:
+                self._untold[who] = self._untold.get(who, 0) + 1
+                return None
+            self._told[who] = [*recent, now]
+            more = self._untold.pop(who, 0)
+            return {"more": more} if more else {}
 
     def around(self, app: ASGIApp, pages: Refuses) -> ASGIApp:
         """``app`` for those who are known."""
@@ -119,7 +135,7 @@ class Gate:
                 self.tell_stranger("refused", f"{request.method} {path[:200]}")
             return pages.refusal(request, why, 401, again)
         if acts and path != SIGN_OUT and not visitor.acts:
-            self.tell("refused", visitor, asked=f"POST {path[:200]}")
+            self._tell_refused(visitor, f"POST {path[:200]}")
             return pages.refusal(request, "a viewer looks: ask an operator to do that", 403, "")
         if acts or path.startswith(_TAKES):
             self.tell("does" if acts else "takes", visitor, path=path[:200])

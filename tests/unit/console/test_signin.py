@@ -414,3 +414,13 @@ def test_an_email_that_nobody_verified_is_no_name(console: Console, peer: Peer) 
     page = browser.get("/releases").text
     assert "ada@people.example" not in page
     assert "mallory-9" in page
+
+
+def test_a_viewer_does_not_fill_the_audit(console: Console, peer: Peer) -> None:
+    """Planted: each refusal of a viewer written -> 30 lines."""
+    peer.person = VIEWER
+    browser = console.browser()
+    sign_in(browser)
+    for _ in range(30):
+        browser.post("/budget/limit", data={"limit": "9"}, headers={"origin": HERE})
+    assert console.told().count(("refused", "eve-2")) == 20
