@@ -65,7 +65,7 @@ class TlsFiles:
         return TlsIdentity.load(certificate, key, ca)
 
     def on_renewal(self, taken: Callable[[TlsIdentity], None]) -> None:
-        """Whom to give what was taken up. It must not raise."""
+        """Whom to give what is taken up. Where it raises, that is told, and tried again."""
         self._renewed = taken
 
     def look(self) -> bool:
@@ -83,12 +83,18 @@ class TlsFiles:
                 log.warning("new TLS files are not taken up", name=self.section, error=error)
             self.trouble = error.message
             return False
-        self._seen, self.trouble = signature, ""
         if identity == self.identity:
+            self._seen, self.trouble = signature, ""
             return False
-        self.identity = identity
-        if self._renewed is not None:
-            self._renewed(identity)
+        try:
+            if self._renewed is not None:
+                self._renewed(identity)
+        except (OSError, ValueError, ShoalError) as error:  # looked at again, the next time
+            if not self.trouble:
+                log.warning("new TLS files are not taken up", name=self.section, error=error)
+            self.trouble = f"{self.section}: the new certificate and key are not taken up"
+            return False
+        self._seen, self.trouble, self.identity = signature, "", identity
         log.info("new TLS files are taken up", name=self.section)
         return True
 

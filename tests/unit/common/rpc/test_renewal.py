@@ -15,7 +15,7 @@ from shoal.rpc.access import Access
 from shoal.rpc.admin import Admin
 from shoal.rpc.call import Call
 from shoal.rpc.channel import build_channel, call
-from shoal.rpc.renewal import RenewableChannel
+from shoal.rpc.renewal import RenewableChannel, TlsFiles
 from shoal.rpc.server import Method, RpcServer, Service
 from shoal.rpc.tls import TlsIdentity
 from shoal.services.conditions import Conditions
@@ -107,3 +107,32 @@ async def test_the_admin_pages_show_a_renewed_certificate(tmp_path: Path) -> Non
     admin.renew()
     await look(port, NEW.cert_pem)
     await admin.stop()
+
+
+def test_who_cannot_take_a_certificate_up_is_told_and_asked_again(tmp_path: Path) -> None:
+    """Planted: the failure raised, as before -> who looks once a minute never looks again. Planted:
+    the files remembered as seen -> the second look takes nothing up.
+    """
+    certificate, key = tmp_path / "tls.pem", tmp_path / "tls.key"
+
+    def put() -> None:
+        one = side(OLD, OLD.cert_pem)
+        certificate.write_bytes(one.certificate)
+        key.write_bytes(one.key)
+        key.chmod(0o600)
+
+    put()
+    files, fails, taken = TlsFiles("tls", certificate, key), [True], list[TlsIdentity]()
+
+    def take(identity: TlsIdentity) -> None:
+        if fails:
+            fails.pop()
+            raise ssl.SSLError("key values mismatch")
+        taken.append(identity)
+
+    files.on_renewal(take)
+    put()
+    assert not files.look()
+    assert files.trouble
+    assert files.look()
+    assert (taken, files.trouble) == ([files.identity], "")
