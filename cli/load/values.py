@@ -19,9 +19,6 @@ from shoal.domain import NO_ANSWER, Domain, Numeric, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.numbers.quantiles import SHARES
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
-from shoal.task import one_line
-
-_SHORT = 40  # letters of a cell that are shown
 
 
 def _wrong(message: str) -> ShoalError:
@@ -117,11 +114,9 @@ def _answers(column: TableColumn, task: str, domain: Domain) -> list[Value]:
     known = {cell for cell in set(column.cells) if cell is None or domain.understands(cell)}
     for index, cell in enumerate(column.cells):
         if cell is not None and cell not in known:
-            plain = "".join(letter if one_line(letter) else "?" for letter in cell)
-            short = plain if len(plain) <= _SHORT else f"{plain[:_SHORT]}…"
-            raise _wrong(
-                f'{column.where(index)}: "{short}" is no answer to task {task}: it takes '
-                f"{domain.accepted}"
+            raise _wrong(  # the place alone: what stands there is somebody's answer
+                f'{column.where(index)}: column "{column.name}" has no answer to task {task}: '
+                f"it takes {domain.accepted}"
             )
     return list(column.cells)
 

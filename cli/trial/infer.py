@@ -70,8 +70,8 @@ def _looked_at(column: TableColumn, texts: Counter[str], said: Said) -> AskedCol
     without = answered - sum(times for text, times in texts.items() if is_no_number(text))
     if count == without or count >= _MOST_NUMBERS * answered:
         raise _wrong(
-            f'{column.first(odd)}: "{_short(odd)}" is no number, and the others in column '
-            f'"{column.name}" are: mend it, or --missing "{_short(odd)}" if it stands for no answer'
+            f'{column.first(odd)}: column "{column.name}" has no number there, and else it '
+            "has: mend it, or --missing TEXT if that text stands for no answer"
         )
     if all(map(is_date, texts)):
         raise _wrong(
@@ -100,8 +100,8 @@ def _yes_no(column: TableColumn, *, inferred: bool) -> AskedColumn:
         folded = None if cell is None else cell.lower()
         if folded is not None and folded not in _YES | _NO:
             raise _wrong(
-                f'{column.where(index)}: "{_short(cell or "")}" is neither yes nor no (yes, no, '
-                "true, false, 1, 0, ja, nein, ...): mend it, or --kind categories"
+                f'{column.where(index)}: column "{column.name}" has neither yes nor no (yes, '
+                "no, true, false, 1, 0, ja, nein, ...): mend it, or --kind categories"
             )
         answers.append(None if folded is None else folded in _YES)
     if None not in answers:
@@ -142,8 +142,8 @@ def _named(column: TableColumn, said: Said) -> AskedColumn:
     for index, cell in enumerate(column.cells):
         if cell is not None and cell not in names:
             raise _wrong(
-                f'{column.where(index)}: "{_short(cell)}" is none of --labels: name it too, mend '
-                'it, or --words counts what is not named as "other"'
+                f'{column.where(index)}: column "{column.name}" has none of --labels: name it '
+                'too, mend it, or --words counts what is not named as "other"'
             )
     domain = _domain(column, names)
     return AskedColumn(
@@ -190,9 +190,11 @@ def _domain(column: TableColumn, names: tuple[str, ...]) -> Categories:
                 f'cells are: --missing "{NO_ANSWER}"'
             )
         if len(name) > LIMITS.name_chars or not one_line(name):
-            where = column.first(name) if name in column.cells else column.file
+            there = name in column.cells
+            where = column.first(name) if there else column.file
+            what = f'what column "{column.name}" has there' if there else f'"{_short(name)}"'
             raise _wrong(
-                f'{where}: "{_short(name)}" is no name of a category: one line of at most '
+                f"{where}: {what} is no name of a category: one line of at most "
                 f"{LIMITS.name_chars} characters is"
             )
     if len(names) >= LIMITS.cells:
@@ -216,8 +218,8 @@ def _numbers(column: TableColumn, said: Said) -> AskedColumn:
     for index, (cell, number) in enumerate(zip(column.cells, numbers, strict=True)):
         if cell is not None and (number is None or abs(number) >= _LARGEST):
             raise _wrong(
-                f'{column.where(index)}: "{_short(cell)}" is no number that can be asked for: mend '
-                f'it, or --missing "{_short(cell)}" if it stands for no answer'
+                f'{column.where(index)}: column "{column.name}" has no number there that can be '
+                "asked for: mend it, or --missing TEXT if that text stands for no answer"
             )
     answers = [number for number in numbers if number is not None]
     if said == Said() and _numbering(answers):
@@ -293,7 +295,8 @@ def _whole(
     for index, number in enumerate(numbers):
         if number is not None and not float(number).is_integer():
             raise _wrong(
-                f"{column.where(index)}: {number:g} is no whole number: mend it, or --kind mean"
+                f'{column.where(index)}: column "{column.name}" has no whole number: mend it, '
+                "or --kind mean"
             )
         values.append(None if number is None else min(max(int(number), low), high))
     bounds = tuple(range(low, high + 1))

@@ -97,10 +97,13 @@ def test_rows_and_devices() -> None:
         (["one=nothing"], "FILE:COLUMN is wanted"),
         (["one={}:sleeps", "one={}:sleeps"], "twice for task one"),
         (["one={}:nothing"], 'no column "nothing"'),
-        (["one={}:visits"], 'line 3: "4" is no answer to task one: it takes yes or no'),
+        (
+            ["one={}:visits"],
+            'line 3: column "visits" has no answer to task one: it takes yes or no',
+        ),
         (
             ["two={}:word: so"],
-            'line 2: "a" is no answer to task two: it takes a number of at least',
+            'line 2: column "word: so" has no answer to task two: it takes a number',
         ),
         (["three={}:visits"], "task three sums vectors"),
     ],

@@ -122,24 +122,24 @@ def test_numbers_as_people_write_them(
         (["a", "a"], {}, "one value alone"),
         (["7"] * 9, {}, "one value alone"),
         (["7"] * 9, {"kind": "mean"}, "one number alone"),
-        ([*NUMBERS, "NaN"], {}, 'a.csv, line 102: "NaN" is no number'),
-        ([*NUMBERS, "-inf"], {}, '"-inf" is no number'),
-        ([*NUMBERS, "many"], {}, '--missing "many"'),
-        (["1", "2", "3", "4", "NaN"], {}, "is no number"),
+        ([*NUMBERS, "NaN"], {}, 'a.csv, line 102: column "c" has no number'),
+        ([*NUMBERS, "-inf"], {}, "has no number"),
+        ([*NUMBERS, "many"], {}, "--missing TEXT"),
+        (["1", "2", "3", "4", "NaN"], {}, "has no number"),
         (["2001-02-03", "2004-05-06"], {}, "holds dates"),
         (["3.2.2001", "4.5.2006"], {}, "holds dates"),
         ([f"p{i}" for i in range(99)], {}, "names and free texts are no statistic"),
         ([f"p{i % 40}" for i in range(99)], {}, "40 different texts: --words"),
         (["no answer", "b"], {}, '--missing "no answer"'),
         (["b", "x" * 5_000], {}, "is no name of a category"),
-        (["b", "x\ny"], {}, 'line 3: "x?y" is no name'),
-        (["maybe", "yes"], {"kind": "yes_no"}, 'line 2: "maybe" is neither yes nor no'),
-        (["rot", "gelb"], {"labels": "rot,blau"}, 'line 3: "gelb" is none of --labels'),
+        (["b", "x\ny"], {}, 'line 3: what column "c" has there is no name'),
+        (["maybe", "yes"], {"kind": "yes_no"}, 'line 2: column "c" has neither yes nor no'),
+        (["rot", "gelb"], {"labels": "rot,blau"}, 'line 3: column "c" has none of --labels'),
         (["rot", "gelb"], {"words": "rot,other"}, '--words: "other"'),
-        (["1", "2.5"], {"kind": "whole"}, "2.5 is no whole number"),
+        (["1", "2.5"], {"kind": "whole"}, "has no whole number"),
         (["1", "900000"], {"kind": "whole"}, "--kind mean"),
-        (["1", "1e300"], {}, "no number that can be asked"),
-        (["1", "9" * 40], {}, "no number that can be asked"),
+        (["1", "1e300"], {}, "no number there that can be asked"),
+        (["1", "9" * 40], {}, "no number there that can be asked"),
         ([str(i) for i in range(7, 99)], {}, "counts the rows"),
     ],
 )
@@ -152,6 +152,9 @@ def test_refusals_say_what_to_do(
     assert caught.value.kind is Kind.CONFIG
     assert said in caught.value.message
     assert "\n" not in caught.value.message
+    # the place and not what stands there. Planted: the cell in the words -> fails
+    shown = {"NaN", "-inf", "many", "x?y", "maybe", "gelb", "2.5", "1e300", "9" * 30}
+    assert not [cell for cell in shown if cell in caught.value.message]
 
 
 @for_each(
