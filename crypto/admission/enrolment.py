@@ -164,12 +164,16 @@ def verified_certificate(signed: bytes, enrolment_key: bytes) -> DeviceCertifica
 _remembered = lru_cache(maxsize=_REMEMBERED)(verified_certificate)
 
 
+# one text for both: who is told must not learn which
+NO_MORE = "a device certificate has expired or is revoked: ask whoever enrolled this device"
+
+
 def holding_at(certificate: DeviceCertificate, now: float) -> DeviceCertificate:
     """The certificate, if it holds ``now`` (Unix seconds). Raises UNAUTHENTICATED."""
     if now < certificate.not_before_s:
         raise not_admitted("a device certificate does not hold yet: check the clock")
     if now > certificate.not_after_s:
-        raise not_admitted("a device certificate has expired: enrol this device again")
+        raise not_admitted(NO_MORE)
     return certificate
 
 

@@ -20,7 +20,12 @@ from itertools import pairwise
 
 from google.protobuf.message import DecodeError
 
-from shoal.crypto.admission.enrolment import CERTIFICATE_SIZE, DeviceCertificate, not_admitted
+from shoal.crypto.admission.enrolment import (
+    CERTIFICATE_SIZE,
+    NO_MORE,
+    DeviceCertificate,
+    not_admitted,
+)
 from shoal.crypto.signing import PUBLIC_SIZE, SIGNATURE_SIZE, SigningContext, SigningKey, verify
 from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
@@ -87,13 +92,15 @@ def verify_list(data: bytes) -> RevokedDevices:
 
 
 def revoked() -> ShoalError:
-    """UNAUTHENTICATED, as for a certificate that has expired."""
-    return not_admitted("this device's certificate is revoked: ask whoever enrolled it")
+    """What a device is told whose certificate has expired, word for word. To be said after the
+    device's own signature verified: nobody may ask about another's device.
+    """
+    return not_admitted(NO_MORE)
 
 
 def claimed_device(certificate: bytes) -> bytes:
     """The device key that a SignedCertificate names; empty for what is none. Nothing is verified:
-    good for refusing alone.
+    good for making a list alone.
     """
     try:
         message = pairwise_pb2.SignedCertificate.FromString(certificate)
@@ -101,14 +108,6 @@ def claimed_device(certificate: bytes) -> bytes:
             return b""
         return DeviceCertificate.decode(message.certificate).device_key
     except (DecodeError, ShoalError):
-        return b""
-
-
-def claimed_in_proof(proof: bytes) -> bytes:
-    """The same of an AdmissionProof."""
-    try:
-        return claimed_device(pairwise_pb2.AdmissionProof.FromString(proof).certificate)
-    except DecodeError:
         return b""
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from shoal import codec
 from shoal.clocks.clock import UNKNOWN_TIME, Moment, SureClock
-from shoal.crypto.admission.revocation import claimed_device, claimed_in_proof, revoked
+from shoal.crypto.admission.revocation import revoked
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.secagg.exchange import open_request, request_key_id, seal_reply
 from shoal.crypto.secagg.records import Reason
@@ -117,19 +118,23 @@ class RoundsIngress:
         if len(step.session) != SESSION_SIZE:
             raise ShoalError(Kind.INVALID, f"a session is {SESSION_SIZE} random bytes")
         rounds = self._rounds_of(step, key_id)
-        if _who(step) in self._revoked(rounds.terms.enrolment_key):
-            raise revoked()
         if rounds.terms.plan.mode is Mode.HELPER:
             moment = Moment.of(self._clock)
             with moment.refusing():
                 return await self._singles.step(
-                    rounds.terms, step, moment.now, open_=rounds.takes_singles(moment.now)
+                    rounds.terms,
+                    step,
+                    moment.now,
+                    open_=rounds.takes_singles(moment.now),
+                    check=partial(self._check_revoked, rounds),
                 )
         match step.WhichOneof("step"):
             case "ask":
                 return rounds.invite()
             case "join":
-                live = await rounds.join(step.session, step.join)
+                live = await rounds.join(
+                    step.session, step.join, partial(self._check_revoked, rounds)
+                )
             case "poll" | "shares" | "check" | "upload" | "endorse" | "unmask":
                 live = self._seat(rounds, step.session)
                 await self._step(rounds, live, step)
@@ -137,6 +142,11 @@ class RoundsIngress:
                 raise ShoalError(Kind.INVALID, "a step of a round that this version does not know")
         live.wake()
         return live.coordinator.answer(step.session, live.now(), live.spool.received(step.session))
+
+    def _check_revoked(self, rounds: WindowRounds, device: bytes) -> None:
+        """``device``: verified, with its own signature. Raises UNAUTHENTICATED, UNAVAILABLE."""
+        if device in self._revoked(rounds.terms.enrolment_key):
+            raise revoked()
 
     def _rounds_of(self, step: pairwise_pb2.Step, key_id: KeyId) -> WindowRounds:
         """Raises UNKNOWN_TASK, INVALID, UNKNOWN_KEY, TOO_EARLY, WINDOW_CLOSED."""
@@ -250,18 +260,6 @@ class RoundsIngress:
         if held == upload.total and digest is not None:
             await rounds.remember(live.devices[session])
             live.coordinator.uploaded(session, digest, live.now())
-
-
-def _who(step: pairwise_pb2.Step) -> bytes:
-    """The device that a step says it is of, where it does: not verified, good for refusing."""
-    match step.WhichOneof("step"):
-        case "join":
-            return claimed_device(step.join.certificate)
-        case "upload":
-            return claimed_in_proof(step.upload.proof)
-        case "single":
-            return claimed_in_proof(step.single.proof)
-    return b""
 
 
 async def _open(key: HpkePrivateKey, frame: bytes) -> tuple[bytes, bytes]:

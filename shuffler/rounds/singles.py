@@ -66,9 +66,16 @@ class Singles:
         self._staged = 0
 
     async def step(
-        self, terms: RoundTerms, step: pairwise_pb2.Step, now: float, *, open_: bool
+        self,
+        terms: RoundTerms,
+        step: pairwise_pb2.Step,
+        now: float,
+        *,
+        open_: bool,
+        check: Callable[[bytes], None] = lambda _: None,
     ) -> pairwise_pb2.Answer:
-        """Upload or Single of one session; ``open_``: the window still takes submissions.
+        """Upload or Single of one session; ``open_``: the window still takes submissions. ``check``
+        looks at the device's key once its signature verified, and may raise.
 
         Raises INVALID, OVERSIZE, CONFLICT, UNAUTHENTICATED, WINDOW_CLOSED, OVERLOADED; state
         unchanged then.
@@ -80,10 +87,10 @@ class Singles:
         window = WindowId(terms.task_id, terms.window)
         match step.WhichOneof("step"):
             case "upload":
-                received = await self._upload(terms, window, step.session, step.upload, now)
+                received = await self._upload(terms, window, step.session, step.upload, now, check)
                 return pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_MASK, received=received)
             case "single":
-                await self._single(terms, window, step.session, step.single, now)
+                await self._single(terms, window, step.session, step.single, now, check)
                 return pairwise_pb2.Answer(
                     phase=pairwise_pb2.PHASE_DONE, received=terms.sealed_vector_bytes
                 )
@@ -103,6 +110,7 @@ class Singles:
         session: bytes,
         chunk: pairwise_pb2.Upload,
         now: float,
+        check: Callable[[bytes], None],
     ) -> int:
         if chunk.total != terms.sealed_vector_bytes:
             raise ShoalError(
@@ -121,6 +129,7 @@ class Singles:
                     "a chunk of a vector goes on from the 0 bytes that are held, and ends with it",
                 )
             device = await asyncio.to_thread(check_upload, terms, chunk, now)
+            check(device)
         upload = self._uploads.get(session)
         if upload and device and upload.device != device:
             raise ShoalError(Kind.CONFLICT, "this session belongs to another device")
@@ -186,10 +195,12 @@ class Singles:
         session: bytes,
         single: pairwise_pb2.Single,
         now: float,
+        check: Callable[[bytes], None],
     ) -> None:
         upload = self._uploads.get(session)
         sealed = bytes(upload.data) if upload and upload.window == window else b""
         device = await asyncio.to_thread(check_single, terms, single, sealed, now)
+        check(device)
         kind = await self._store.add(
             VerifiedVector(window, terms.plan.cohort_max, device, sealed, single.seed)
         )

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import math
 from collections import Counter
+from collections.abc import Callable
 
 from shoal.clocks.clock import Moment, SureClock
 from shoal.crypto.secagg.records import NONCE_SIZE, Reason
@@ -131,8 +132,15 @@ class WindowRounds:
         """The round in which this session has a seat, under way or ended."""
         return self._seats.find(session)
 
-    async def join(self, session: bytes, join: pairwise_pb2.Join) -> LiveRound:
+    async def join(
+        self,
+        session: bytes,
+        join: pairwise_pb2.Join,
+        check: Callable[[bytes], None] = lambda _: None,
+    ) -> LiveRound:
         """A seat, if this device has not answered the window and has no seat elsewhere.
+
+        ``check`` looks at the device's key once its signature verified, and may raise.
 
         Raises CONFLICT (answered; another session), FORBIDDEN (it broke a round), TOO_EARLY (a seat
         in a round under way; too many rounds left), NOT_FOUND (no such offer), and what
@@ -148,6 +156,7 @@ class WindowRounds:
                 Kind.NOT_FOUND, "this round is not open any more: ask for the next one"
             )
         device_key = live.coordinator.identify(join, live.now())
+        check(device_key)
         if await self._admissions.answered(self.window, device_key):
             raise ShoalError(
                 Kind.CONFLICT,

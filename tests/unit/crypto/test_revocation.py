@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.crypto.admission.enrolled import prove
 from shoal.crypto.admission.enrolment import enrol
 from shoal.crypto.admission.revocation import (
     claimed_device,
-    claimed_in_proof,
     sign_list,
     verify_list,
 )
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.errors import Kind, ShoalError
-from shoal.ids import TaskId
 from tests.cases import for_each
 
 ROOT = (
@@ -69,11 +66,8 @@ def test_anything_else_is_none(data: bytes) -> None:
     assert error.value.kind in (Kind.INVALID, Kind.BAD_SIGNATURE)
 
 
-def test_whose_proof_it_claims_to_be() -> None:
+def test_whose_certificate_it_claims_to_be() -> None:
     device = enrol(ROOT, 1_800_000_000, 1_900_000_000)
-    proof = prove(device, TaskId(bytes(32)), 0, [b"sealed"])
-    assert claimed_in_proof(proof) == device.key.public
     assert claimed_device(device.certificate) == device.key.public
     for nothing in (b"", b"\xff" * 10, bytes(184), device.certificate[:-70]):
-        assert claimed_in_proof(nothing) == b""
         assert claimed_device(nothing) == b""
