@@ -1,7 +1,9 @@
 """Lists of revoked devices in the tasks folder, and the newest of each authority beside the store.
 
 A list is kept before it is used: an older one that is put in its place, or a folder that lost it,
-gives no revoked device back. What can't be used is a condition, and the list before stays.
+gives no revoked device back. What can't be used is a condition, and the list before stays. Where
+that is the kept list itself, nobody knows who is revoked: the authority's devices wait until an
+operator put it back, or removed it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal.crypto.admission.revocation import LARGEST, SUFFIX, RevokedDevices, verify_list
-from shoal.errors import ShoalError
+from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.services.whole_files import replace_whole
@@ -19,6 +21,10 @@ from shoal.services.whole_files import replace_whole
 log = get_log("shuffler")
 _NOBODY: frozenset[bytes] = frozenset()
 _MOST_FILES = 100  # in the folder
+_DAMAGED = (
+    "devices of this authority are not served: put its newest list into tasks_dir, then "
+    "remove this file from data_dir"
+)
 _Stamp = tuple[int, int, int]
 
 
@@ -31,12 +37,20 @@ class Revocations:
         self._stamps: dict[Path, _Stamp] = {}
         self._troubles: dict[Path, str] = {}
         self._unkept: dict[bytes, bytes] = {}
+        self._damaged: dict[bytes, Path] = {}  # kept lists that can't be used, by enrolment key
         for path in sorted(data_dir.glob(f"*{SUFFIX}")):
-            self._take(path, kept=True)
+            self._take_kept(path)
         self.look()
 
     def revoked(self, enrolment_key: bytes) -> frozenset[bytes]:
-        """Device keys that this authority took back."""
+        """Device keys that this authority took back. Raises UNAVAILABLE if the kept list can't be
+        used.
+        """
+        if enrolment_key in self._damaged:
+            raise ShoalError(
+                Kind.UNAVAILABLE,
+                "nobody can say now which devices are revoked: try again later, the operator knows",
+            )
         known = self._lists.get(enrolment_key)
         return _NOBODY if known is None else known.devices
 
@@ -46,6 +60,8 @@ class Revocations:
             names = sorted(one for one in os.listdir(self._tasks_dir) if one.endswith(SUFFIX))
         except OSError:
             return  # the tasks folder tells of itself
+        for path in list(self._damaged.values()):
+            self._take_kept(path)
         paths = [self._tasks_dir / name for name in names[:_MOST_FILES]]
         self._troubles = {
             path: why
@@ -54,8 +70,30 @@ class Revocations:
         }
         for path in paths:
             self._take(path)
+        if len(names) > _MOST_FILES:
+            self._troubles[self._tasks_dir / names[_MOST_FILES]] = (
+                f"{names[_MOST_FILES]} and all after it are not read: leave at most {_MOST_FILES} "
+                f"*{SUFFIX} files in tasks_dir, one of each authority"
+            )
         for key, data in list(self._unkept.items()):
             self._keep(key, data)
+
+    def _take_kept(self, path: Path) -> None:
+        """At the start, and again while it can't be used."""
+        try:
+            key = bytes.fromhex(path.stem)
+        except ValueError:
+            key = b""
+        if not os.path.lexists(path):  # an operator removed it
+            self._damaged.pop(key, None)
+            self._troubles.pop(path, None)
+            return
+        self._take(path, kept=True)
+        if key in self._lists:
+            self._damaged.pop(key, None)
+        else:
+            self._damaged[key] = path
+            self._troubles.setdefault(path, f"{path.name}: it is another authority's list")
 
     def _take(self, path: Path, *, kept: bool = False) -> None:
         try:
@@ -73,6 +111,8 @@ class Revocations:
             self._stamps[path] = stamp
             self._troubles[path] = f"{path.name}: {error}"
             return
+        if new.enrolment_key in self._damaged and not kept:
+            return  # it may be older than what was kept: looked at again when that is decided
         self._stamps[path] = stamp
         self._troubles.pop(path, None)
         before = self._lists.get(new.enrolment_key)
@@ -102,7 +142,11 @@ class Revocations:
     def conditions(self) -> Iterator[Condition]:
         """For ``Conditions.watch``."""
         for path, why in self._troubles.items():
-            yield Condition("task", path.name, f"{why}; revoked devices stay revoked", stops=False)
+            if path in self._damaged.values():
+                yield Condition("damage", path.name, f"{why}; {_DAMAGED}")
+            else:
+                what = f"{why}; revoked devices stay revoked"
+                yield Condition("task", path.name, what, stops=False)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """By enrolment key (8 hex digits): the list's number, and how many devices it names."""

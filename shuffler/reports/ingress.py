@@ -260,9 +260,11 @@ class Ingress:
     ) -> list[AdmittedReport]:
         """Those of ``submissions`` that stay: the others are refused, and taken out."""
         for index, report in list(submissions.items()):
-            if self._is_revoked(report.window.task_id, report.device):
+            try:
+                self._check_revoked(report.window.task_id, report.device)
+            except ShoalError as error:
                 del submissions[index]
-                statuses[index] = Kind.UNAUTHENTICATED
+                statuses[index] = error.kind
         return list(submissions.values())
 
     def _check_revoked(self, task_id: TaskId, device: bytes) -> None:

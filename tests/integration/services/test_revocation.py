@@ -109,6 +109,42 @@ async def test_a_hostile_list_and_a_damaged_one_change_nothing(bench: Enrolled) 
     assert await admitted(bench, bench.world.device()) == [None]
 
 
+async def test_a_damaged_kept_list_is_no_way_back(bench: Enrolled) -> None:
+    """Beside an older one. Nobody is served, and what was kept is not written over, until an
+    operator removes it. Planted: the older list taken up -> the device is admitted again, fails.
+    """
+    older, newer = listed(bench, 5), listed(bench, 6, bench.one)
+    put(bench, newer)
+    (kept,) = bench.world.data_dir.glob("*.revoked")
+    damaged = newer[:150] + b"~" + newer[151:]
+    kept.write_bytes(damaged)
+    put(bench, older)
+    await bench.restart()
+    for _ in range(2):
+        frame = bench.enrolled.proven_frame(bench.one)
+        assert [one.status for one in await bench.send_all([frame])] == [Kind.UNAVAILABLE.value]
+        assert await bench.send(frame) is Kind.UNAVAILABLE
+        (told,) = await troubles(bench)
+        assert "remove this file" in told
+        assert kept.read_bytes() == damaged
+        put(bench, newer)
+    assert bench.shuffler.conditions.ready() is not None
+    kept.unlink()
+    bench.shuffler.reload()
+    assert await admitted(bench, bench.one, bench.world.device()) == [REFUSED, None]
+    assert await troubles(bench) == []
+    assert kept.read_bytes() == newer
+
+
+async def test_more_lists_than_are_read_is_told(bench: Enrolled) -> None:
+    """Planted: the rest passed over without a word -> fails."""
+    for number in range(100):
+        (bench.world.tasks_dir / f"a{number:03}.revoked").write_bytes(listed(bench, 1))
+    put(bench, listed(bench, 2, bench.one), "fleet")
+    (told,) = await troubles(bench)
+    assert told.startswith("fleet.revoked and all after it are not read")
+
+
 async def test_the_command_makes_lists_that_grow(
     bench: Enrolled, tmp_path: Path, capsys: Capture
 ) -> None:
