@@ -241,3 +241,22 @@ def test_keys_of_windows_that_were_given_up_are_neither_copied_nor_put_back(
         True,
         True,
     ]
+
+
+def test_a_backup_can_not_claim_to_be_larger_than_it_is(
+    desk: Site, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: sparse members read -> fails. Planted: each member bounded, and not their sum ->
+    fails.
+    """
+    config, file, hole = desk.analyzer_toml(), tmp_path / "one", tmp_path / "hole"
+    assert main([*map(str, ("backup", "--analyzer", config, "--out", file))]) == 0
+    with tarfile.open(hole, "w") as tar:
+        one = tarfile.TarInfo("backup.json")
+        one.type = tarfile.GNUTYPE_SPARSE
+        tar.addfile(one)
+    assert "it is no backup" in refused(capsys, "restore", hole, "--config", config)
+    with tarfile.open(file) as tar:
+        largest = max(member.size for member in tar)
+    monkeypatch.setattr("shoal.cli.operations.archive._LARGEST", largest)
+    assert "it is no backup" in refused(capsys, "restore", file, "--config", config)
