@@ -395,9 +395,11 @@ def test_sessions_have_an_end_in_number() -> None:
 def test_nobody_is_locked_out_by_beginnings_without_a_code(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted: a state marked as used before a code is exchanged -> nobody signs in."""
+    """Planted: a state marked as used before a code is exchanged -> nobody signs in.
+    Planted: that of a made-up code kept -> the same.
+    """
     monkeypatch.setattr(oidc, "_MOST_USED", 2)
-    for answer in ({"error": "x"}, {}, {"code": "made-up"}):
+    for answer in [{"error": "x"}, {}, {"code": "made-up"}] * 2:
         browser = console.browser()
         begun = urllib.parse.urlsplit(browser.get("/sign-in").headers["location"])
         (state,) = urllib.parse.parse_qs(begun.query)["state"]
