@@ -34,7 +34,7 @@ def test_files_of_the_run_before_go_and_no_others(tmp_path: Path) -> None:
     with a slash followed -> the file above is gone.
     """
     release = {"name": "rides", "task_id": "ab" * 32, "window": 0}
-    outside = {"name": "../../above", "task_id": "ab" * 32, "window": 0}
+    outside = {"name": "../above", "task_id": "ab" * 32, "window": 0}
     ours = [
         tmp_path / "tasks" / "rides.task",
         tmp_path / "releases" / "rides-abababab-0.release.json",
