@@ -16,6 +16,7 @@ import pytest
 from shoal import failpoints
 from shoal.clients.memory.rounds_ledger import MemoryLedger
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
+from shoal.crypto.admission.revocation import revoked
 from shoal.crypto.secagg.single import Submission, submit, window_label
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
@@ -399,3 +400,28 @@ async def test_many_small_uploads_do_not_fill_the_memory(
     assert await byte(4, 0, NOW + PLAN.mask_s + 1) == 1
     assert await byte(0, 0, NOW + PLAN.mask_s + 1) == 1  # the slow ones begin again
     assert world.singles._staged == 2 * 1025
+
+
+@pytest.mark.parametrize("after", [0, 1])
+async def test_a_revoked_device_keeps_nothing_here(
+    world: World, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Refused at its first chunk, and at its seed where it was revoked in between. Planted: either
+    not looked at -> fails.
+    """
+    looks: list[bytes] = []
+
+    def check(device_key: bytes) -> None:
+        looks.append(device_key)
+        if len(looks) > after:
+            raise revoked()
+
+    step = world.singles.step
+    monkeypatch.setattr(
+        world, "step", lambda one, terms=TERMS: step(terms, one, NOW, open_=True, check=check)
+    )
+    with pytest.raises(ShoalError) as error:
+        await world.arrive(device(1)[0])
+    assert error.value.kind is Kind.UNAUTHENTICATED
+    assert len(looks) == after + 1
+    assert world.store.count(WINDOW) == 0
