@@ -72,13 +72,23 @@ def check_reason(text: str) -> str:
 
 
 def whoever_asks() -> str:
-    """The user's name; of ``sudo`` both."""
+    """The user's name; of ``sudo`` both. Its variables are believed of root alone, and where they
+    fit each other: anybody can set them.
+    """
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         name = f"user {os.geteuid()}"
-    real = "".join(letter for letter in os.environ.get("SUDO_USER", "")[:64] if letter.isalnum())
+    real = _sudo_user() if os.geteuid() == 0 else ""
     return f"{name} (sudo by {real})" if real and real != name else name
+
+
+def _sudo_user() -> str:
+    try:
+        real = pwd.getpwuid(int(os.environ.get("SUDO_UID", ""))).pw_name
+    except (KeyError, ValueError, OverflowError):
+        return ""
+    return real if real == os.environ.get("SUDO_USER") else ""
 
 
 def read(folder: Path) -> tuple[GivenUp, ...]:
@@ -115,8 +125,8 @@ def add(folder: Path, entry: GivenUp, check: Callable[[], None] = lambda: None) 
 def damaged(path: Path, sound: int) -> str:
     """What is wrong with it, in one line."""
     return (
-        f"{path.name}: it is not what was written, from line {sound + 1} on: put a copy back, or "
-        "cut it before that line; the lines before it hold"
+        f"{path.name}: it is not what was written, from line {sound + 1} on: cut it before "
+        "that line, or put a copy back that has all lines; the lines before it hold"
     )
 
 
@@ -153,6 +163,13 @@ class GivenUpWindows:
             self._trouble = str(error)
             return False
         self._stamp, self._trouble = stamp, "" if whole else damaged(self._path, len(lines))
+        there = {line.key for line in lines}
+        lost = len(self._entries.keys() - there)
+        if whole and lost:  # cut at the end of a line, or removed: its chain can't tell
+            self._trouble = (
+                f"{FILE_NAME}: {lost} lines are gone that were there: give those windows up again, "
+                "or put a copy back that has all lines; here they hold until a restart"
+            )
         fresh = {line.key: line for line in lines if line.key not in self._entries}
         # what was read once stays: the decision is made, whatever the disk does to its line
         self._entries = {**self._entries, **fresh}

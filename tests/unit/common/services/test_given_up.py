@@ -13,7 +13,15 @@ import pytest
 from shoal import failpoints
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
-from shoal.services.given_up import FILE_NAME, GivenUp, GivenUpWindows, add, check_reason, read
+from shoal.services.given_up import (
+    FILE_NAME,
+    GivenUp,
+    GivenUpWindows,
+    add,
+    check_reason,
+    read,
+    whoever_asks,
+)
 from tests.cases import for_each
 
 TASK = TaskId(bytes(range(32)))
@@ -100,7 +108,46 @@ def test_a_service_sees_a_new_line_and_forgets_none(tmp_path: Path) -> None:
     assert known.of(TASK) == [LINE]
     assert known.of(TaskId(bytes(32))) == []
     (tmp_path / FILE_NAME).unlink()
-    assert (known.look(), list(known), list(known.conditions())) == (False, [(TASK, 3)], [])
+    assert (known.look(), list(known)) == (False, [(TASK, 3)])
+
+
+@for_each("left", [0, 1])
+def test_lines_that_are_gone_are_told(tmp_path: Path, left: int) -> None:
+    """Cut at the end of a line, or the whole file. Planted: the chain alone asked -> fails."""
+    folder = tmp_path / str(left)
+    folder.mkdir()
+    for window in (3, 4):
+        add(folder, replace(LINE, window=window))
+    known, path = GivenUpWindows(folder), folder / FILE_NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:left]))
+    if not left:
+        path.unlink()
+    known.look()
+    (condition,) = known.conditions()
+    assert (condition.code, condition.stops, len(known)) == ("damage", False, 2)
+    path.write_bytes(b"".join(lines))
+    known.look()
+    assert list(known.conditions()) == []
+
+
+@for_each(
+    "euid, uid, user, said",
+    [
+        (0, "1", "daemon", "root (sudo by daemon)"),
+        (0, "1", "bin", "root"),
+        (0, "", "daemon", "root"),
+        (1, "0", "root", "daemon"),
+    ],
+)
+def test_sudo_is_believed_of_root_alone(
+    monkeypatch: pytest.MonkeyPatch, euid: int, uid: str, user: str, said: str
+) -> None:
+    """Planted: SUDO_USER alone asked -> anybody names another, fails."""
+    monkeypatch.setattr(os, "geteuid", lambda: euid)
+    monkeypatch.setenv("SUDO_UID", uid)
+    monkeypatch.setenv("SUDO_USER", user)
+    assert whoever_asks() == said
 
 
 @pytest.mark.parametrize("point", ["given_up.rename", "given_up.renamed"])
