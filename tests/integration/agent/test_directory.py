@@ -75,7 +75,7 @@ async def test_nothing_is_written_of_who_asks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Planted: a line per call -> this fails."""
-    caplog.set_level("DEBUG")
+    caplog.set_level("DEBUG", "shoal")  # whatever a command that ran here before has set
     world = World(tmp_path)
     world.publish()
     async with Shuffler(world.config(log_level="debug"), clock=FakeClock(START)) as shuffler:

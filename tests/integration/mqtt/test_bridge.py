@@ -342,7 +342,7 @@ async def test_nothing_of_a_message_is_written_down(
 
     Planted: a topic in a log line -> this fails.
     """
-    caplog.set_level("DEBUG")
+    caplog.set_level("DEBUG", "shoal")  # whatever a command that ran here before has set
     published = site.world.publish()
     await site.start(log_level="debug")
     async with site.devices() as devices:

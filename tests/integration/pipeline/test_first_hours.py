@@ -177,6 +177,7 @@ def test_the_pages_name_commands_that_exist(name: str) -> None:
             "status",
             "explain",
             "consent",
+            "console",
             "ledger",
             "budget",
             "memory",

@@ -253,7 +253,7 @@ async def test_no_address_time_or_content_is_written_down(
     nowhere on disk, in logs, in metrics or in another caller's reply. Planted: logging the peer,
     quoting a field in an error, storing the time -> fails.
     """
-    caplog.set_level("DEBUG")
+    caplog.set_level("DEBUG", "shoal")  # whatever a command that ran here before has set
     published = running.world.publish()
     await running.start(log_level="debug")
     running.clock.time = START + 1_234
