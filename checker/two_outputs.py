@@ -71,9 +71,11 @@ def largest_divergence(coin: Coin, n: int, e: Fraction, most: int = MOST_DATASET
     block = -(-n // most)
     turned = coin.exchanged()
     directions = (coin,) if turned == coin else (coin, turned)
-    high = max(_over_datasets(one, n - block + 1, e, block).high for one in directions)
-    low = max(_over_datasets(one, n, e, block).low for one in directions)
-    return Between(low, high)
+    found = [_over_datasets(one, n - block + 1, e, block) for one in directions]
+    high = max(one.high for one in found)
+    if block > 1:
+        found = [_over_datasets(one, n, e, block) for one in directions]
+    return Between(max(one.low for one in found), high)
 
 
 def _over_datasets(coin: Coin, n: int, e: Fraction, block: int) -> Between:

@@ -7,15 +7,14 @@ one makes that one statement of a release unproven, and nothing wrong.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
+import threading
 from pathlib import Path
 
 from shoal.crypto.signing import SIGNATURE_SIZE
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
-from shoal.services.process import fsync_folder, make_folder
+from shoal.services.process import make_folder
+from shoal.services.whole_files import replace_whole
 from shoal.storage.disks import why_not
 
 FOLDER = "manifests"  # in the analyzer's data_dir
@@ -25,28 +24,19 @@ class ManifestSignatures:
     """``folder`` is made with the first signature."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._lock = folder, threading.Lock()
 
     def keep(self, manifest: Digest, signature: bytes) -> None:
         """Durably, all or nothing; once. Raises OVERLOADED if the disk can't take it: the shuffler
         comes again.
         """
         path = self._path(manifest)
-        if path.exists():
-            return
-        # Several callers may offer one batch at once: each stages a file of its own.
-        staged = path.with_suffix(f".{secrets.token_hex(8)}")
         try:
-            make_folder(self._folder)
-            with open(staged, "wb") as file:
-                file.write(signature)
-                file.flush()
-                os.fsync(file.fileno())
-            staged.replace(path)
-            fsync_folder(self._folder)
+            with self._lock:  # several callers may offer one batch at once
+                if not path.exists():
+                    make_folder(self._folder)
+                    replace_whole(path, signature, "analyzer.signature")
         except OSError as error:
-            with contextlib.suppress(OSError):
-                staged.unlink()
             why = why_not(error, self._folder.parent)
             raise ShoalError(
                 Kind.OVERLOADED, f"a manifest's signature can't be written{why}: try again later"
