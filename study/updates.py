@@ -53,12 +53,14 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """``kind``: "one" array, a "list" of them, or their ``names``; ``tensors``: which are."""
+    """``kind``: "one" array, a "list" of them, or their ``names``. ``tensors``: of each that is
+    one, the type of its numbers and where it lies; None for arrays.
+    """
 
     kind: str
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    tensors: tuple[bool, ...]
+    tensors: tuple[tuple[Any, Any] | None, ...]
 
     def restored(self, flat: NDArray[np.float64]) -> Any:
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
@@ -66,9 +68,8 @@ class _Layout:
             part.reshape(shape)
             for part, shape in zip(np.split(flat, ends), self.shapes, strict=True)
         ]
-        # whoever gave a tensor has loaded the library
         parts = [
-            sys.modules["torch"].from_numpy(part.copy()) if tensor else part
+            part if tensor is None else _as_tensor(part, *tensor)
             for part, tensor in zip(parts, self.tensors, strict=True)
         ]
         if self.kind == "one":
@@ -142,7 +143,10 @@ def flattened(update: Any) -> tuple[NDArray[np.float64], _Layout]:
         kind, names, parts = "dict", tuple(map(str, update)), list(update.values())
     elif not hasattr(update, "shape"):
         listed = list(update) if isinstance(update, Iterable) else [update]
-        if not listed or hasattr(listed[0], "shape") or isinstance(listed[0], list | tuple):
+        if not listed or any(
+            part is None or hasattr(part, "shape") or isinstance(part, list | tuple)
+            for part in listed
+        ):
             kind, parts = "list", listed
         else:
             parts = [listed]
@@ -155,7 +159,8 @@ def flattened(update: Any) -> tuple[NDArray[np.float64], _Layout]:
     if not np.isfinite(flat).all():
         raise wrong_value("update", "it holds NaN or infinity: leave this update out, or mend it")
     shapes = tuple(array.shape for array in arrays)
-    return flat, _Layout(kind, names, shapes, tuple(_is_tensor(part) for part in parts))
+    tensors = tuple(_form(part) if _is_tensor(part) else None for part in parts)
+    return flat, _Layout(kind, names, shapes, tensors)
 
 
 def _one(vector: Any, argument: str) -> NDArray[np.float64]:
@@ -166,10 +171,39 @@ def _is_tensor(part: object) -> bool:
     return type(part).__module__.partition(".")[0] == "torch"
 
 
+def _form(tensor: Any) -> tuple[Any, Any]:
+    """What a tensor of the same kind has, so that it can be a parameter's gradient again. A mean of
+    whole numbers is none: those come back in double precision.
+    """
+    wide = sys.modules["torch"].float64
+    return (tensor.dtype if tensor.is_floating_point() else wide), tensor.device
+
+
+def _as_tensor(part: NDArray[np.float64], dtype: Any, device: Any) -> Any:
+    # whoever gave a tensor has loaded the library
+    return sys.modules["torch"].from_numpy(part.copy()).to(device=device, dtype=dtype)
+
+
+def _dense(tensor: Any, argument: str) -> Any:
+    """By the tensor's own methods: detached, on the CPU, in double precision."""
+    if tensor.is_complex():
+        raise wrong_type(argument, "its numbers are complex: give real and imaginary parts")
+    try:
+        return tensor.detach().cpu().double().numpy()
+    except (RuntimeError, TypeError):  # sparse, or without memory behind it
+        raise wrong_type(argument, "a tensor must be dense: give tensor.to_dense()") from None
+
+
 def _array(part: Any, argument: str) -> NDArray[np.float64]:
-    """float64, from a tensor by its own methods: detached, on the CPU, in double precision."""
+    """float64, from whatever holds numbers."""
+    if part is None:
+        raise wrong_type(
+            argument,
+            "a part of it is None, as the gradient of a layer that was not "
+            "used: give zeros in its shape",
+        )
     if _is_tensor(part):
-        part = part.detach().cpu().double().numpy()
+        part = _dense(part, argument)
     try:
         array = np.asarray(part)
         if array.dtype.kind not in "iufb":

@@ -58,42 +58,69 @@ def test_an_update_is_clipped_as_a_device_clips_it(norm: str, clip: float) -> No
 
 
 class Tensor:
-    """What is asked of a tensor of PyTorch, which no test installs: it takes a gigabyte."""
+    """What is asked of a tensor of PyTorch, which no test installs: it takes five gigabytes."""
 
-    def __init__(self, values: Any, where: str = "gpu") -> None:
+    def __init__(self, values: Any, where: str = "gpu", kind: str = "bfloat16") -> None:
         self.values, self.where = np.asarray(values, dtype=np.float16), where
-        self.shape = self.values.shape
+        self.shape, self.device, self.dtype = self.values.shape, where, kind
+
+    def is_floating_point(self) -> bool:
+        return "float" in self.dtype
+
+    def is_complex(self) -> bool:
+        return self.dtype == "complex64"
+
+    def to(self, device: str, dtype: str) -> tuple[Any, str, str]:
+        return self.values, device, dtype
 
     def detach(self) -> Tensor:
         return self
 
     def cpu(self) -> Tensor:
-        return Tensor(self.values, "cpu")
+        return Tensor(self.values, "cpu", self.dtype)
 
     def double(self) -> Tensor:
-        made = Tensor(self.values, self.where)
+        made = Tensor(self.values, self.where, self.dtype)
         made.values = self.values.astype(np.float64)
         return made
 
     def numpy(self) -> Any:
         if self.where != "cpu" or self.values.dtype != np.float64:
             raise TypeError("can't convert this tensor")  # as PyTorch does: of a GPU, of bfloat16
+        if self.dtype == "sparse float":
+            raise TypeError("can't convert Sparse layout tensor to numpy")
         return self.values
 
 
-def test_tensors_come_back_as_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: ``import torch``; a tensor's ``numpy()`` alone -> fails."""
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "torch" not in sys.modules
     monkeypatch.setattr(Tensor, "__module__", "torch")
-    library = ModuleType("torch")
-    library.from_numpy = lambda array: ("tensor", array)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch", library)
+    module: Any = ModuleType("torch")
+    module.from_numpy, module.float64 = Tensor, "float64"
+    monkeypatch.setitem(sys.modules, "torch", module)
+
+
+@pytest.mark.usefixtures("library")
+def test_tensors_come_back_as_they_were() -> None:
+    """As a parameter's gradient has to be: of its type, where it lies. Planted: ``import torch``; a
+    tensor's ``numpy()`` alone; double precision for all -> fails.
+    """
     update = shoal.clip_update([Tensor([[3.0, 0.0]]), np.array([4.0])], clip=1.0)
-    first, second = update.restore()
-    assert first[0] == "tensor"
-    assert np.allclose(first[1], [[0.6, 0.0]])
+    (values, where, kind), second = update.restore()
+    assert (where, kind) == ("gpu", "bfloat16")
+    assert np.allclose(values, [[0.6, 0.0]], atol=1e-3)  # the stand-in keeps half precision
     assert np.allclose(second, [0.8])
-    assert shoal.clip_update(Tensor([1.0]), clip=5).restore()[0] == "tensor"
+    whole = shoal.clip_update(Tensor([1.0], kind="int64"), clip=5).restore()
+    assert whole[1:] == ("gpu", "float64")
+
+
+@pytest.mark.usefixtures("library")
+def test_a_tensor_that_is_no_plain_numbers_is_refused() -> None:
+    """Planted: a complex one taken by its real part; PyTorch's own error let through -> fails."""
+    for wrong in (Tensor([1.0], kind="complex64"), Tensor([1.0], kind="sparse float"), None):
+        with pytest.raises(TypeError, match=r"^update: "):
+            shoal.clip_update([wrong, np.array([1.0])], clip=1.0)
 
 
 @dataclass
