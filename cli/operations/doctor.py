@@ -27,8 +27,8 @@ def doctor(
     agent: Annotated[Path | None, typer.Option(help="agent.toml: look at a device.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Look at clock, disk, rights of files, keys, certificates, ports, versions, links and stores;
-    change nothing.
+    """Look at clock, disk, rights of files, keys, certificates, ports, versions, links, stores and
+    windows that were given up; change nothing.
 
     Each line is ok, warn or fail, with what to do. Exit status 1 if anything fails. With --shuffler
     and --analyzer together also whether the two fit. No secret is printed. In the JSON `findings`
@@ -41,13 +41,17 @@ def doctor(
             Kind.CONFIG, "name what to look at: --shuffler, --analyzer or --agent with its TOML"
         )
     from shoal import log
-    from shoal.cli.operations import examinations
+    from shoal.cli.operations import examinations, window_checks
     from shoal.cli.operations.findings import Findings, Level
 
     log.configure("error")
     findings = Findings()
     one = examinations.shuffler(findings, shuffler) if shuffler is not None else None
     other = examinations.analyzer(findings, analyzer) if analyzer is not None else None
+    if one is not None:
+        window_checks.windows(findings, "shuffler", one, other)
+    if other is not None:
+        window_checks.windows(findings, "analyzer", other, one)
     if one is not None and other is not None:
         examinations.between(findings, one, other)
     if agent is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from shoal.rpc.tls import TlsIdentity
 
 OWN_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _LEAST_TOKEN = 32  # characters: 128 bits and more, if they were drawn at random
+_HOST = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::[0-9]{1,5})?")
 _OPEN = "/healthz"  # without a token: it tells that a process answers, and nothing else
 
 Scope = MutableMapping[str, Any]
@@ -124,12 +126,9 @@ def _shows(shown: list[bytes], wanted: bytes) -> bool:
 
 
 def host_of(host: bytes) -> str:
-    """The host of a Host header, without its port; "" for what is none."""
-    text = host.decode("latin-1").lower()
-    if text.startswith("["):
-        name, closed, port = text[1:].partition("]")
-        return name if closed and (not port or port.startswith(":")) else ""
-    return text.partition(":")[0]
+    """The host of a Host header, without its port, which is digits alone; "" for what is none."""
+    found = _HOST.fullmatch(host.decode("latin-1").lower())
+    return "" if found is None else found["v6"] or found["name"] or ""
 
 
 async def _refuse(send: Send, status: int, text: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import urllib.parse
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,6 +15,8 @@ from starlette.routing import BaseRoute, Route
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.records import Spending
 from shoal.analyzer.results.cumulative import compose_spendings
+from shoal.analyzer.results.questions import spent_by_question
+from shoal.console.operator import services
 from shoal.console.operator.charts import BudgetCurve, curve
 from shoal.console.operator.desk import Desk, Fields, asked
 from shoal.console.operator.forecast import BudgetForecast, Spent, forecast
@@ -23,6 +26,7 @@ from shoal.console.signin.visitors import Visitor, operator_of, visitor_of
 from shoal.console.web import NavItem
 from shoal.console.words import day, odds, plural
 from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
 
 NAVIGATION = NavItem("Budget", "/budget")
 _KEEP = f"{NAVIGATION.path}/limit"
@@ -57,10 +61,13 @@ def routes(desk: Desk) -> list[BaseRoute]:
         accounts, together = desk.once(
             ("budget", limit), lambda held: (_accounts(held, limit), _together(held))
         )
+        told = services.windows(desk.status("shuffler").value, desk.status("analyzer").value)
         return desk.page(
             request,
             "budget.html.j2",
             accounts=accounts,
+            versions=desk.once(("versions",), versions),
+            given_up={each.task_id: each for each in told if each.given_up},
             limit=given,
             kept=kept,
             keeps=desk.limit.path is not None and _acts(request),
@@ -80,6 +87,12 @@ def routes(desk: Desk) -> list[BaseRoute]:
         return RedirectResponse(NAVIGATION.path, 303)
 
     return [Route(NAVIGATION.path, budget), Route(_KEEP, keep, methods=["POST"])]
+
+
+def versions(holdings: Holdings) -> list[dict[str, Any]]:
+    """What ``shoal results spent`` shows: by question, over all versions of its task."""
+    names = {TaskId.parse(each.task_id): each.name for each in holdings.questions}
+    return spent_by_question(holdings.spendings, names)
 
 
 def _set(desk: Desk, visitor: Visitor, limit: float | None) -> None:

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from shoal.analyzer.results.processed import MEANS
 from shoal.analyzer.results.report_page import Estimates, ReportSection, section_of
+from shoal.console.operator.budget import versions
 from shoal.console.operator.charts import HistogramBar, Line, bars, lines, strips
 from shoal.console.operator.desk import Desk, window_of
 from shoal.console.operator.downloads import offers
@@ -53,6 +54,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             histogram=_bars(release),
             promise=section.words[0] if section.words else "",
             odds=odds(release["privacy"]["epsilon_upper"], release["privacy"]["delta"]),
+            spent=_spent(desk, chosen),
             history=desk.once(("history", chosen.task_id), lambda _: _history(chosen)),
             drawn=min(len(chosen.releases), _MOST_POINTS),
             absent=_absent(chosen),
@@ -72,6 +74,12 @@ def routes(desk: Desk) -> list[BaseRoute]:
         Route(f"{NAVIGATION.path}/{{task}}", question),
         Route(f"{NAVIGATION.path}/{{task}}/{{window}}", question),
     ]
+
+
+def _spent(desk: Desk, question: ReleasedQuestion) -> Mapping[str, Any] | None:
+    """What all versions of the question spent together, as the page Budget has it."""
+    every = desk.once(("versions",), versions)[:-1]  # the last is of all questions
+    return next((each for each in every if each["question"] == question.name), None)
 
 
 def _offered(request: Request, question: ReleasedQuestion) -> str:

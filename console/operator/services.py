@@ -7,7 +7,7 @@ out, and nothing is believed to have a type.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,15 @@ REFUSALS = {
     "INTERNAL": "a bug of ours: the log has an incident number.",
     "ABORTED": "rounds that ended without a sum: too few devices stayed.",
 }
+# What it means that a window was given up, by who said so.
+GIVEN_UP = {
+    "both": "nothing of it is delivered or counted",
+    "shuffler": "nothing more of it is delivered; an analyzer that had it whole by then still "
+    "releases it, so its operator decides too: shoal analyzer window abandon",
+    "analyzer": "nothing of it is counted; the shuffler keeps what it has until retention ends, if "
+    "its operator does not give it up too: shoal shuffler window abandon",
+}
+_END = 1 << 37  # Unix seconds: a date beyond it can't be written
 _OTHER_REFUSAL = "see the log of the shuffler."
 
 
@@ -70,6 +79,21 @@ class TlsFile:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenUpWindow:
+    """A window that an operator gave up: at the "shuffler", the "analyzer" or "both". ``at``: Unix
+    seconds, of the first word, None where nobody told; ``by``: the users who said so; ``reasons``:
+    why, each once. ``means``: what follows, and what is left to do.
+    """
+
+    window: int
+    where: str
+    at: int | None
+    by: str
+    reasons: str
+    means: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskWindows:
     """Windows of one task at both services. ``states``: at the shuffler, how many by state.
     ``backlog``: decided there and not yet acknowledged, or not yet released at the analyzer.
@@ -83,6 +107,7 @@ class TaskWindows:
     backlog: int
     failing: tuple[str, ...]
     latest: tuple[Mapping[str, Any], ...]
+    given_up: tuple[GivenUpWindow, ...] = ()
 
 
 def text(value: object) -> str:
@@ -179,6 +204,7 @@ def _task(task_id: str, there: Status, here: Status) -> TaskWindows:
         for row in rows(there.get("shown"))
         if isinstance(row.get("failing"), dict)
     )
+    given = tuple(_given_up(rows(there.get("given_up")), rows(here.get("given_up"))))
     return TaskWindows(
         task_id,
         text(there.get("name")) or text(here.get("name")),
@@ -187,12 +213,36 @@ def _task(task_id: str, there: Status, here: Status) -> TaskWindows:
         analyzer,
         backlog,
         failing,
-        tuple(_latest(rows(there.get("shown")), rows(here.get("ended")))),
+        tuple(_latest(rows(there.get("shown")), rows(here.get("ended")), given)),
+        given,
     )
 
 
+def _given_up(there: list[Mapping[str, Any]], here: list[Mapping[str, Any]]) -> list[GivenUpWindow]:
+    """What either operator gave up, the newest window first."""
+    said: dict[int, dict[str, Mapping[str, Any]]] = {}
+    for side, lines in (("shuffler", there), ("analyzer", here)):
+        for row in lines:
+            number = whole(row.get("window"))
+            if number is not None:
+                said.setdefault(number, {})[side] = row
+    found: list[GivenUpWindow] = []
+    for number, sides in sorted(said.items(), reverse=True):
+        where = "both" if len(sides) > 1 else next(iter(sides))
+        told = [whole(row.get("at")) for row in sides.values()]
+        at = min((each for each in told if each is not None and 0 < each < _END), default=None)
+        by, reasons = (
+            "; ".join(dict.fromkeys(filter(None, (text(row.get(key)) for row in sides.values()))))
+            for key in ("by", "reason")
+        )
+        found.append(GivenUpWindow(number, where, at, by, reasons, GIVEN_UP[where]))
+    return found
+
+
 def _latest(
-    shown: list[Mapping[str, Any]], ended: list[Mapping[str, Any]]
+    shown: list[Mapping[str, Any]],
+    ended: list[Mapping[str, Any]],
+    given: Sequence[GivenUpWindow],
 ) -> list[Mapping[str, Any]]:
     """The last five windows that anybody knows, the newest first: number, state in words, distinct
     reports at the shuffler (None: not decided yet), and what the analyzer counted and rejected.
@@ -200,10 +250,13 @@ def _latest(
     told = {whole(row.get("window")): row for row in shown}
     counted = {whole(row.get("window")): row for row in ended}
     numbers = sorted((each for each in {**told, **counted} if each is not None), reverse=True)
+    lost = {each.window for each in given if each.where != "analyzer"}
     found: list[Mapping[str, Any]] = []
     for number in numbers[:5]:
         there, here = told.get(number, {}), counted.get(number)
         outcome = text(there.get("outcome")) or text(there.get("state"))
+        if number in lost and outcome == "EXPIRED":
+            outcome = "given up"
         found.append(
             {
                 "window": number,

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
+from shoal.accounting.meaning import bound_text
 from shoal.analyzer.records import Spending
 from shoal.analyzer.results.cumulative import compose_spendings
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.cli.main import main
+from shoal.console.operator.app import Places, operator_app
+from shoal.console.operator.budget import versions
 from shoal.console.operator.forecast import composed, forecast
 from shoal.console.operator.holdings import from_files, from_store
 from shoal.errors import Kind, ShoalError
-from tests.worlds.console import visits, write_data
+from tests.unit.analyzer.results.test_report_page import Page
+from tests.worlds.console import release, visits, write_data
+from tests.worlds.services.analyzer import make_world
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +118,34 @@ def test_a_memoized_question_is_spent_once(folders: tuple[Path, Path]) -> None:
     made = forecast(kept, 1_000, 4.0)
     assert made.end.epsilon == 3.0
     assert made.lasts is None
+
+
+def test_the_page_shows_what_the_command_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two versions of visits, of which the second has a window too. Planted: by task and not by
+    question -> two rows of visits with one version each, and this fails.
+    """
+    data, tasks = write_data(tmp_path, 2)
+    second = make_world(name="visits", windows=3, min_batch=500)
+    store = AnalyzerStore(data / FILE_NAME)
+    store.sign_with(second.analyzer.public)
+    release(store, second, 0)
+    store.close()
+    assert main(["results", "spent", "--data", str(data), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert versions(from_store(data, tasks)) == told
+    assert [(row["question"], row["versions"], row["windows"]) for row in told] == [
+        ("minutes", 1, 2),
+        ("visits", 2, 3),
+        ("all questions", 3, 5),
+    ]
+    here = "127.0.0.1:7450"
+    client = TestClient(operator_app(Places(data, None, tasks), here), base_url=f"http://{here}")
+    budget = Page(client.get("/budget").text).text
+    for row in told:
+        assert row["question"] in budget
+        assert bound_text(row["epsilon_upper"]) in budget
+    question = Page(client.get(f"/releases/{visits().task_id.hex}").text).text
+    assert "3 windows, 2 versions" in question
+    assert bound_text(told[1]["epsilon_upper"]) in question

@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 from shoal.console.operator import services
 from shoal.console.operator.app import Places, operator_app
+from shoal.console.words import moment
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.admin_pages import AdminPort
 from shoal.shuffler.core import WindowState
@@ -51,6 +52,7 @@ SHUFFLER: dict[str, Any] = {
                 },
                 {"window": 3, "state": "OPEN"},
             ],
+            "given_up": [{"window": 0, "at": 1_767_225_600, "by": "ada", "reason": "lost"}],
         }
     ],
     "rounds": {},
@@ -171,6 +173,40 @@ def test_it_shows_windows_refusals_certificates_disks_and_clocks(
         assert said in text, said
 
 
+def test_windows_that_were_given_up_are_shown_with_what_it_means(
+    folders: tuple[Path, Path], servers: tuple[HTTPServer, HTTPServer]
+) -> None:
+    """By either operator, by both, on Running and on Budget. Planted: the analyzer's lines left out
+    -> window 5 is missing, and what is said of 4 is wrong: fails. Planted: the state of the store
+    for a window that was given up -> "expired before its delivery", and this fails.
+    """
+    line = {"at": 1_767_225_600, "by": "ada", "reason": "its key <b>is</b> lost"}
+    there, here = copy.deepcopy(SHUFFLER), copy.deepcopy(ANALYZER)
+    there["tasks"][0]["given_up"] = [{"window": 3, **line}, {"window": 4, **line}]
+    there["tasks"][0]["shown"].append({"window": 4, "state": "SHREDDED", "outcome": "EXPIRED"})
+    here["tasks"][0]["given_up"] = [{"window": 4, **line, "by": "grace"}, {"window": 5, **line}]
+    for server, said in zip(servers, (there, here), strict=True):
+        Said.said[server.server_port] = said
+    (task,) = services.windows(there, here)
+    assert [(each.window, each.where) for each in task.given_up] == [
+        (5, "analyzer"),
+        (4, "both"),
+        (3, "shuffler"),
+    ]
+    assert task.given_up[1].by == "ada; grace"
+    assert task.given_up[1].reasons == line["reason"]
+    assert next(row for row in task.latest if row["window"] == 4)["state"] == "given up"
+    client = client_of(folders, servers)
+    for path in ("/running", "/budget"):
+        found = client.get(path).text
+        assert "<b>is</b>" not in found
+        text = Page(found).text
+        for words in ("3 windows given up", "stays spent", "ada; grace", "1 Jan 2026", "both"):
+            assert words in text, (path, words)
+        for meaning in services.GIVEN_UP.values():
+            assert meaning[1:] in text, path
+
+
 def test_an_open_window_has_no_count(
     folders: tuple[Path, Path], servers: tuple[HTTPServer, HTTPServer]
 ) -> None:
@@ -197,7 +233,7 @@ def test_a_service_that_went_away_is_named_and_its_last_word_kept(
     assert "no shuffler answers at 127.0.0.1:" in Page(client.get("/releases").text).text
 
 
-WRONG: list[Any] = [None, "x", -1, 1.5, [], {}, [None], [[]], {"x": None}, True, "x" * 1000]
+WRONG: list[Any] = [None, "x", -1, 10**30, 1.5, [], {}, [None], [[]], {"x": None}, True, "x" * 1000]
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
@@ -227,7 +263,9 @@ def test_whatever_a_service_says_the_page_stands(
                 parent[key] = wrong
                 both = [SHUFFLER, ANALYZER]
                 both[at] = changed
-                services.windows(*both)
+                for task in services.windows(*both):
+                    for each in task.given_up:
+                        assert each.at is None or moment(each.at)
                 for read in (services.certificates, services.disk, services.clock):
                     read(changed)
                 services.refusals(changed)

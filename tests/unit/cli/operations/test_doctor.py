@@ -20,6 +20,7 @@ from shoal.cli.main import main
 from shoal.crypto import keyfiles
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.tlscerts import Identity, issue, make_authority
+from shoal.services import given_up
 from tests.cases import for_each
 from tests.worlds.operations import DAY, TOKEN, Site
 from tests.worlds.services.shuffler import CA, SHUFFLER_NAME
@@ -185,6 +186,47 @@ def test_what_is_wrong_is_named_with_what_to_do(
     assert [one for one in told if one[:2] == (where, check) and words in one[2]], told
     text = json.dumps(findings)
     assert not [secret for secret in (*site.secrets(), TOKEN) if secret in text]
+
+
+def test_windows_that_were_given_up_are_named_with_what_is_left_to_do(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """On one side, on both, past their retention, and a torn file. Planted: windows past their
+    retention warned of for ever -> fails. Planted: the other service's lines not looked at ->
+    fails.
+    """
+    site = Site(tmp_path)
+    past = site.ask(start_s=int(time.time()) - 90 * DAY, count=2, name="past")
+    tomls = ("--shuffler", site.shuffler_toml(), "--analyzer", site.analyzer_toml())
+    both = site.data_dir, site.analyzer_dir / "data"
+    both[1].mkdir(mode=0o700, exist_ok=True)
+
+    def tell(folder: Path, task: str, window: int) -> None:
+        line = given_up.GivenUp(task, window, 1_767_225_600, "ada", "its key is lost", "open")
+        assert given_up.add(folder, line) is None
+
+    def told() -> list[tuple[str, str]]:
+        findings = examine(capsys, *tomls, status=1)  # nobody runs
+        return [
+            (f"{one['level']} {one['role']}", one["message"])
+            for one in findings
+            if one["check"] == "windows"
+        ]
+
+    assert told() == [("ok shuffler", "none was given up"), ("ok analyzer", "none was given up")]
+    tell(both[0], past.task_id.hex, 1)
+    (level, words), (there, _) = told()
+    assert (level, there) == ("ok shuffler", "ok analyzer")
+    assert "1 window given up here (past 1); nothing is left to do" in words
+    tell(both[0], site.published.task_id.hex, 2)
+    (level, words), _ = told()
+    assert level == "warn shuffler"
+    assert f"1 window given up here ({site.published.task.name} 2), and retention" in words
+    assert "shoal analyzer window abandon" in words
+    tell(both[1], site.published.task_id.hex, 2)
+    assert [level for level, _ in told()] == ["ok shuffler", "ok analyzer"]
+    (both[1] / given_up.FILE_NAME).write_text("torn")
+    assert [level for level, _ in told()] == ["warn shuffler", "fail analyzer"]
 
 
 def test_ports_of_others_names_that_are_not_allowed_and_files_that_are_none(

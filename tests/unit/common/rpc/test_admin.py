@@ -138,12 +138,20 @@ def test_only_on_loopback(address: str) -> None:
         ("127.0.0.1.rebound.example:9464", 421),
         ("[::1", 421),
         ("[::1]x", 421),
+        ("[::1]:9464@rebound.example", 421),
+        ("[::1]:", 421),
         ("", 421),
+        ("localhost:", 421),
+        ("localhost:9464x", 421),
+        ("localhost:rebound.example", 421),
+        ("localhost:1:2", 421),
+        ("127.0.0.1:946400", 421),
+        ("127.0.0.1:9464/status", 421),
     ],
 )
 async def test_only_under_its_own_names(host: str, status: int) -> None:
     """A web site's name that leads to 127.0.0.1 gets nothing. Planted: no look at the Host header
-    -> this fails.
+    -> this fails. Planted: anything taken for a port -> this fails.
     """
     async with running(
         status=lambda: {"canary": CANARY}, access=Access(hosts=frozenset({"Shuffler.internal"}))
