@@ -31,6 +31,7 @@ from shoal.clients.memory.ledger import (
     chained,
     check,
     missing_head,
+    unbroken,
 )
 from shoal.clients.memory.marks import Damage, damaged, task_of
 from shoal.clients.owner.consent import Answers
@@ -304,9 +305,14 @@ class SqliteCommitments:
         noted = self._store.noted_head()
         if noted is None:
             raise missing_head(self._store.head_path.name)
-        return check(self._all(), noted)
+        return check(self.all_entries(), noted)
 
-    def _all(self) -> Iterator[Stored]:
+    def unbroken(self) -> int:
+        """How many entries lead from one to the next; see ``ledger.unbroken``."""
+        return unbroken(self.all_entries())
+
+    def all_entries(self) -> Iterator[Stored]:
+        """Oldest first, a page of them in memory at a time."""
         after = 0
         while page := self.entries(after, _PAGE):
             yield from page

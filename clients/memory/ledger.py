@@ -246,13 +246,8 @@ def check(rows: Iterable[Stored], head: Head | None = None) -> Head:
     """
     last, on_chain = EMPTY, head is None or head == EMPTY
     for row in rows:
-        number = last.count + 1
-        if row.number != number:
-            raise _broken(number, "it is missing")
-        if not isinstance(row.body, bytes) or chained(last.digest, row.body) != row.digest:
-            raise _broken(number, "it was altered, or one before it was")
-        _ = row.entry  # a body that is no entry can't have been appended
-        last = Head(number, row.digest)
+        last = _led_to(last, row)
+        number = last.count
         if head is not None and head.count == number:
             if head.digest != row.digest:
                 raise _broken(number, "it is not the one that was there when its hash was noted")
@@ -263,6 +258,31 @@ def check(rows: Iterable[Stored], head: Head | None = None) -> Head:
             f"{head.count if head else 0} entries were there when their number was noted",
         )
     return last
+
+
+def unbroken(rows: Iterable[Stored]) -> int:
+    """How many entries lead from one to the next, from the first on: as far as a chain that
+    ``check`` refuses can be shown at all. The last of them may be the one that was altered.
+    """
+    last = EMPTY
+    try:
+        for row in rows:
+            last = _led_to(last, row)
+    except ShoalError as error:
+        if error.kind is not Kind.MISMATCH:
+            raise
+    return last.count
+
+
+def _led_to(last: Head, row: Stored) -> Head:
+    """The head after ``row``. Raises MISMATCH unless it follows ``last``."""
+    number = last.count + 1
+    if row.number != number:
+        raise _broken(number, "it is missing")
+    if not isinstance(row.body, bytes) or chained(last.digest, row.body) != row.digest:
+        raise _broken(number, "it was altered, or one before it was")
+    _ = row.entry  # a body that is no entry can't have been appended
+    return Head(number, row.digest)
 
 
 def missing_head(name: str) -> ShoalError:

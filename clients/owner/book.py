@@ -6,6 +6,7 @@ It wants neither tasks folder nor network: an owner can look even where the agen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from shoal.clients.memory.ledger import Head, Stored
     from shoal.clients.settings.config import AgentConfig
     from shoal.ids import TaskId
+
+
+_NAMED = re.compile(r"ledger: entry ([0-9]{1,15}) ")  # how refusals of a ledger begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,51 @@ def look(config: AgentConfig, noted: Head, since: int = 0) -> Looked:
             else []
         )
         return Looked(rows, head, budget_json(config, commitments))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPage:
+    """Some entries of a ledger, oldest first. ``head``: that of the whole ledger, which holds; None
+    where it does not, and ``broken`` says why. ``shown``: how many entries can be shown: all, or as
+    many as still lead from one to the next. ``at``: the entry that ``broken`` names, if it does.
+    """
+
+    rows: list[Stored]
+    head: Head | None
+    shown: int
+    broken: str = ""
+
+    @property
+    def at(self) -> int | None:
+        """See the class."""
+        named = _NAMED.match(self.broken)
+        return int(named[1]) if named is not None else None
+
+
+def ledger_page(config: AgentConfig, noted: Head, last: int | None, most: int) -> LedgerPage:
+    """Up to ``most`` entries that end with number ``last`` (None, or none such: the last), after
+    all of the ledger was looked at as ``look`` does. Holds few of them at a time.
+    """
+    from shoal.clients.memory.commitments_sqlite import SqliteCommitments
+    from shoal.clients.memory.ledger import EMPTY
+
+    head, broken = None, ""
+    with store_of(config) as store:
+        if store is None:
+            lies_on(noted, EMPTY, None)
+            return LedgerPage([], EMPTY, 0)
+        commitments = SqliteCommitments(store)
+        try:
+            head = verified(store)
+            lies_on(noted, head, commitments)
+        except ShoalError as error:
+            if error.kind is not Kind.MISMATCH:
+                raise
+            head, broken = None, error.message
+        shown = commitments.unbroken() if head is None else head.count
+        end = last if last is not None and 0 < last <= shown else shown
+        begin = max(0, end - most)
+        return LedgerPage(commitments.entries(begin, end - begin), head, shown, broken)
 
 
 @contextmanager
@@ -150,7 +199,7 @@ def verified(store: AgentStore) -> Head:
         store.write()
     ):  # a running agent waits meanwhile: what it enters and what it charges are looked at together
         head = commitments.verify()
-        reconcile(commitments.entries(), commitments, SqliteOutbox(store))
+        reconcile(commitments.all_entries(), commitments, SqliteOutbox(store))
     return head
 
 

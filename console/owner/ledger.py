@@ -1,4 +1,6 @@
-"""The page Ledger: everything that happened, and whether the chain of it holds."""
+"""The page Ledger: everything that happened, and whether the chain of it holds. Where it does not,
+entries are shown as far as they lead from one to the next, and the one that is named is marked.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from shoal.clients.memory.ledger import EMPTY, Head
-from shoal.clients.owner.book import look
+from shoal.clients.owner.book import LedgerPage, ledger_page
 from shoal.clients.owner.entry_words import details, utc
+from shoal.console.owner.leaves import MOST, Leaf, number_of
 from shoal.console.web import NavItem
 from shoal.errors import Kind, ShoalError
 
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
     from shoal.console.owner.desk import OwnDesk
 
 NAVIGATION = NavItem("Ledger", "/ledger")
-_MOST = 100  # entries of a page
 
 # What happened, for people who never saw these words
 _EVENTS = {
@@ -50,37 +52,42 @@ def routes(desk: OwnDesk) -> list[BaseRoute]:
             noted = Head.parse(given) if given else EMPTY
         except ShoalError as error:
             wrong = error.message
-        rows: list[Stored] = []
-        head: Head | None = None
+        found = LedgerPage([], None, 0)
+        to = number_of(query.get("to", ""))
         try:
-            looked = await asyncio.to_thread(look, desk.config(), noted)
-            rows, head = looked.rows, looked.head
-        except ShoalError as error:
+            found = await asyncio.to_thread(ledger_page, desk.config(), noted, to, MOST)
+            broken = found.broken
+        except ShoalError as error:  # its file is gone
             if error.kind is not Kind.MISMATCH:
                 raise
             broken = error.message
-        last = _number(query.get("to", ""), len(rows))
-        shown = [_row(row) for row in reversed(rows[max(0, last - _MOST) : last])]
+        last = found.rows[-1].number if found.rows else 0
         return desk.page(
             request,
             "ledger.html.j2",
-            rows=shown,
-            head=head,
+            rows=[_row(row) for row in reversed(found.rows)],
+            head=found.head,
             broken=broken,
+            bad=_bad(found, last),
+            breaks=found.at == found.shown + 1 and last == found.shown,
             given=given,
             wrong=wrong,
-            agrees=bool(given and not wrong and head is not None),
-            newer=min(len(rows), last + _MOST) if last < len(rows) else None,
-            older=last - _MOST if last > _MOST else None,
+            agrees=bool(given and not wrong and found.head is not None),
+            leaf=Leaf(NAVIGATION.path, last, found.shown, given if not wrong else ""),
         )
 
     return [Route(NAVIGATION.path, ledger)]
 
 
-def _number(text: str, most: int) -> int:
-    """The number of the last entry of a page; the ledger's last one for anything else."""
-    fits = text.isascii() and text.isdigit() and len(text) <= 15 and 0 < int(text) <= most
-    return int(text) if fits else most
+def _bad(found: LedgerPage, last: int) -> dict[str, Any] | None:
+    """The entry that a refusal names: its number, and ``to``, the page that has it, if this one
+    has not.
+    """
+    at = found.at
+    if at is None or (at > found.shown and last == found.shown):
+        return {"number": at, "to": None} if at is not None else None
+    here = any(row.number == at for row in found.rows)
+    return {"number": at, "to": None if here else min(at + MOST // 2, found.shown)}
 
 
 def _row(row: Stored) -> dict[str, Any]:

@@ -92,7 +92,7 @@ async def _shown(
         problems=problems,
         done=done,
         wrong=wrong,
-        at=at if known else "",
+        beside=at if known else "",
     )
 
 
