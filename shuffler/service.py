@@ -120,10 +120,15 @@ class Shuffler:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def reload(self) -> None:
-        """Look at the tasks folder and the TLS files again."""
+    async def reload(self) -> None:
+        """Look at the tasks folder and the TLS files again. Tasks are the event loop's; a long list
+        of revoked devices is read and verified beside it.
+        """
+        await asyncio.to_thread(self.revocations.look)
+        before = set(self.tasks.served)
         self.tasks.refresh()
-        self.revocations.look()
+        if self.tasks.served.keys() - before:
+            self.revocations.look()  # before anybody answers a new task: its list may have come too
         self.certificates.look()
 
     async def stop(self) -> None:
@@ -179,7 +184,7 @@ class Shuffler:
             opener,
             self._clock,
             self.serving.refuses,
-            self.revocations.revoked,
+            self.revocations,
         )
         rounds = self._make_rounds(storage, GrpcCollection(channel), signing_key)
         bridge = self._bridge(broker, ingress, tag_of(signing_key.public))
@@ -328,7 +333,7 @@ class Shuffler:
             self._clock,
             self._entropy,
             self.serving.refuses,
-            self.revocations.revoked,
+            self.revocations,
         )
 
     async def _open(self, server: RpcServer, bridge: MqttBridge | None) -> None:
@@ -370,10 +375,6 @@ async def serve(config: ShufflerConfig, stop: asyncio.Event) -> None:
     """
     reloading = Reloading(config.reload_s)
     async with Shuffler(config) as shuffler:
-
-        async def reload() -> None:  # here, not in a thread: the tasks are the event loop's
-            shuffler.reload()
-
-        await reloading.run(reload, stop)
+        await reloading.run(shuffler.reload, stop)
         log.info("stopping: no new reports are taken, what was taken is on disk")
     log.info("stopped")

@@ -6,15 +6,16 @@ The service is imported where it runs: ``shoal --help`` loads this file too.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.output import emit_json, plain_table, say, say_table
-from shoal.cli.services.status import exit_unless_ready, say_conditions
+from shoal.cli.output import plain_table, say, say_table
+from shoal.cli.services.status import add_status
 from shoal.cli.services.windows import analyzer_windows
-from shoal.errors import Kind, ShoalError
-from shoal.rpc.admin_pages import fetch_status, readiness
+
+if TYPE_CHECKING:
+    from shoal.analyzer.config import AnalyzerConfig
 
 analyzer = typer.Typer(
     no_args_is_help=True, help="Run the analyzer, or ask a running one how it does."
@@ -26,6 +27,13 @@ AnalyzerConfigOption = Annotated[
         help="The analyzer's configuration file (deploy/analyzer.toml is a commented sample)."
     ),
 ]
+
+
+def _load(config: Path) -> AnalyzerConfig:
+    from shoal.analyzer.config import AnalyzerConfig
+    from shoal.services.settings import load_settings
+
+    return load_settings(AnalyzerConfig, config)
 
 
 def register(app: typer.Typer) -> None:
@@ -41,50 +49,15 @@ def serve_command(config: AnalyzerConfigOption) -> None:
 
     Example: shoal analyzer serve --config analyzer.toml
     """
-    from shoal.analyzer.config import AnalyzerConfig
     from shoal.analyzer.service import serve
     from shoal.log import configure
-    from shoal.services.settings import load_settings
 
-    settings = load_settings(AnalyzerConfig, config)
+    settings = _load(config)
     configure(settings.log_level)
     serve(settings)
 
 
-@analyzer.command()
-def status(
-    config: Annotated[
-        Path | None, typer.Option(help="analyzer.toml, for its admin_listen.")
-    ] = None,
-    admin: Annotated[
-        str | None, typer.Option(help="HOST:PORT of the analyzer's admin_listen.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-) -> None:
-    """What a running analyzer holds, asked over its admin port. In the JSON `ready` is true or
-    false, and then `not_ready` says why.
-
-    `conditions` lists all that is wrong. Exit status 1 while the analyzer is not ready.
-
-    Example: shoal analyzer status --config analyzer.toml --json
-    """
-    if (config is None) == (admin is None):
-        raise ShoalError(Kind.CONFIG, "give either --config analyzer.toml or --admin HOST:PORT")
-    if config is not None:
-        from shoal.analyzer.config import AnalyzerConfig
-        from shoal.services.settings import load_settings
-
-        admin = load_settings(AnalyzerConfig, config).admin_listen
-    service_status = fetch_status("analyzer", str(admin))
-    if as_json:
-        emit_json(readiness(service_status))
-    else:
-        _show(service_status)
-    exit_unless_ready(service_status)
-
-
 def _show(status: dict[str, Any]) -> None:
-    say_conditions(status)
     if not status["tasks"]:
         say(
             "no tasks: put signed tasks (*.task, *.keys) into the tasks folder; it is looked at "
@@ -129,11 +102,16 @@ def clock(
 
     Example: shoal analyzer clock --config analyzer.toml --confirm
     """
-    from shoal.analyzer.config import AnalyzerConfig
     from shoal.cli.services.clock_shown import clock_command
-    from shoal.services.settings import load_settings
 
-    clock_command(load_settings(AnalyzerConfig, config).data_dir, "analyzer", confirming, as_json)
+    clock_command(_load(config).data_dir, "analyzer", confirming, as_json)
 
 
+add_status(
+    analyzer,
+    "analyzer",
+    "What a running analyzer holds, asked over its admin port.",
+    _load,
+    _show,
+)
 analyzer.add_typer(analyzer_windows(), name="window")

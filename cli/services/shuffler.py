@@ -5,21 +5,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from shoal.cli.output import emit_json, say, say_table
-from shoal.cli.services.status import exit_unless_ready, say_conditions
+from shoal.cli.output import say, say_table
+from shoal.cli.services.status import add_status
 from shoal.cli.services.windows import shuffler_windows
-from shoal.errors import Kind, ShoalError
-from shoal.rpc.admin_pages import fetch_status, readiness
+
+if TYPE_CHECKING:
+    from shoal.shuffler.config import ShufflerConfig
 
 ShufflerConfigOption = Annotated[
     Path,
     typer.Option("--config", help="shuffler.toml; deploy/shuffler.toml is a commented sample."),
 ]
+
+
+def _load(config: Path) -> ShufflerConfig:
+    from shoal.services.settings import load_settings
+    from shoal.shuffler.config import ShufflerConfig
+
+    return load_settings(ShufflerConfig, config)
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +37,13 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
     )
     part.command("serve")(serve)
-    part.command("status")(status)
+    add_status(
+        part,
+        "shuffler",
+        "Tasks, their windows by state, and counts of the windows that are decided.",
+        _load,
+        _show,
+    )
     part.command("clock")(clock)
     part.add_typer(shuffler_windows(), name="window")
     app.add_typer(part, name="shuffler")
@@ -43,44 +57,11 @@ def serve(config: ShufflerConfigOption) -> None:
     """
     from shoal import log
     from shoal.services.process import run_service
-    from shoal.services.settings import load_settings
-    from shoal.shuffler.config import ShufflerConfig
     from shoal.shuffler.service import serve as run
 
-    settings = load_settings(ShufflerConfig, config)
+    settings = _load(config)
     log.configure(settings.log_level)
     run_service(lambda stop: run(settings, stop))
-
-
-def status(
-    config: Annotated[
-        Path | None, typer.Option("--config", help="shuffler.toml, for its admin_listen.")
-    ] = None,
-    admin: Annotated[
-        str | None, typer.Option("--admin", help="HOST:PORT of the shuffler's admin_listen.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-) -> None:
-    """Tasks, their windows by state, and counts of the windows that are decided.
-
-    In the JSON `ready` is true or false; where it is false, `not_ready` says why. `conditions`
-    lists all that is wrong. Exit status 1 while the shuffler is not ready.
-
-    Example: shoal shuffler status --config shuffler.toml
-    """
-    if (config is None) == (admin is None):
-        raise ShoalError(Kind.CONFIG, "give either --config shuffler.toml or --admin HOST:PORT")
-    if config is not None:
-        from shoal.services.settings import load_settings
-        from shoal.shuffler.config import ShufflerConfig
-
-        admin = load_settings(ShufflerConfig, config).admin_listen
-    answer = fetch_status("shuffler", str(admin))
-    if as_json:
-        emit_json(readiness(answer))
-    else:
-        _show(answer)
-    exit_unless_ready(answer)
 
 
 def clock(
@@ -101,14 +82,11 @@ def clock(
     Example: shoal shuffler clock --config shuffler.toml --confirm
     """
     from shoal.cli.services.clock_shown import clock_command
-    from shoal.services.settings import load_settings
-    from shoal.shuffler.config import ShufflerConfig
 
-    clock_command(load_settings(ShufflerConfig, config).data_dir, "shuffler", confirming, as_json)
+    clock_command(_load(config).data_dir, "shuffler", confirming, as_json)
 
 
 def _show(answer: dict[str, Any]) -> None:
-    say_conditions(answer)
     table = Table("task", "name", "windows", "states", "last decided", "reports")
     for task in answer["tasks"]:
         # A window of sums has no reports here: that none were delivered says nothing, the rounds

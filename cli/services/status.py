@@ -1,12 +1,62 @@
-"""What ``shoal analyzer status`` and ``shoal shuffler status`` share: readiness for people."""
+"""``shoal analyzer status`` and ``shoal shuffler status``: one command, for two services."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.output import say
+from shoal.cli.output import emit_json, say
+from shoal.errors import Kind, ShoalError
+from shoal.rpc.admin_pages import fetch_status, readiness
+
+if TYPE_CHECKING:
+    from shoal.services.settings import RoleSettings
+
+_Config = Annotated[
+    Path | None, typer.Option("--config", help="The service's file, for its admin_listen.")
+]
+_Admin = Annotated[
+    str | None, typer.Option("--admin", help="HOST:PORT of the service's admin_listen.")
+]
+_Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+def add_status(
+    part: typer.Typer,
+    service: str,
+    told: str,
+    load: Callable[[Path], RoleSettings],
+    show: Callable[[dict[str, Any]], None],
+) -> None:
+    """``told``: the first line of its help. ``show``: what a service says, for people."""
+
+    @part.command(
+        "status",
+        help=f"{told}\n\n{_HELP}\n\nExample: shoal {service} status --config {service}.toml",
+    )
+    def status(config: _Config = None, admin: _Admin = None, as_json: _Json = False) -> None:
+        if (config is None) == (admin is None):
+            raise ShoalError(
+                Kind.CONFIG, f"give either --config {service}.toml or --admin HOST:PORT"
+            )
+        where = admin if config is None else load(config).admin_listen
+        answer = fetch_status(service, str(where))
+        if as_json:
+            emit_json(readiness(answer))
+        else:
+            say_conditions(answer)
+            show(answer)
+        if answer["ready"] is not None:
+            raise typer.Exit(1)
+
+
+_HELP = (
+    "In the JSON `ready` is true or false; where it is false, `not_ready` says why. `conditions` "
+    "lists all that is wrong. Exit status 1 while the service is not ready."
+)
 
 
 def say_conditions(status: dict[str, Any]) -> None:
@@ -19,9 +69,3 @@ def say_conditions(status: dict[str, Any]) -> None:
                 f"{'' if condition['stops'] else 'ready, but '}{condition['code']}: "
                 f"{condition['message']}"
             )
-
-
-def exit_unless_ready(status: dict[str, Any]) -> None:
-    """Exit status 1 for a service that is not ready, so that scripts need not read."""
-    if status["ready"] is not None:
-        raise typer.Exit(1)

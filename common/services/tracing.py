@@ -5,6 +5,9 @@ device or a connection. So there is nothing to sample, and nothing in a trace co
 A trace is one window inside one process: its number is drawn here, taken from nobody and given to
 nobody. No header is read or written on the wire (docs/decisions/services).
 
+The moment at which a full window closes is that of its last report. So a span says in which minute
+its step began, and is sent when that minute is over; how long the step took is told as it was.
+
 What is sent waits in a bounded queue and is dropped when the collector is away: no step waits.
 """
 
@@ -28,7 +31,7 @@ from shoal.log import get_log
 log = get_log("tracing")
 _WAITING = 1_000  # spans; a window has about five
 _TOGETHER = 100  # in one call
-_GATHER_S = 2.0  # that a span waits for company
+_MINUTE_S = 60
 _SEND_S = 10.0  # for the collector's answer
 _WINDOWS = 10_000  # whose traces are continued
 _INTERNAL, _ERROR = 1, 2  # of OTLP: SpanKind, StatusCode
@@ -57,7 +60,7 @@ class Tracer:
         if not self._url:
             yield
             return
-        began, kind = time.time_ns(), ""
+        began, since, kind = time.time(), time.perf_counter_ns(), ""
         try:
             yield
         except ShoalError as error:
@@ -67,7 +70,9 @@ class Tracer:
             kind = type(error).__name__
             raise
         finally:
-            self._put(step, task_id, window, (began, time.time_ns()), kind)
+            minute = int(began) // _MINUTE_S * _MINUTE_S * 1_000_000_000
+            times = minute, minute + time.perf_counter_ns() - since
+            self._put(step, task_id, window, times, kind)
 
     def _put(
         self, step: str, task_id: TaskId, window: int, times: tuple[int, int], kind: str
@@ -92,23 +97,19 @@ class Tracer:
     # --- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        ending = False
-        while not ending:
-            spans: list[dict[str, Any]] = []
-            ends: float | None = None
-            while len(spans) < _TOGETHER:
-                wait = None if ends is None else max(0.0, ends - time.monotonic())
-                try:
-                    span = self._spans.get(timeout=wait)
-                except queue.Empty:
-                    break
-                if span is None:
-                    ending = True
-                    break
-                spans.append(span)
-                ends = ends or time.monotonic() + _GATHER_S
-            if spans:
-                self._send(spans)
+        while (first := self._spans.get()) is not None:
+            spans, ends, ending = [first], time.monotonic() + _rest_of_minute(), False
+            with contextlib.suppress(queue.Empty):
+                while not ending:
+                    span = self._spans.get(timeout=max(0.0, ends - time.monotonic()))
+                    if span is None:
+                        ending = True
+                    elif len(spans) < _WAITING:
+                        spans.append(span)
+            for place in range(0, len(spans), _TOGETHER):
+                self._send(spans[place : place + _TOGETHER])
+            if ending:
+                return
 
     def _send(self, spans: list[dict[str, Any]]) -> None:
         named = _attributes({"service.name": f"shoal-{self._service}"})
@@ -134,6 +135,10 @@ class Tracer:
                 self._spans.put(None, timeout=_SEND_S)
             self._thread.join(_SEND_S)
             self._thread = None
+
+
+def _rest_of_minute() -> float:
+    return _MINUTE_S - time.time() % _MINUTE_S
 
 
 class _Here(urllib.request.HTTPRedirectHandler):

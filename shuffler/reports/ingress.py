@@ -29,6 +29,7 @@ from shoal.shuffler import core
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.latency import AnswerTimes
 from shoal.shuffler.reports.opening import AdmissionChecks, Content, Opener, key_id_of
+from shoal.shuffler.revocations import Revocations
 from shoal.shuffler.stores.store import AdmittedReport, Store
 from shoal.shuffler.tasks import ShufflerTasks
 
@@ -49,10 +50,6 @@ _TEXTS: dict[Kind, str] = {
     Kind.OVERLOADED: "no more reports can be stored now: try again later",
     Kind.INTERNAL: "the report could not be stored: try again later",
 }
-
-
-def _nobody(_: bytes) -> frozenset[bytes]:
-    return frozenset()
 
 
 def _nothing(_: WindowId) -> bool:
@@ -91,10 +88,9 @@ class Ingress:
         opener: Opener,
         clock: SureClock,
         paused: Callable[[WindowId], bool] = _nothing,
-        taken_back: Callable[[bytes], frozenset[bytes]] = _nobody,
+        revocations: Revocations | None = None,
     ) -> None:
-        """``taken_back``: revoked devices, by the key of their enrolment authority."""
-        self._paused, self._revoked = paused, taken_back
+        self._paused, self._revocations = paused, revocations
         self._tasks, self._store, self._opener, self._clock = tasks, store, opener, clock
         self.refused: Counter[Kind] = Counter()
         self.times = AnswerTimes(self._still_open)
@@ -251,24 +247,24 @@ class Ingress:
             return error.kind
         return admitted
 
-    def _is_revoked(self, task_id: TaskId, device: bytes) -> bool:
-        root = self._tasks.served[task_id].task.enrolment_key if device else b""
-        return bool(device) and device in self._revoked(root)
-
     def _unrevoked(
         self, submissions: dict[int, AdmittedReport], statuses: list[Kind | None]
     ) -> list[AdmittedReport]:
         """Those of ``submissions`` that stay: the others are refused, and taken out."""
-        for index, report in list(submissions.items()):
-            try:
-                self._check_revoked(report.window.task_id, report.device)
-            except ShoalError as error:
-                del submissions[index]
-                statuses[index] = error.kind
+        if self._revocations is not None and self._revocations.any():
+            for index, report in list(submissions.items()):
+                try:
+                    self._check_revoked(report.window.task_id, report.device)
+                except ShoalError as error:
+                    del submissions[index]
+                    statuses[index] = error.kind
         return list(submissions.values())
 
     def _check_revoked(self, task_id: TaskId, device: bytes) -> None:
-        if self._is_revoked(task_id, device):
+        """``device``: empty in tasks for everybody. Raises UNAUTHENTICATED, UNAVAILABLE."""
+        if not device or self._revocations is None:
+            return
+        if device in self._revocations.revoked(self._tasks.served[task_id].task.enrolment_key):
             raise revoked()
 
     def _refusal_of(self, frame: bytes) -> Kind:

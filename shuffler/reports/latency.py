@@ -17,6 +17,8 @@ from shoal.shuffler.core import WindowId
 
 # seconds; a commit waits for some milliseconds, and nobody waits for longer than a minute
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+# windows whose counts are kept aside; more are open only where thousands of questions are served
+HELD = 4_096
 
 
 class AnswerTimes:
@@ -37,15 +39,14 @@ class AnswerTimes:
         for window in {one for one in judged if isinstance(one, WindowId)}:
             counts = self._held.get(window)
             if counts is None:
+                self._make_room()
                 counts = self._held[window] = _nothing()
             counts[place] += 1
             counts[-1] += seconds
 
     def metric(self) -> HistogramMetricFamily:
         """Of windows that are over."""
-        for window in [window for window in self._held if not self._open(window)]:
-            counts = self._held.pop(window)
-            self._shown = [shown + more for shown, more in zip(self._shown, counts, strict=True)]
+        self._take_over()
         buckets, total = list[tuple[str, float]](), 0.0
         for bound, count in zip((*map(str, BOUNDS), "+Inf"), self._shown[:-1], strict=True):
             total += count
@@ -56,6 +57,22 @@ class AnswerTimes:
             buckets=buckets,
             sum_value=round(self._shown[-1], 3),
         )
+
+    def _take_over(self) -> None:
+        """What was kept aside of windows that are over joins what is shown."""
+        for window in [window for window in self._held if not self._open(window)]:
+            counts = self._held.pop(window)
+            self._shown = [shown + more for shown, more in zip(self._shown, counts, strict=True)]
+
+    def _make_room(self) -> None:
+        """Also where nobody ever asks for ``metric``. Where all are open the oldest quarter is
+        forgotten: their calls so far are never shown.
+        """
+        if len(self._held) >= HELD:
+            self._take_over()
+        if len(self._held) >= HELD:
+            for window in list(self._held)[: HELD // 4]:
+                del self._held[window]
 
 
 def _nothing() -> list[float]:

@@ -30,6 +30,7 @@ from shoal.rpc.call import Call
 from shoal.rpc.server import Method, Service
 from shoal.secagg import Mode
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.revocations import Revocations
 from shoal.shuffler.rounds.driver import RoundDriver
 from shoal.shuffler.rounds.live_round import LiveRound
 from shoal.shuffler.rounds.singles import Singles
@@ -54,10 +55,9 @@ class RoundsIngress:
         clock: SureClock,
         entropy: Entropy = SYSTEM,
         paused: Callable[[WindowId], bool] = lambda _: False,
-        taken_back: Callable[[bytes], frozenset[bytes]] = lambda _: frozenset(),
+        revocations: Revocations | None = None,
     ) -> None:
-        """``taken_back``: revoked devices, by the key of their enrolment authority."""
-        self._paused, self._revoked = paused, taken_back
+        self._paused, self._revocations = paused, revocations
         self._tasks, self._driver, self._singles, self._clock, self._entropy = (
             tasks,
             driver,
@@ -145,7 +145,8 @@ class RoundsIngress:
 
     def _check_revoked(self, rounds: WindowRounds, device: bytes) -> None:
         """``device``: verified, with its own signature. Raises UNAUTHENTICATED, UNAVAILABLE."""
-        if device in self._revoked(rounds.terms.enrolment_key):
+        key = rounds.terms.enrolment_key
+        if self._revocations is not None and device in self._revocations.revoked(key):
             raise revoked()
 
     def _rounds_of(self, step: pairwise_pb2.Step, key_id: KeyId) -> WindowRounds:

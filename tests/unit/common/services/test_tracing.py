@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,10 +43,43 @@ def test_a_window_is_a_trace_of_its_steps_and_a_failure_is_a_word() -> None:
         "OSError",
     ]
     assert words(seal) == {"shoal.task": TASK.short, "shoal.window": "3"}
-    assert int(seal["startTimeUnixNano"]) <= int(seal["endTimeUnixNano"])
     sent = str(collector.calls)
     assert "10.1.2.3" not in sent
     assert "/var/lib" not in sent
+
+
+def test_spans_tell_no_moment_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full window closes with its last report. Planted: the wall clock's own time as a span's
+    begin -> fails. Planted: its end by the wall clock -> 20 s seem 51, fails. Planted: a hundred
+    spans sent as soon as there are so many -> fails.
+    """
+    noon = 1_800_000_000 // 60 * 60
+    wall, ticks = iter([noon + 31.25, noon + 59.9]), iter([5, 5 + 20 * 10**9, 7, 8])
+    sent = list[tuple[bool, dict[str, Any]]]()
+    closing = False
+    tracer = Tracer("shuffler", "http://127.0.0.1:1")
+    monkeypatch.setattr(tracer, "_send", lambda spans: sent.extend((closing, s) for s in spans))
+    with monkeypatch.context() as patch:
+        patch.setattr(tracing, "_rest_of_minute", lambda: 3_600.0)
+        with monkeypatch.context() as clocks:
+            clocks.setattr("shoal.services.tracing.time.time", lambda: next(wall))
+            clocks.setattr("shoal.services.tracing.time.perf_counter_ns", lambda: next(ticks))
+            for window in (0, 1):
+                with tracer.span("seal", TASK, window):
+                    pass
+        for window in range(2, 250):
+            with tracer.span("seal", TASK, window):
+                pass
+        while tracer._spans.qsize():
+            pass
+        closing = True
+        tracer.close()
+    assert [late for late, _ in sent] == [True] * 250
+    times = [[int(span[f"{end}TimeUnixNano"]) for end in ("start", "end")] for _, span in sent[:2]]
+    assert times == [
+        [noon * 10**9, noon * 10**9 + 20 * 10**9],
+        [noon * 10**9, noon * 10**9 + 1],
+    ]
 
 
 def test_a_collector_that_is_away_or_refuses_holds_nobody_up(
@@ -54,7 +88,7 @@ def test_a_collector_that_is_away_or_refuses_holds_nobody_up(
     """More spans than may wait are dropped. Planted: ``put`` instead of ``put_nowait`` -> this
     waits for ever.
     """
-    monkeypatch.setattr(tracing, "_GATHER_S", 0.0)
+    monkeypatch.setattr(tracing, "_rest_of_minute", lambda: 0.0)
     with collecting() as collector:
         collector.status = 503
         tracer = Tracer("analyzer", collector.endpoint)
