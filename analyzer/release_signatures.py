@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shoal.analyzer.records import Spending
 from shoal.codec import parse
 from shoal.crypto.signing import SigningContext, is_signed
+from shoal.ids import TaskId
 from shoal.protos import release_pb2
 from shoal.storage.checksums import Value, row_digest
 
@@ -41,3 +43,12 @@ class ReleaseSignatures:
             self._verified.add(digest)
         parsed = parse(release_pb2.Release, release, "release")
         return bool(parsed.task_id == task_id and parsed.window == window)
+
+
+def signed_spending(release: bytes) -> Spending:
+    """What a release cost, by its signed bytes alone: never less than was charged for it."""
+    published = parse(release_pb2.Release, release, "release")
+    privacy = published.privacy
+    worst = max(privacy.epsilon_upper, privacy.epsilon_at_received_n)
+    memoized = privacy.memoized.lifetime_epsilon if privacy.HasField("memoized") else None
+    return Spending(TaskId(published.task_id), worst, privacy.delta, lifetime=memoized)

@@ -24,13 +24,12 @@ from typing import Any
 from shoal.analyzer import store_mending as mending
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.records import Spending, StoredAck, StoredRelease, WindowOutcome
-from shoal.analyzer.release_signatures import ReleaseSignatures
-from shoal.codec import decode_manifest, parse
+from shoal.analyzer.release_signatures import ReleaseSignatures, signed_spending
+from shoal.codec import decode_manifest
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
 from shoal.log import get_log
-from shoal.protos import release_pb2
 from shoal.services.conditions import Condition
 from shoal.storage import salvage, sqlite
 from shoal.storage.checksums import FUNCTIONS, Value, fits, row_digest
@@ -388,11 +387,7 @@ class AnalyzerStore:
         self._tell_window(task_id, window, "release")
         if not self._signatures.hold(*row[:4]):
             return Spending(TaskId(bytes(32)), math.inf, 0.0)
-        published = parse(release_pb2.Release, release, "release")
-        privacy = published.privacy
-        worst = max(privacy.epsilon_upper, privacy.epsilon_at_received_n)
-        memoized = privacy.memoized.lifetime_epsilon if privacy.HasField("memoized") else None
-        return Spending(TaskId(published.task_id), worst, privacy.delta, lifetime=memoized)
+        return signed_spending(release)
 
     def ack(self, manifest_hash: Digest) -> StoredAck | None:
         """The signed acknowledgement of a batch; None: not yet. Raises UNAVAILABLE: damaged."""

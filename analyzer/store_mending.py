@@ -9,17 +9,13 @@ then not known any more.
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
 
-from shoal.ids import Digest
-from shoal.services.process import fsync_folder
+from shoal.services.whole_files import read_count, write_count
 from shoal.storage.checksums import Value, fits
 from shoal.storage.salvage import SavedTable
 
 HEAD_NAME = "releases.head"
-_HEAD = re.compile(r"(\d{1,18}) ([0-9a-f]{64})\n")
 # Parents before children. Sums come before releases, which close them.
 TABLES = {
     "batches": SavedTable(
@@ -46,23 +42,12 @@ def read_head(folder: Path) -> int | None:
     """How many releases there were at least; None if nobody wrote it down, or not legibly. Raises
     OSError.
     """
-    try:
-        text = (folder / HEAD_NAME).read_bytes()
-    except FileNotFoundError:
-        return None
-    match = _HEAD.fullmatch(text.decode("ascii", "replace"))
-    return int(match[1]) if match and Digest.of(match[1].encode()).hex == match[2] else None
+    return read_count(folder / HEAD_NAME)
 
 
 def write_head(folder: Path, count: int) -> None:
     """Durably, all or nothing. Raises OSError."""
-    temporary = folder / f"{HEAD_NAME}.new"
-    with open(temporary, "wb") as file:
-        file.write(f"{count} {Digest.of(str(count).encode()).hex}\n".encode())
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(folder / HEAD_NAME)
-    fsync_folder(folder)
+    write_count(folder / HEAD_NAME, count)
 
 
 def worth_keeping(table: str, row: tuple[Value, ...]) -> bool:

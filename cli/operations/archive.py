@@ -12,7 +12,6 @@ import base64
 import hashlib
 import io
 import json
-import os
 import secrets as random_secrets
 import tarfile
 from collections.abc import Mapping
@@ -27,7 +26,8 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from shoal.cli.output import check_new
 from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
-from shoal.services.process import fsync_folder
+from shoal.services.whole_files import whole_file
+from shoal.storage.private_files import read_private_line
 
 FORMAT = 2
 _HEADER, _SEALED = "backup.json", "secrets.sealed"
@@ -109,16 +109,7 @@ def _key(passphrase: bytes, salt: bytes) -> bytes:
 
 def read_passphrase(path: Path) -> bytes:
     """The one line of a file that nobody else may read. Raises KEY_FILE, CONFIG."""
-    try:
-        with path.open("rb") as file:
-            mode, data = os.fstat(file.fileno()).st_mode, file.read(4096)
-    except OSError as error:
-        raise ShoalError(
-            Kind.KEY_FILE, f"cannot read {path}: {error.strerror or 'unreadable'}"
-        ) from None
-    if mode & 0o077:
-        raise ShoalError(Kind.KEY_FILE, f"{path} can be read by others: run chmod 600 {path}")
-    line = data.rstrip(b"\r\n")
+    line = read_private_line(path)
     if len(line) < _LEAST_PASSPHRASE or b"\n" in line:
         raise ShoalError(
             Kind.CONFIG,
@@ -133,21 +124,13 @@ def write(path: Path, backup: Backup) -> None:
     members = {_HEADER: backup.header(), **backup.files}
     if backup.sealed:
         members[_SEALED] = backup.sealed
-    staged = path.with_name(f".{path.name}.new")
     try:
-        handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with open(handle, "wb") as file:
-            with tarfile.open(fileobj=file, mode="w") as tar:
-                for name, data in members.items():
-                    member = tarfile.TarInfo(name)
-                    member.size, member.mode = len(data), 0o600
-                    tar.addfile(member, io.BytesIO(data))
-            file.flush()
-            os.fsync(file.fileno())
-        staged.rename(path)
-        fsync_folder(path.parent)
+        with whole_file(path) as file, tarfile.open(fileobj=file, mode="w") as tar:
+            for name, data in members.items():
+                member = tarfile.TarInfo(name)
+                member.size, member.mode = len(data), 0o600
+                tar.addfile(member, io.BytesIO(data))
     except OSError as error:
-        staged.unlink(missing_ok=True)
         raise ShoalError(
             Kind.CONFIG, f"cannot write {path}: {error.strerror or 'unwritable'}"
         ) from None

@@ -47,7 +47,7 @@ def restore(
     """
     from shoal import log
     from shoal.cli.operations import archive
-    from shoal.cli.operations.restoring import put_back
+    from shoal.cli.operations.restoring import UNKNOWN_MAKER, put_back
 
     if yes != bool(now):
         raise ShoalError(Kind.CONFIG, "--yes and --now DATE go together: --yes --now YYYY-MM-DD")
@@ -56,6 +56,8 @@ def restore(
     passphrase = archive.read_passphrase(passphrase_file) if passphrase_file else None
     # opened before anything is written: it proves who made every file of it
     secrets = made.unseal(passphrase) if passphrase is not None else None
+    if secrets is None and yes and not as_json:  # who is asked is told with the question
+        say(UNKNOWN_MAKER)
     done = put_back(made, secrets, config, partial(_agree, now))
     if as_json:
         emit_json(done.json())

@@ -12,38 +12,34 @@ import asyncio
 import os
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from shoal import failpoints
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.store import FILE_NAME
-from shoal.analyzer.store_mending import read_head, write_head
 from shoal.cli.operations import places
 from shoal.cli.operations.archive import Backup
+from shoal.cli.operations.restored_store import put_store
 from shoal.cli.output import read_bytes
 from shoal.clocks import timekeeper
 from shoal.crypto.admission.revocation import SUFFIX
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX
 from shoal.errors import Kind, ShoalError
-from shoal.ids import KeyId, TaskId
-from shoal.services import given_up
-from shoal.services.process import DataFolder, fsync_folder, make_folder
+from shoal.services.process import HALF_RESTORED, DataFolder, fsync_folder, make_folder
 from shoal.services.settings import RoleSettings, load_settings
+from shoal.services.whole_files import replace_whole
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.stores.closing import begun, close_for_good
 from shoal.shuffler.stores.configured import open_store
-from shoal.storage import sqlite
 
 _STATES = "state.db"
 _KINDS: dict[str, type[RoleSettings]] = {"shuffler": ShufflerConfig, "analyzer": AnalyzerConfig}
 UNKNOWN_MAKER = "nobody can tell who made this backup: it has no passphrase, or none was given"
-_SETTLED_S = 3_600.0  # after which a service that runs has done what a line says
 
 
 @dataclass(slots=True)
@@ -51,6 +47,7 @@ class Restored:
     """written, kept: names of the backup. missing: what the service needs and neither the backup
     nor the disk has; missing_keys: of those the private keys of windows to come. closed: windows of
     a shuffler closed for good. lost: windows of an analyzer that may have been released since.
+    left_out: releases of a backup that anybody may have made, which the analyzer did not sign.
     authenticated: who made the backup knew the passphrase. made_at: of the backup, Unix seconds.
     """
 
@@ -61,6 +58,7 @@ class Restored:
     missing_keys: int = 0
     closed: int = 0
     lost: int = 0
+    left_out: int = 0
     authenticated: bool = False
     made_at: int = 0
 
@@ -71,8 +69,6 @@ class Restored:
     def lines(self) -> list[str]:
         """What a person must know."""
         told = [f"still missing: {name}: put it there" for name in self.missing]
-        if not self.authenticated:
-            told.insert(0, UNKNOWN_MAKER)
         told.append(
             f"windows given up and devices revoked since {_utc(self.made_at)} are not in it: do it "
             "again"
@@ -86,6 +82,11 @@ class Restored:
             told.append(
                 f"{self.closed} windows that had begun are closed for good: what they held and "
                 "was not delivered is lost"
+            )
+        if self.left_out:
+            told.append(
+                f"{self.left_out} releases of the backup are not what the analyzer of their task "
+                "signed: they were left out"
             )
         if self.lost:
             told.append(
@@ -117,7 +118,9 @@ def put_back(
     _check_names(made)
     config = _configured(made, path, authenticated=secrets is not None)
     store = config.data_dir / (_STATES if made.service == "shuffler" else FILE_NAME)
-    if store.exists():
+    half = config.data_dir / HALF_RESTORED
+    again = half.exists()
+    if store.exists() and not again:
         raise ShoalError(
             Kind.CONFIG,
             f"{store} is there, and newer than any copy: start the service with it, or move it "
@@ -130,16 +133,34 @@ def put_back(
             f"this machine's clock is before {_utc(seen.last.wall)}, when the service last looked "
             "at it: set it right, windows are closed by it",
         )
-    agree(_settled(made, config, now), _utc(now)[:10])
+    unknown = [UNKNOWN_MAKER] if secrets is None else []
+    agree(unknown + _settled(made, config, now), _utc(now)[:10])
     done = Restored(made.service, authenticated=secrets is not None, made_at=made.made_at)
-    _put(done, places.CONFIG, path, made.files[places.CONFIG], secret=False, changed=True)
-    with DataFolder(config.data_dir) as folder:
+    with DataFolder(config.data_dir, restoring=True) as folder:
+        # until all is there no service starts here, and a restore may be done again
+        _begin(half)
+        _put(done, places.CONFIG, path, made.files[places.CONFIG], secret=False, changed=True)
         _put_files(done, config, made, secrets or {}, now)
         if isinstance(config, ShufflerConfig):
-            done.closed = asyncio.run(_close_begun(config, now))
+            done.closed = asyncio.run(_close_begun(config, now, again=again))
         else:
-            done.lost = _put_store(done, config, made, folder, now)
+            done.lost, done.left_out = put_store(
+                config, made, folder, now, authenticated=done.authenticated
+            )
+            done.written.append(places.STORE)
+        failpoints.hit("restore.filled")
+        half.unlink()
+        fsync_folder(folder)
     return done
+
+
+def _begin(half: Path) -> None:
+    try:
+        replace_whole(half, b"", "restore.begin")
+    except OSError as error:
+        raise ShoalError(
+            Kind.CONFIG, f"cannot write {half}: {error.strerror or 'unwritable'}"
+        ) from None
 
 
 def _utc(seconds: float) -> str:
@@ -287,56 +308,16 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
         os.fsync(file.fileno())
 
 
-async def _close_begun(config: ShufflerConfig, now: float) -> int:
+async def _close_begun(config: ShufflerConfig, now: float, *, again: bool) -> int:
     """A shuffler without its memory would open windows anew that were full, delivered or answered.
-    Returns how many were closed.
+    Returns how many were closed: of a restore that is done ``again`` all that are.
     """
-    storage = await open_store(config)
+    storage, count = await open_store(config), 0
     try:
-        return sum(
-            [
-                len(await close_for_good(storage.reports, one, begun(one, now)))
-                for one in places.served(config)
-            ]
-        )
+        for one in places.served(config):
+            windows = begun(one, now)
+            closed = await close_for_good(storage.reports, one, windows)
+            count += len(windows if again else closed)
+        return count
     finally:
         await storage.close()
-
-
-def _put_store(done: Restored, config: RoleSettings, made: Backup, folder: Path, now: float) -> int:
-    """The store, and before it the number of releases that there may have been. Returns how many
-    of them it lacks.
-    """
-    known = read_head(folder) or 0
-    staged = folder / f".{FILE_NAME}.restored"
-    staged.write_bytes(made.files[places.STORE])
-    staged.chmod(0o600)
-    with closing(sqlite.connect_read_only(staged)) as store:
-        rows = store.execute("SELECT task_id, window FROM releases").fetchall()
-    released = {(TaskId(task_id), window) for task_id, window in rows}
-    uses = Counter[KeyId]()
-    for one in places.served(config):
-        uses.update(places.window_keys(config, one))
-    # given up long before the copy, and never whole: not opened, then or since; lines that
-    # anybody may have written prove nothing
-    never = {
-        line.key
-        for line in (given_up.read(folder) if done.authenticated else ())
-        if line.was != "processing" and line.at < made.made_at - _SETTLED_S
-    }
-    lost = 0
-    for one in places.served(config):
-        ids = places.window_keys(config, one)
-        for window in begun(one, now):
-            key_id = ids[window.window]
-            kept = (config.keys_dir / f"{key_id.hex}.key").exists() and uses[key_id] == 1
-            # A window's key goes with its release: where it is, there was none.
-            known_end = released | never
-            lost += not kept and (window.task_id, window.window) not in known_end
-    write_head(folder, max(known, len(released) + lost))
-    with staged.open("rb") as file:
-        os.fsync(file.fileno())
-    staged.rename(folder / FILE_NAME)
-    fsync_folder(folder)
-    done.written.append(places.STORE)
-    return max(known - len(released), lost)

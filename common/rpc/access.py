@@ -8,7 +8,6 @@ A page on loopback is also reached by a browser that a web site sends there unde
 from __future__ import annotations
 
 import hmac
-import os
 import re
 import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -20,6 +19,7 @@ from typing import Any
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.address import is_loopback, parse_address
 from shoal.rpc.tls import TlsIdentity
+from shoal.storage.private_files import read_private_line
 
 OWN_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _LEAST_TOKEN = 32  # characters: 128 bits and more, if they were drawn at random
@@ -144,16 +144,7 @@ async def _refuse(send: Send, status: int, text: bytes) -> None:
 
 def read_token(path: Path) -> bytes:
     """The one line of a file that nobody else may read. Raises CONFIG, KEY_FILE."""
-    try:
-        with path.open("rb") as file:
-            mode, data = os.fstat(file.fileno()).st_mode, file.read(4096)
-    except OSError as error:
-        raise ShoalError(
-            Kind.KEY_FILE, f"cannot read {path}: {error.strerror or 'unreadable'}"
-        ) from None
-    if mode & 0o077:
-        raise ShoalError(Kind.KEY_FILE, f"{path} can be read by others: run chmod 600 {path}")
-    token = data.strip(b"\r\n")
+    token = read_private_line(path)
     if len(token) < _LEAST_TOKEN or any(not 33 <= byte <= 126 for byte in token):
         raise ShoalError(
             Kind.CONFIG,

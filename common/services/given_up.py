@@ -4,8 +4,9 @@ The line is the decision; what follows from it a service does when it sees the l
 runs, else at its next start. So a crash leaves either no line and nothing done, or a line whose
 work is done again. A line is never changed or taken back: each has the hash of all before it.
 
-The chain finds what a disk or a slip changed. It has no key: who may write to ``data_dir`` on
-purpose is kept away by its rights.
+The chain finds what a disk or a slip changed, and ``given_up.head``, the number of lines, what was
+cut at a line's end: it is written after a line, so it may be one behind and is never ahead. Neither
+has a key: who may write to ``data_dir`` on purpose is kept away by its rights.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import os
 import pwd
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,10 @@ from shoal.ids import TaskId
 from shoal.limits import MIB
 from shoal.log import get_log
 from shoal.services.conditions import Condition
-from shoal.services.whole_files import replace_whole
+from shoal.services.whole_files import read_count, replace_whole, write_count
 
 log = get_log("given up")
-FILE_NAME = "given_up"
+FILE_NAME, HEAD_NAME = "given_up", "given_up.head"
 _MOST_BYTES = 16 * MIB  # ten thousand lines and more
 _REASON = 200  # characters
 _BEGIN = hashlib.sha256(b"shoal/v1/given up").hexdigest()
@@ -93,9 +94,9 @@ def _sudo_user() -> str:
 
 def read(folder: Path) -> tuple[GivenUp, ...]:
     """All lines. Raises CONFIG if the file is not what was written, or can't be read."""
-    lines, whole = _read(folder)
-    if not whole:
-        raise ShoalError(Kind.CONFIG, damaged(folder / FILE_NAME, len(lines)))
+    lines, trouble = _read(folder)
+    if trouble:
+        raise ShoalError(Kind.CONFIG, trouble)
     return tuple(lines)
 
 
@@ -106,8 +107,10 @@ def add(folder: Path, entry: GivenUp, check: Callable[[], None] = lambda: None) 
     """
     path = folder / FILE_NAME
     with _alone(folder):
-        for known in read(folder):
+        lines = read(folder)
+        for known in lines:
             if known.key == entry.key:
+                _count(folder, len(lines))  # whoever wrote it may have been killed before
                 return known
         check()
         before = path.read_bytes() if path.exists() else b""
@@ -119,14 +122,37 @@ def add(folder: Path, entry: GivenUp, check: Callable[[], None] = lambda: None) 
                 Kind.OVERLOADED,
                 f"cannot write {path}: {error.strerror or 'unwritable'}: nothing was given up",
             ) from None
+        _count(folder, len(lines) + 1)
     return None
 
 
-def damaged(path: Path, sound: int) -> str:
-    """What is wrong with it, in one line."""
+def _count(folder: Path, lines: int) -> None:
+    """Write down how many there are. A failure is made up for later: the lines are what counts."""
+    try:
+        if read_count(folder / HEAD_NAME) != lines:
+            write_count(folder / HEAD_NAME, lines)
+    except OSError as error:
+        log.error("the number of windows given up could not be written", error=error)
+
+
+def _catch_up(folder: Path) -> None:
+    """After a command that was killed between its line and the count; nothing while one runs."""
+    with suppress(ShoalError, BlockingIOError), _alone(folder, fcntl.LOCK_NB):
+        _count(folder, len(read(folder)))
+
+
+def _damaged(sound: int) -> str:
     return (
-        f"{path.name}: it is not what was written, from line {sound + 1} on: cut it before "
-        "that line, or put a copy back that has all lines; the lines before it hold"
+        f"{FILE_NAME}: it is not what was written, from line {sound + 1} on: put a copy back that "
+        f"has all lines, or cut it before that line and remove {HEAD_NAME}; the lines before it "
+        "hold"
+    )
+
+
+def _cut(there: int, written: int) -> str:
+    return (
+        f"{FILE_NAME}: it has {there} lines, and {written} were written: put a copy back that has "
+        f"all, or remove {HEAD_NAME} and give those windows up again; the lines that are there hold"
     )
 
 
@@ -138,7 +164,8 @@ class GivenUpWindows:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path, self._stamp = folder / FILE_NAME, (0, 0, 0)
+        self._path = folder / FILE_NAME
+        self._stamp: list[tuple[int, int, int]] = []
         self._entries: dict[TaskWindow, GivenUp] = {}
         self._trouble = ""
         self.look()
@@ -148,24 +175,23 @@ class GivenUpWindows:
         that can't be read is a condition, and changes nothing.
         """
         try:
-            found = self._path.stat()
-            stamp = found.st_ino, found.st_size, found.st_mtime_ns
-        except FileNotFoundError:
-            stamp = 0, 0, 0
+            stamp = [_stamp(path) for path in (self._path, self._path.with_name(HEAD_NAME))]
         except OSError as error:
             self._trouble = f"{FILE_NAME}: {error.strerror or 'cannot be read'}: mend its rights"
             return False
         if stamp == self._stamp:
             return False
         try:
-            lines, whole = _read(self._path.parent)
+            lines, trouble = _read(self._path.parent)
         except ShoalError as error:
             self._trouble = str(error)
             return False
-        self._stamp, self._trouble = stamp, "" if whole else damaged(self._path, len(lines))
+        self._stamp, self._trouble = stamp, trouble
+        if lines and not trouble:  # before anything is done about them
+            _catch_up(self._path.parent)
         there = {line.key for line in lines}
         lost = len(self._entries.keys() - there)
-        if whole and lost:  # cut at the end of a line, or removed: its chain can't tell
+        if not trouble and lost:  # cut or removed, with its head
             self._trouble = (
                 f"{FILE_NAME}: {lost} lines are gone that were there: give those windows up again, "
                 "or put a copy back that has all lines; here they hold until a restart"
@@ -208,14 +234,22 @@ def shown(entries: list[GivenUp]) -> dict[str, Any]:
     return {"given_up": rows} if rows else {}
 
 
-def _read(folder: Path) -> tuple[list[GivenUp], bool]:
-    """The lines that hold together from the first on, and whether those are all."""
-    path = folder / FILE_NAME
+def _stamp(path: Path) -> tuple[int, int, int]:
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        found = path.stat()
     except FileNotFoundError:
-        return [], True
+        return 0, 0, 0
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _read(folder: Path) -> tuple[list[GivenUp], str]:
+    """The lines that hold together from the first on, and what is wrong if those are not all."""
+    path, data = folder / FILE_NAME, b""
+    try:
+        # before the lines: whoever adds one counts it afterwards
+        written = read_count(folder / HEAD_NAME) or 0
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise ShoalError(
             Kind.CONFIG,
@@ -229,10 +263,12 @@ def _read(folder: Path) -> tuple[list[GivenUp], bool]:
         except (ShoalError, ValueError, TypeError, AttributeError, RecursionError):
             whole = False
         if not whole:
-            return lines, False
+            return lines, _damaged(len(lines))
         lines.append(entry)
         last = line[:64].decode()
-    return lines, len(data) <= _MOST_BYTES
+    if len(data) > _MOST_BYTES:
+        return lines, _damaged(len(lines))
+    return lines, _cut(len(lines), written) if len(lines) < written else ""
 
 
 def _line(before: str, entry: GivenUp) -> bytes:
@@ -242,7 +278,7 @@ def _line(before: str, entry: GivenUp) -> bytes:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path, flags: int = 0) -> Iterator[None]:
     """One writer at a time; a service that runs holds another lock."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -258,7 +294,7 @@ def _alone(folder: Path) -> Iterator[None]:
             "user",
         ) from None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX | flags)
         yield
     finally:
         os.close(handle)

@@ -14,6 +14,8 @@ from typing import Any
 
 from shoal.errors import Kind, ShoalError
 
+# in a data_dir that ``shoal restore`` has begun to fill, until it is done
+HALF_RESTORED = "restoring"
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -96,12 +98,13 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 class DataFolder:
     """A service's folder, mode 0700, held by a lock: two processes never share one.
 
-    Raises CONFIG if it can't be made, if others may look into it, or if another process has it. Use
-    as a context manager.
+    Raises CONFIG if it can't be made, if others may look into it, if another process has it, or if
+    a restore of it was begun and did not end (unless ``restoring``): a service that started without
+    its memory would open windows again that are over. Use as a context manager.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, restoring: bool = False) -> None:
+        self.path, self._restoring = path, restoring
         self._lock: int | None = None
 
     def __enter__(self) -> Path:
@@ -126,6 +129,13 @@ class DataFolder:
                 Kind.CONFIG,
                 f"data_dir {self.path}: another process uses it: stop it, or give this one its own",
             ) from None
+        if not self._restoring and (self.path / HALF_RESTORED).exists():
+            self.__exit__()
+            raise ShoalError(
+                Kind.CONFIG,
+                f"data_dir {self.path}: a restore did not end: run `shoal restore` with the same "
+                "backup again",
+            )
         return self.path
 
     def __exit__(self, *_: object) -> None:

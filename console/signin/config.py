@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import urllib.parse
 from pathlib import Path
 from typing import Annotated, Self
@@ -19,9 +18,9 @@ from shoal.console.signin.visitors import Roles
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.address import is_loopback, parse_address
 from shoal.services.settings import Address, Section, ServiceSettings
+from shoal.storage.private_files import read_private_line
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-_MOST_SECRET = 4_096  # bytes
 _NOBODY = "listen: beyond loopback people must sign in: add [tls], and [certificates] or [oidc]"
 
 
@@ -149,16 +148,7 @@ def read_secret(path: Path | None) -> str:
     """The one line of a file that nobody else may read; "" for no file. Raises KEY_FILE."""
     if path is None:
         return ""
-    try:
-        with path.open("rb") as file:
-            mode, data = os.fstat(file.fileno()).st_mode, file.read(_MOST_SECRET)
-    except OSError as error:
-        raise ShoalError(
-            Kind.KEY_FILE, f"cannot read {path}: {error.strerror or 'unreadable'}"
-        ) from None
-    if mode & 0o077:
-        raise ShoalError(Kind.KEY_FILE, f"{path} can be read by others: run chmod 600 {path}")
-    secret = data.strip(b"\r\n")
+    secret = read_private_line(path)
     if not secret or not all(33 <= byte <= 126 for byte in secret):
         raise ShoalError(Kind.KEY_FILE, f"{path} holds no client secret: one line of plain letters")
     return secret.decode("ascii")

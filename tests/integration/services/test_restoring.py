@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sqlite3
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,8 @@ from shoal.services.process import DataFolder
 from shoal.services.settings import load_settings
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.service import Shuffler
+from shoal.storage.checksums import row_digest
+from tests.unit.cli.operations.test_backup import rewritten
 from tests.worlds.operations import DAY, Site, agreed
 from tests.worlds.services.analyzer import World, identity, make_world
 from tests.worlds.services.analyzer_service import Caller, Refused, chunks, shared_pool
@@ -264,3 +267,65 @@ async def test_a_window_that_was_given_up_before_the_copy_is_no_lost_release(
     done = shoal(capsys, "restore", file, "--config", config, *sealing, *said, "--json")
     assert done["lost"] == 0
     assert read(folder / "data") == (line,)
+
+
+async def test_of_a_backup_that_anybody_may_have_made_what_was_signed_is_taken_and_no_more(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody wrote into it that window 0 cost nothing, that window 1 had another result, and that
+    another key may sign. Planted: the store taken as it is -> fails. Planted: the stored charge
+    taken -> fails. Planted: signatures of acknowledgements not looked at -> window 2's is
+    somebody's, fails.
+    """
+    world, folder, file = make_world(windows=3), tmp_path / "a", tmp_path / "a.backup"
+    world.write_config(folder)
+    async with serving(world, folder) as (caller, store):
+        cells = [cell % 7 for cell in range(40)]
+        batches = [world.batch(world.seal_cells(cells, window), window) for window in range(3)]
+        for batch in batches:
+            await caller.done(batch)
+        before = {one.window: one.release for one in store.releases()}
+        charged = [one.epsilon_upper for one in store.spendings()]
+    config = folder / "analyzer.toml"
+    shoal(capsys, "backup", "--analyzer", config, "--out", file, "--json")
+    shutil.rmtree(folder / "data")
+
+    def forge(files: dict[str, bytes], _: dict[str, str]) -> None:
+        path = tmp_path / "forged.db"
+        path.write_bytes(files["analyzer.db"])
+        with closing(sqlite3.connect(path)) as db, db:
+            db.create_function("row_digest", -1, row_digest)
+            for name in ("releases_never_change", "acks_never_change"):
+                db.execute(f"DROP TRIGGER {name}")
+            db.execute("UPDATE releases SET epsilon = 0, loss_law = NULL")
+            db.execute("UPDATE releases SET signature = zeroblob(64) WHERE window = 1")
+            db.execute("UPDATE acks SET signature = zeroblob(64) WHERE window = 2")
+            db.execute(
+                "UPDATE releases SET digest = row_digest(task_id, window, release, signature,"
+                " epsilon, delta, loss_law, lifetime)"
+            )
+            db.execute("UPDATE acks SET digest = row_digest(task_id, window, ack, signature)")
+            db.execute("INSERT INTO signer VALUES (?, ?)", (bytes(32), row_digest(bytes(32))))
+        files["analyzer.db"] = path.read_bytes()
+
+    monkeypatch.setattr(
+        "shoal.cli.operations.restoring.time", SimpleNamespace(time=lambda: world.after)
+    )
+    forged, said = rewritten(file, tmp_path / "forged", forge), agreed(world.after)
+    done = shoal(capsys, "restore", forged, "--config", config, *said, "--json")
+    assert (done["left_out"], done["lost"]) == (2, 2)
+    with closing(AnalyzerStore(folder / "data" / FILE_NAME, read_only=True)) as store:
+        assert {one.window: one.release for one in store.releases()} == {0: before[0]}
+        assert store.spendings()[0].epsilon_upper >= charged[0] > 0
+        assert store.lost == 2
+        with store.reading() as db:
+            assert [key for (key,) in db.execute("SELECT key FROM signer")] == [
+                world.task.analyzer_key
+            ]
+    (folder / "data" / FILE_NAME).unlink()
+    whole = shoal(capsys, "restore", file, "--config", config, *said, "--json")
+    assert (whole["left_out"], whole["lost"]) == (0, 0)
+    async with serving(world, folder) as (caller, store):
+        assert {one.window: one.release for one in store.releases()} == before
+        for batch in batches:
+            assert (await caller.offer(batch)).ack.ack

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 import time
 from collections.abc import Callable
@@ -12,11 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from shoal import failpoints
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
+from shoal.cli.operations.restoring import UNKNOWN_MAKER
 from shoal.clocks import timekeeper
 from shoal.clocks.timekeeping import ClockStanding, Origin, Reading
+from shoal.errors import ShoalError
 from shoal.services.given_up import GivenUp, add
+from shoal.services.process import DataFolder
+from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.stores.sqlite.records import stored
+from tests.cases import for_each
 from tests.worlds.operations import DAY, Site, agreed
 
 Capture = pytest.CaptureFixture[str]
@@ -190,7 +198,8 @@ def test_a_restore_goes_by_a_clock_that_somebody_looked_at(
     desk: Site, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: another date taken -> files are written: fails. Planted: the time at which the
-    service last looked at the clock ignored -> fails.
+    service last looked at the clock ignored -> fails. Planted: that nobody can tell who made it is
+    said at the end -> fails.
     """
     config, file, new = desk.analyzer_toml(), tmp_path / "full", tmp_path / "new" / "analyzer.toml"
     sealed = ("--passphrase-file", tmp_path / "pass")
@@ -202,8 +211,13 @@ def test_a_restore_goes_by_a_clock_that_somebody_looked_at(
     assert main([*map(str, restore)]) == 1
     assert not list(new.parent.glob("*"))
     capsys.readouterr()
-    data = desk.analyzer_dir / "data"
-    (data / FILE_NAME).unlink()
+    assert main([*map(str, restore[:4])]) == 2  # its configuration names other folders
+    monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+    (data := desk.analyzer_dir / "data").joinpath(FILE_NAME).unlink()
+    assert main([*map(str, ("restore", file, "--config", config))]) == 1
+    asked = capsys.readouterr().err
+    assert asked.index(UNKNOWN_MAKER) < asked.index("type the date")
+    assert not (data / FILE_NAME).exists()
     ahead = Reading(time.time() + 2 * DAY, 1.0, "boot")
     record = timekeeper._to_json(ClockStanding(ahead, ahead, Origin.FIRST), None, {})
     timekeeper._save(data / timekeeper.FILE_NAME, record)
@@ -260,3 +274,32 @@ def test_a_backup_can_not_claim_to_be_larger_than_it_is(
         largest = max(member.size for member in tar)
     monkeypatch.setattr("shoal.cli.operations.archive._LARGEST", largest)
     assert "it is no backup" in refused(capsys, "restore", file, "--config", config)
+
+
+@for_each("point", ["restore.begin.renamed", "state.adopt", "restore.filled"])
+def test_a_restore_that_was_cut_off_starts_nothing_and_is_done_again(
+    tmp_path: Path, capsys: Capture, point: str
+) -> None:
+    """Before the files, in the store, and before its last step. Planted: no word that it has begun
+    -> the service starts with windows that are not closed: fails. Planted: a store that a restore
+    began taken for one of a service -> the second restore is refused, fails.
+    """
+    site, file = Site(tmp_path / point), tmp_path / f"{point}.backup"
+    config = site.shuffler_toml()
+    assert main(["backup", "--shuffler", str(config), "--out", str(file)]) == 0
+    shutil.rmtree(site.data_dir)
+    restore = [*map(str, ("restore", file, "--config", config, *agreed(), "--json"))]
+    failpoints.arm(f"{point}=eio@1")
+    try:
+        assert main(restore) != 0
+    finally:
+        failpoints.arm("")
+    capsys.readouterr()
+    with pytest.raises(ShoalError, match="shoal restore"):
+        DataFolder(site.data_dir).__enter__()
+    assert main(restore) == 0
+    assert json.loads(capsys.readouterr().out)["closed"] == 1
+    with DataFolder(site.data_dir):
+        pass
+    assert main(restore) == 2
+    assert stored(site.data_dir)[WindowId(site.published.task_id, 0)].state is WindowState.SHREDDED

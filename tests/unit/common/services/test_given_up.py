@@ -15,6 +15,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.services.given_up import (
     FILE_NAME,
+    HEAD_NAME,
     GivenUp,
     GivenUpWindows,
     add,
@@ -129,6 +130,34 @@ def test_lines_that_are_gone_are_told(tmp_path: Path, left: int) -> None:
     path.write_bytes(b"".join(lines))
     known.look()
     assert list(known.conditions()) == []
+
+
+@for_each("left", [0, 1])
+def test_lines_that_were_cut_before_a_start_are_told(tmp_path: Path, left: int) -> None:
+    """At the end of a line, where the chain holds. Planted: no number of lines written down, or not
+    looked at -> fails. Planted: it is not caught up after a kill between line and number -> the
+    last line can be cut unseen, fails.
+    """
+    folder = tmp_path / str(left)
+    folder.mkdir()
+    add(folder, replace(LINE, window=3))
+    behind = (folder / HEAD_NAME).read_bytes()
+    add(folder, replace(LINE, window=4))
+    (folder / HEAD_NAME).write_bytes(behind)  # killed here
+    assert list(GivenUpWindows(folder).conditions()) == []
+    path = folder / FILE_NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:left]))
+    known = GivenUpWindows(folder)
+    (condition,) = known.conditions()
+    assert (condition.code, condition.stops, len(known)) == ("damage", False, left)
+    with pytest.raises(ShoalError, match=f"it has {left} lines, and 2 were written"):
+        add(folder, replace(LINE, window=5))
+    (folder / HEAD_NAME).unlink()  # as the line says
+    known.look()
+    assert list(known.conditions()) == []
+    add(folder, replace(LINE, window=5))
+    assert len(read(folder)) == left + 1
 
 
 @for_each(
