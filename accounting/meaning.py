@@ -236,6 +236,41 @@ def bet(epsilon: float, delta: float, results: int) -> str:
     )
 
 
+def above_a_limit(epsilon: float, delta: float, limit: float, seen: str) -> list[str]:
+    """What an owner accepts who lets a report of ``epsilon`` pass a limit that is lower: what is
+    possible then, and what the limit would hold it to. ``seen``: what somebody sees for it, in
+    words that follow "somebody who". Rounded up. Raises ShoalError CONFIG for bad numbers.
+    """
+    guess, held = best_guess(epsilon, delta), best_guess(limit, delta)
+    kept = (
+        f"Your limit of epsilon {bound_text(limit)} holds that to {percent_text(held)} (blind "
+        "guessing: 50 %)."
+    )
+    if not math.isfinite(epsilon):
+        return [
+            f"Somebody who {seen}, may read your answer in it: epsilon has no bound here, and a "
+            "bet on it may always be won.",
+            kept,
+        ]
+    return [
+        f"Somebody who {seen}, and would bet 50:50 between two answers of yours, "
+        f"is right at most {percent_text(guess)} of the time: epsilon {bound_text(epsilon)}.",
+        kept,
+    ]
+
+
+def of_all_spent(epsilon: float) -> str:
+    """What a device's whole expense means, ``epsilon`` as it adds up: one sentence. The deltas of
+    single charges are not in it, and it says so. Rounded up. Raises ShoalError CONFIG.
+    """
+    return (
+        f"In all, epsilon {bound_text(epsilon)} counts as spent then: somebody who would bet 50:50 "
+        "between two ways in which you could have answered everything is right at most "
+        f"{percent_text(best_guess(epsilon, 0.0))} of the time, but for the small deltas that the "
+        "ledger names."
+    )
+
+
 def sum_sentences(
     epsilon_upper: float, delta: float, honest: int, together: float | None, mode: str
 ) -> list[str]:

@@ -14,9 +14,7 @@ from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
-    from shoal.clients.core import Assignment
     from shoal.clients.memory.device_memory import Memory
     from shoal.clients.memory.rounds_ledger import SqliteLedger
     from shoal.clients.memory.setback import SetBack
@@ -87,9 +85,9 @@ def _damage(
 def _set_back(
     arguments: argparse.Namespace, config: AgentConfig, held: Memory, now: float, mended: list[str]
 ) -> int:
-    from shoal.clients.memory.setback import confirm, examine
+    from shoal.clients.memory.setback import confirm, examine, tasks_known
 
-    setback = examine(held, lambda: _tasks(config, held), now)
+    setback = examine(held, lambda: tasks_known(config, held), now)
     if setback is None:
         head = verified(held.store)
         if arguments.json:
@@ -131,14 +129,6 @@ def _set_back(
 
 _COMMAND = "shoal agent memory --confirm-set-back"
 _DAMAGED = "shoal agent memory --confirm-damage"
-
-
-def _tasks(config: AgentConfig, held: Memory) -> Sequence[Assignment]:
-    from shoal.clients.feeds.known_tasks import KnownTasks
-
-    known = KnownTasks(config.tasks, config.effective_policy, held.outbox, config.learnt_folder)
-    known.refresh()
-    return known.all()
 
 
 def _asked(as_json: bool) -> bool:

@@ -31,10 +31,11 @@ from shoal.clients.memory.ledger import LedgerEvent, Noted
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from shoal.clients.core import Assignment
     from shoal.clients.memory.device_memory import Memory
+    from shoal.clients.settings.config import AgentConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +164,12 @@ def confirm(memory: Memory, set_back: SetBack, now: float) -> None:
             },
         )
     memory.accept_head()
+
+
+def tasks_known(config: AgentConfig, memory: Memory) -> Sequence[Assignment]:
+    """Those of the device's folders, for ``examine``."""
+    from shoal.clients.feeds.known_tasks import KnownTasks
+
+    known = KnownTasks(config.tasks, config.effective_policy, memory.outbox, config.learnt_folder)
+    known.refresh()
+    return known.all()

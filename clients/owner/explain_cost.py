@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from shoal.clients.memory.commitments import NANO, nano_up
+from shoal.clients.owner.policy import counted_on
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -57,12 +58,7 @@ def cost_lines(
     and ``charged``: nano-epsilon of everything, and of this task; ``answered``: windows of it.
     """
     policy, task = config.effective_policy, assignment.task
-    epsilon0 = assignment.epsilon0
-    per_window = (
-        min(assignment.epsilon_apart, epsilon0)
-        if assignment.epsilon_apart is not None and policy.sums_if_apart
-        else epsilon0
-    )
+    per_window = counted_on(policy, assignment.epsilon0, assignment.epsilon_apart)
     what = ""
     if not per_window <= policy.max_epsilon0:
         explicit = accepted is not None and per_window <= accepted

@@ -177,6 +177,15 @@ def _check_consent(policy: Policy, name: str, purpose: str, stored: Mapping[str,
             )
 
 
+def counted_on(policy: Policy, epsilon0: float, epsilon_apart: float | None) -> float:
+    """The epsilon that an owner's limit is about: of a sum what holds while shuffler and analyzer
+    don't work together, where the owner accepts such sums; else what holds if they do.
+    """
+    if epsilon_apart is None or not policy.sums_if_apart:
+        return epsilon0
+    return min(epsilon_apart, epsilon0)
+
+
 def _check_epsilon(
     policy: Policy, name: str, epsilon0: float, epsilon_apart: float | None, accepted: float | None
 ) -> None:
@@ -192,13 +201,7 @@ def _check_epsilon(
             f"if shuffler and analyzer worked together, epsilon0 = {_up(epsilon0)} would remain, "
             "which the fleet's file forbids",
         )
-    # What the owner counts on: of a sum what holds while the two don't work together, where such
-    # sums are accepted.
-    relevant = (
-        min(epsilon_apart, epsilon0)
-        if epsilon_apart is not None and policy.sums_if_apart
-        else epsilon0
-    )
+    relevant = counted_on(policy, epsilon0, epsilon_apart)
     if relevant <= most:
         return
     if relevant > ceiling.max_epsilon0:

@@ -11,13 +11,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from shoal.console.owner import answers, budget, ledger, questions
+from shoal.console.owner import answers, budget, ledger, memory, question, questions
 from shoal.console.owner.desk import OwnDesk
 from shoal.console.owner.door import OPENING, SPENT, Door
 from shoal.console.signin.visitors import visitor_of
 from shoal.console.web import Frame
 
-PAGES = (questions, answers, budget, ledger)
+PAGES = (questions, answers, budget, ledger, memory)
 _FOOT = "This device's own pages: nobody else sees them, and looking sends nothing."
 
 
@@ -51,4 +51,4 @@ def owner_app(file: Path, address: str, door: Door) -> ASGIApp:
         return frame.refusal(request, SPENT, 403, "")
 
     own = [Route("/", first), Route(OPENING, opening)]
-    return frame.app([*own, *routes], address, frozenset(), door)
+    return frame.app([*own, *routes, *question.routes(desk)], address, frozenset(), door)

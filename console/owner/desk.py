@@ -7,21 +7,30 @@ from __future__ import annotations
 import asyncio
 import hmac
 import urllib.parse
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from shoal.clients.agent import Agent
 from shoal.clients.settings.config import AgentConfig
+from shoal.clocks.clock import SystemClock
 from shoal.console.owner.door import Door
 from shoal.console.web import Frame
+from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 
+if TYPE_CHECKING:
+    from shoal.clients.memory.device_memory import Memory
+    from shoal.clients.memory.rounds_ledger import SqliteLedger
+
 _MOST_FIELDS = 8
+# of HTTP, where a switch is not moved; anything else is 503
+STATUS = {Kind.CONFIG: 400, Kind.INVALID: 400, Kind.FORBIDDEN: 403, Kind.REFUSED: 409}
+T = TypeVar("T")
 _OF_ANOTHER = (
     "this was not sent by a page of this console that is still open: look again, and do it there"
 )
@@ -49,6 +58,11 @@ class OwnDesk:
         async with self._turn, Agent(self.config(), background=False) as agent:
             yield agent
 
+    async def remembering(self, step: Callable[[AgentConfig, Memory, SqliteLedger | None], T]) -> T:
+        """What ``step`` makes of the device's memory and its rounds, open without an agent."""
+        async with self._turn:
+            return await asyncio.to_thread(_remembering, self.config(), step)
+
     def page(
         self, request: Request, template: str, *, status: int = 200, **values: Any
     ) -> Response:
@@ -71,3 +85,19 @@ class OwnDesk:
         if not hmac.compare_digest(seal, self.door.seal.encode()):
             raise ShoalError(Kind.FORBIDDEN, _OF_ANOTHER)
         return given
+
+
+def _remembering(
+    config: AgentConfig, step: Callable[[AgentConfig, Memory, SqliteLedger | None], T]
+) -> T:
+    from shoal.clients.memory.device_memory import Memory
+    from shoal.clients.memory.rounds_ledger import SqliteLedger
+
+    held = Memory(config, SystemClock(), SYSTEM)
+    rounds = SqliteLedger(config.ledger) if config.ledger.exists() else None
+    try:
+        return step(config, held, rounds)
+    finally:
+        if rounds is not None:
+            rounds.close()
+        held.close()

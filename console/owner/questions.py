@@ -16,6 +16,7 @@ from shoal.clients.owner.consent import ALLOWED, DENIED, TAKES_BACK, answer_of
 from shoal.clients.owner.explain_cost import pays
 from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.purposes import not_kept, purposes
+from shoal.console.owner.desk import STATUS
 from shoal.console.web import NavItem
 from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
@@ -27,21 +28,13 @@ if TYPE_CHECKING:
 NAVIGATION = NavItem("Questions", "/questions")
 _ID_BYTES = 16  # of a purpose's SHA-256: browsers change the blanks of what a form sends
 _UNPAID = "the budget does not pay for another window"
-_STATUS = {Kind.CONFIG: 400, Kind.INVALID: 400, Kind.FORBIDDEN: 403, Kind.REFUSED: 409}
 
 
 def routes(desk: OwnDesk) -> list[BaseRoute]:
-    """All questions, one of them in whole, and the switches."""
+    """All questions, and the switches."""
 
     async def questions(request: Request) -> Response:
         return await _shown(desk, request, _done(request))
-
-    async def question(request: Request) -> Response:
-        async with desk.agent() as agent:
-            name = request.path_params["task"]
-            assignment = agent.tasks.find(name, agent.clock.now())
-            lines = await agent.explain(name)
-        return desk.page(request, "question.html.j2", a=assignment, lines=lines)
 
     async def consent(request: Request) -> Response:
         given: dict[str, str] = {}
@@ -58,7 +51,7 @@ def routes(desk: OwnDesk) -> list[BaseRoute]:
             if wrong.kind is Kind.OVERLOADED and word in TAKES_BACK:
                 wrong = not_kept(wrong, desk.file_name, purpose)
             try:
-                status = _STATUS.get(wrong.kind, 503)
+                status = STATUS.get(wrong.kind, 503)
                 return await _shown(desk, request, "", str(wrong), given.get("purpose", ""), status)
             except ShoalError:  # what stopped the switch stops the page
                 raise wrong from None
@@ -67,7 +60,6 @@ def routes(desk: OwnDesk) -> list[BaseRoute]:
 
     return [
         Route(NAVIGATION.path, questions),
-        Route("/questions/{task}", question),
         Route("/consent", consent, methods=["POST"]),
     ]
 
@@ -140,6 +132,7 @@ def _task(status: TaskStatus, paid: bool) -> dict[str, Any]:
         "question": task.question,
         "drawn": randomized_line(assignment),
         "refusal": status.refusal or ("" if paid else _UNPAID),
+        "above": "--accept-epsilon0" in status.refusal,
         "window": status.window,
         "windows": task.windows.count,
         "min_batch": task.min_batch,

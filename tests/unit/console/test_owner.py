@@ -418,7 +418,8 @@ def test_a_form_of_another_site_is_not_taken(
 ) -> None:
     """Even with cookie and seal. Planted: the guard not around the app -> fails."""
     fields = {"seal": door.seal, "purpose": purpose_id(), "answer": "allow"}
-    assert browser.post("/consent", data=fields, headers=headers).status_code == 403
+    for path in ("/consent", f"/questions/{owner.world.task_id.hex}/accept", "/memory/confirm"):
+        assert browser.post(path, data=fields, headers=headers).status_code == 403
     assert owner.json("consent")[0]["answered"] is None
 
 
