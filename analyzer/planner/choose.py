@@ -21,7 +21,7 @@ from shoal.accounting.solving.solve import smallest_n
 from shoal.analyzer.planner.candidates import Candidate, candidates
 from shoal.analyzer.planner.order import TellProgress, compare_all
 from shoal.analyzer.planner.predict import predict, ranked
-from shoal.analyzer.planner.question import Frequencies, Request, wrong
+from shoal.analyzer.planner.question import Frequencies, Quantiles, Request, wrong
 from shoal.analyzer.planner.reasons import ALIKE, every_reason, over_limits, times, why_it_loses
 from shoal.analyzer.planner.repeated import repeated
 from shoal.analyzer.planner.result import Option, Plan, Standing
@@ -32,7 +32,7 @@ from shoal.domain import Domain
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
-from shoal.privacy import epsilon0_upper
+from shoal.privacy import KaryLaw, epsilon0_upper
 from shoal.task import MechanismSpec
 
 # A setting whose other integers are the same from so far below a proven epsilon0 to just above it
@@ -41,6 +41,10 @@ _WIDER = 1.1
 # Of numbers there are hundreds of candidates, a family with every number of levels: those that err
 # by more than this, even at an epsilon0 above what is proven, get no row of their own.
 _BEATEN = 1.2
+NOT_FORESEEN = (
+    "its quantiles' errors are drawn and not computed: ask for an epsilon instead of an error "
+    "(shoal plan quantiles --epsilon)"
+)
 _AHEAD = 1.05
 
 
@@ -298,6 +302,8 @@ class _Comparison:
 
     def _for_error(self, candidate: Candidate, error: float) -> Option:
         request, most = self.request, most_epsilon0(self.request, candidate)
+        if isinstance(request.question, Quantiles) and not foreseen(candidate):
+            raise ShoalError(Kind.INVALID, NOT_FORESEEN)
         epsilon0 = smallest(
             candidate, lambda mechanism: self._error(candidate, mechanism) <= error, most=most
         )
@@ -308,6 +314,14 @@ class _Comparison:
         return _option(
             request, candidate, epsilon0, upper_bound(law, request.n_honest, request.delta)[0]
         )
+
+
+def foreseen(candidate: Candidate) -> bool:
+    """Whether errors of quantiles can be computed at every epsilon0: of k-ary responses. What is
+    decoded by EM says the middle of the range at epsilon 0, whatever devices answer, and would look
+    exact under a shape whose quantile lies there.
+    """
+    return isinstance(simplest(candidate.build(1.0).privacy()), KaryLaw)
 
 
 def most_epsilon0(request: Request, candidate: Candidate) -> float:

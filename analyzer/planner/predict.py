@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from shoal.analyzer.planner.accuracy.worst import worst_count
 from shoal.analyzer.planner.numbers import Numbers
-from shoal.analyzer.planner.quantiles import predict_quantiles, ranked_quantiles
+from shoal.analyzer.planner.quantiles import predict_quantiles, ranked_of, ranked_quantiles
 from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles, Question, devices
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain, Numeric
@@ -50,7 +50,7 @@ def predict(question: Question, mechanism: Mechanism, domain: Domain, n: int) ->
         total = float(squares.mean())
         bias = float((biases**2).mean()) / total if total > 0.0 else 0.0
         return Errors(
-            math.sqrt(total),
+            ranked_of(question, squares),
             math.sqrt(squares.min()),
             math.sqrt(squares.max()),
             0.0,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from shoal.accounting.accountant import simplest
@@ -36,6 +36,7 @@ from shoal.privacy import FiniteLaw, KaryLaw
 from shoal.task import MechanismSpec
 
 _PARTS = 1 << 20  # values that stand for those of more devices
+_FEWER_PARTS = 1 << 16  # the same, where several shapes are looked at
 # reports of the tally whose derivatives are taken: whole numbers are no coarser than floats there
 _SCALE = 1 << 40
 # drawn tallies, and of how many devices on fewer: EM takes a second there (+-5 %, +-20 % or so)
@@ -70,6 +71,8 @@ def quantiles_of_each(
     """float64[tallies, len(at)]: ``quantiles_of`` every tally."""
     if isinstance(mechanism, SquareWave):
         distributions: Iterable[Distribution] = mechanism.distributions(tallies)
+    elif isinstance(mechanism, Distributed):  # asked once: it takes as long as a decoding
+        distributions = map(mechanism.distribution, tallies)
     else:
         distributions = (distribution_of(mechanism, domain, tally, question) for tally in tallies)
     return np.array([[each.quantile(share) for share in question.at] for each in distributions])
@@ -96,7 +99,7 @@ def predict_quantiles(
         if n <= _LARGE
         else _FEWER
     )
-    return _predicted(question, mechanism.spec, domain, n, draws)
+    return _worst(question, mechanism, domain, n, draws)
 
 
 def heaped_error(question: Quantiles, mechanism: Mechanism, domain: Domain, n: int) -> float:
@@ -112,10 +115,30 @@ def heaped_error(question: Quantiles, mechanism: Mechanism, domain: Domain, n: i
 
 
 def ranked_quantiles(question: Quantiles, mechanism: Mechanism, domain: Domain, n: int) -> float:
-    """Root of the mean over the quantiles; where draws would be needed the bias alone, which the
-    error is not below.
+    """Root of the mean over the quantiles, or of the worst of them; where draws would be needed the
+    bias alone, which the error is not below.
     """
-    return math.sqrt(float(_predicted(question, mechanism.spec, domain, n, 0)[0].mean()))
+    return ranked_of(question, _worst(question, mechanism, domain, n, 0)[0])
+
+
+def ranked_of(question: Quantiles, squares: NDArray[np.float64]) -> float:
+    """What a plan goes by, of the mean squares of the errors, float64[len(at)]."""
+    return math.sqrt(float(squares.max() if question.worst else squares.mean()))
+
+
+def _worst(
+    question: Quantiles, mechanism: Mechanism, domain: Domain, n: int, draws: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of each quantile under the shape that is worst for it."""
+    found = [
+        _predicted(replace(question, shape=each), mechanism.spec, domain, n, draws)
+        for each in question.spreads
+    ]
+    if len(found) == 1:
+        return found[0]
+    squares, biases = (np.array([each[i] for each in found]) for i in (0, 1))
+    at = squares.argmax(axis=0), np.arange(squares.shape[1])
+    return squares[at], biases[at]
 
 
 @lru_cache(maxsize=256)
@@ -165,6 +188,18 @@ def _places(
     return below, np.clip(at - below, 0.0, 1.0 - 2.0**-53)
 
 
+@lru_cache(maxsize=256)
+def _sums(
+    shape: Spread, cut: tuple[int, int], parts: int, rows: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """``ones``, ``ups`` and ``squares`` of a mixture: they are the same at every epsilon."""
+    below, up = _places(shape, *cut, parts)
+    ones, ups, squares = (
+        np.bincount(below, weights=up**power, minlength=rows) / parts for power in range(3)
+    )
+    return ones, ups, squares
+
+
 def _cut(domain: Domain) -> tuple[int, int]:
     """(levels, 0) or (0, bins)."""
     return (domain.levels, 0) if isinstance(domain, Numeric) else (0, domain.size - 1)
@@ -188,11 +223,8 @@ class _Mixture:
 
     @classmethod
     def of(cls, question: Quantiles, domain: Domain, n: int, rows: NDArray[np.float64]) -> _Mixture:
-        parts = min(n, _PARTS)
-        below, up = _places(question.shape, *_cut(domain), parts)
-        sums = [
-            np.bincount(below, weights=up**power, minlength=len(rows)) / parts for power in range(3)
-        ]
+        parts = min(n, _FEWER_PARTS if question.worst else _PARTS)
+        sums = _sums(question.shape, _cut(domain), parts, len(rows))
         return cls(rows, np.diff(rows, axis=0, append=rows[-1:]), *sums)
 
     @property

@@ -202,14 +202,32 @@ class Spread(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Mirrored:
+    """A shape turned around: of what is skewed, many large numbers and few small ones."""
+
+    shape: Shape
+
+    def __str__(self) -> str:
+        return f"{self.shape}, turned around"
+
+    def quantiles(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As ``Spread`` has it."""
+        return np.asarray(1.0 - self.shape.quantiles(1.0 - shares))
+
+
+SMOOTH: tuple[Spread, ...] = (Shape.BELL, Shape.UNIFORM, Shape.SKEWED, Mirrored(Shape.SKEWED))
+
+
+@dataclass(frozen=True, slots=True)
 class Quantiles:
     """Numbers in [low, high] that the shares ``at`` of the devices are at or below, every device
     answering.
 
     Errors are ranked by the root of the mean, over ``at``, of the mean squares of (estimated -
     true) quantile, in the number's unit, if the numbers are spread over the range as ``shape``
-    says. The number of levels is free: each of ``levels`` is tried. Raises CONFIG or INVALID
-    otherwise.
+    says. ``worst``: by the quantile that errs most, under whichever of the smooth shapes
+    (``SMOOTH``) it errs most, or under a ``shape`` that is none of them. The number of levels is
+    free: each of ``levels`` is tried. Raises CONFIG or INVALID otherwise.
     """
 
     low: float
@@ -219,6 +237,7 @@ class Quantiles:
     shape: Spread = Shape.BELL
     clip: bool = True
     unit: str = ""
+    worst: bool = False
 
     def __post_init__(self) -> None:
         _check_range(self.low, self.high)
@@ -252,6 +271,11 @@ class Quantiles:
     def shown(self) -> tuple[str, str]:
         """Names of the two errors that are shown: the least and the largest over the quantiles."""
         return ("least", "most")
+
+    @property
+    def spreads(self) -> tuple[Spread, ...]:
+        """The shapes under which errors are looked at."""
+        return SMOOTH if self.worst and isinstance(self.shape, Shape) else (self.shape,)
 
     def values(self) -> NDArray[np.float64]:
         """float64[len(at)]: the true quantiles, under ``shape``."""

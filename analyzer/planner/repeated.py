@@ -34,12 +34,20 @@ def over_windows(request: Request, mechanism: Mechanism, cells: int) -> Repeated
         (release_law(upper_curve, simplest(law), request.n_honest, request.delta), request.rounds)
     ]
     central = min(compose(rounds, request.delta).epsilon_upper, fresh)
-    values, permanent = min(request.changes + 1, cells), first
-    kept: float | None = None
-    if isinstance(mechanism, Longitudinal):
-        values, permanent = min(values, mechanism.keys), epsilon0_upper(mechanism.permanent())
-        kept = request.tasks * values * permanent
-    elif mechanism.messages == 1:
-        kept = request.tasks * values * permanent
+    values, permanent, kept = permanently(request, mechanism, cells)
     costs = (first, fresh, central, request.delta, values, permanent, kept)
     return Repeated(request.windows, request.changes, request.memoized, *costs, request.tasks)
+
+
+def permanently(
+    request: Request, mechanism: Mechanism, cells: int
+) -> tuple[int, float, float | None]:
+    """(distinct values, epsilon0 of each permanent answer, epsilon0 of all reports together or None
+    where a report can't be memoized).
+    """
+    values, permanent = min(request.changes + 1, cells), epsilon0_upper(mechanism.privacy())
+    if isinstance(mechanism, Longitudinal):
+        values, permanent = min(values, mechanism.keys), epsilon0_upper(mechanism.permanent())
+    elif mechanism.messages != 1:
+        return values, permanent, None
+    return values, permanent, request.tasks * values * permanent

@@ -38,6 +38,7 @@ class Desk:
     """``holdings``: releases and what they cost. ``services``: /status of "analyzer" and
     "shuffler", as far as they are given. ``navigation``: the pages there are. ``now``: Unix
     seconds. ``gate``: who lets people in, and tells the audit; ``limit``: the one that holds.
+    ``opened``: what is done with every page that is shown, in no time.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Desk:
         self._lock, self._made_of = Lock(), _NOTHING
         self._made: dict[tuple[object, ...], Future[Any]] = {}
         self.gate, self.limit = gate or Gate(None), limit or StandingLimit(None)
+        self.opened: list[Callable[[], None]] = []
         self.site = Frame("Shoal", "shoal.console.operator", navigation, self._around)
 
     def _around(self, request: Request) -> Mapping[str, Any]:
@@ -102,6 +104,8 @@ class Desk:
 
     def page(self, request: Request, template: str, **values: Any) -> Response:
         """See ``Frame.page``."""
+        for each in self.opened:
+            each()
         return self.site.page(request, template, **values)
 
 

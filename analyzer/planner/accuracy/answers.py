@@ -12,8 +12,9 @@ climbed on a ladder until two in a row cost more, or four as much; of k-ary resp
 quick, those between the neighbours of the best come too.
 
 An error is the half width of an interval that holds the true figure 95 times in a hundred: 1.96
-standard errors of the worst count wherever the devices are (``worst``), or of a mean or a sum at
-its worst value.
+standard errors of the worst count wherever the devices are (``worst``), of a mean or a sum at its
+worst value, or of the quantile that errs most, however smoothly numbers are spread. A quantile has
+bias too: the same multiple of its root mean square then holds it at least as often.
 """
 
 from __future__ import annotations
@@ -22,15 +23,21 @@ import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import cast
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.analyzer.planner.accuracy.central import Z95, Central, central
 from shoal.analyzer.planner.accuracy.sweep import ErrorCurve, curves_of
 from shoal.analyzer.planner.accuracy.worst import ALL_TRIED
 from shoal.analyzer.planner.candidates import COLLIDE, Candidate, Unsuited, of_family
-from shoal.analyzer.planner.choose import certified, chosen, compared
+from shoal.analyzer.planner.choose import (
+    NOT_FORESEEN,
+    certified,
+    chosen,
+    compared,
+    foreseen,
+)
 from shoal.analyzer.planner.predict import ranked
+from shoal.analyzer.planner.quantiles import heaped_error
 from shoal.analyzer.planner.question import (
     Frequencies,
     Quantiles,
@@ -40,7 +47,7 @@ from shoal.analyzer.planner.question import (
     wrong,
 )
 from shoal.analyzer.planner.reasons import why_it_loses
-from shoal.analyzer.planner.repeated import repeated
+from shoal.analyzer.planner.repeated import permanently, repeated
 from shoal.analyzer.planner.result import Option, Plan
 from shoal.domain import Numeric
 from shoal.errors import Kind, ShoalError
@@ -82,7 +89,9 @@ class AccuracyAnswer:
     """What is known so far. ``options``: what is chosen so far, then the cheapest of each other
     family that reaches the error, the smallest epsilon first. ``curves``: by family. ``central``:
     at the epsilon of the choice. ``tried`` of ``of`` families. ``plan``: at the end, None before,
-    and if nothing reaches the error: then ``reach`` says what could be.
+    and if nothing reaches the error: then ``reach`` says what could be. ``kept``: of a memoized
+    question, the epsilon0 of all its windows together. ``heaped``: of the plan's quantiles, what
+    they would be off by if half of the devices had one number.
     """
 
     options: tuple[Option, ...] = ()
@@ -93,6 +102,8 @@ class AccuracyAnswer:
     plan: Plan | None = None
     reach: Reach | None = None
     unsuited: tuple[Unsuited, ...] = ()
+    kept: float | None = None
+    heaped: float | None = None
 
     def drawn(self, family: str) -> str:
         """Of which candidate the family's curve is; "" if there is none yet."""
@@ -113,10 +124,10 @@ def request_for(
     windows: int = 1,
     most_epsilon0: float = LARGEST_EPSILON0,
     mechanisms: tuple[str, ...] = (),
+    memoized: bool = False,
+    changes: int = 0,
 ) -> Request:
     """``error``: of the 95 % interval, to each side, in the question's unit. Raises CONFIG."""
-    if isinstance(question, Quantiles):
-        raise wrong("an accuracy is named for a count, a mean or a sum: shoal plan has quantiles")
     if not (math.isfinite(error) and error > 0.0):
         raise wrong(f"how far off a figure may be is a finite number above 0, got {error:g}")
     if error >= (most := half_range(question, n)):
@@ -134,6 +145,8 @@ def request_for(
         windows=windows,
         most_epsilon0=most_epsilon0,
         mechanisms=mechanisms,
+        memoized=memoized,
+        changes=changes,
         together=False,
     )
 
@@ -175,7 +188,8 @@ def answers(request: Request) -> Iterator[AccuracyAnswer]:
         if option.candidate.title != answer.drawn(option.candidate.mechanism):
             name = option.candidate.mechanism
             answer = yield from _with_curve(answer, request, name, _FEWER)
-    yield replace(answer, plan=_plan(request, every, found, tuple(unsuited)))
+    made = _plan(request, every, found, tuple(unsuited))
+    yield replace(answer, plan=made, heaped=_heaped(request, made.choice))
 
 
 def _order(request: Request) -> list[str]:
@@ -202,7 +216,10 @@ def _members(request: Request, name: str) -> tuple[list[Candidate], Unsuited | N
             f"are more than {ALL_TRIED}",
         )
     try:
-        return of_family(name, question, all_settings=False), None
+        members = of_family(name, question, all_settings=False)
+        if isinstance(question, Quantiles) and not foreseen(members[0]):
+            return [], Unsuited(name, NOT_FORESEEN)
+        return members, None
     except ShoalError as error:
         if error.kind is not Kind.INVALID:
             raise
@@ -234,7 +251,9 @@ def _climb(
             tried[levels] = compared(request, by_levels[levels])
             yield tried[levels]
             change = 1.0 if least is None else _ratio(tried[levels], least)
-            worse = 0.0 if change <= _GAIN else worse + (_ALIKE if change * _GAIN <= 1.0 else 1.0)
+            # of few levels rounding alone may err more than is wanted: that is no reason to stop
+            better = change <= _GAIN or all(map(math.isinf, map(_cost, tried.values())))
+            worse = 0.0 if better else worse + (_ALIKE if change * _GAIN <= 1.0 else 1.0)
         if worse >= _PATIENCE:
             break
     best = min(tried, key=lambda levels: _cost(tried[levels]))
@@ -272,7 +291,17 @@ def _dearer(request: Request, candidate: Candidate, than: Option) -> bool:
 
 
 def _levels(candidate: Candidate) -> int:
-    return cast("Numeric", candidate.domain).levels
+    """Or bins."""
+    domain = candidate.domain
+    return domain.levels if isinstance(domain, Numeric) else domain.size - 1
+
+
+def _heaped(request: Request, choice: Option) -> float | None:
+    if not isinstance(request.question, Quantiles):
+        return None
+    candidate = choice.candidate
+    mechanism = candidate.build(choice.epsilon0)
+    return Z95 * heaped_error(request.question, mechanism, candidate.domain, request.n)
 
 
 def _with(
@@ -287,8 +316,15 @@ def _with(
     for option in sorted(reaching, key=_cost):
         cheapest.setdefault(option.candidate.mechanism, option)
     rest = sorted((each for each in cheapest.values() if each is not choice), key=_cost)
-    line = central(request.question, request.n, choice.epsilon_upper, request.delta)
-    return replace(answer, options=(choice, *rest), central=line)
+    line = None
+    if not isinstance(request.question, Quantiles):
+        line = central(request.question, request.n, choice.epsilon_upper, request.delta)
+    kept = None
+    if request.memoized:
+        candidate = choice.candidate
+        mechanism = candidate.build(choice.epsilon0)
+        kept = permanently(request, mechanism, candidate.domain.size)[2]
+    return replace(answer, options=(choice, *rest), central=line, kept=kept)
 
 
 def _placed(found: list[Option], every: list[Candidate]) -> list[Option]:

@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.analyzer.planner.accuracy.answers import request_for
-from shoal.analyzer.planner.question import Frequencies, Mean, Question, Request, Sum
+from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles, Question, Request, Sum
 from shoal.domain import Categories, YesNo
 from shoal.errors import ShoalError
 from shoal.pictures.axes import number
@@ -27,19 +27,23 @@ KINDS = {
     "categories": "one of several",
     "mean": "a number: its mean",
     "sum": "a number: its sum",
+    "quantiles": "a number: its quantiles",
 }
-MOST_DEVICES, MOST_ANSWERS, MOST_WINDOWS = 100_000_000, 1_000, 1_000
+MOST_DEVICES, MOST_ANSWERS, MOST_WINDOWS, MOST_QUANTILES = 100_000_000, 1_000, 1_000, 9
 USUAL = {
     "kind": "yes_no",
     "answers": "5",
     "low": "0",
     "high": "100",
     "unit": "",
+    "at": "50",
     "n": "10,000",
     "off": "2",
     "of": "percent",
     "most": "50",
     "windows": "1",
+    "memoized": "",
+    "changes": "0",
     "honest": "90",
     "delta": "1e-8",
     "cap": "",
@@ -111,7 +115,7 @@ class PlannerForm:
 
     @property
     def counted(self) -> bool:
-        """Whether devices are counted; else a mean or a sum of a number is asked."""
+        """Whether devices are counted; else a figure of a number is asked."""
         return self.kind in {"yes_no", "categories"}
 
     def sliders(self) -> dict[str, Slider]:
@@ -149,6 +153,7 @@ class PlannerForm:
         windows = self.number("windows", 1, MOST_WINDOWS, whole=True)
         honest = self.number("honest", 1, 100)
         delta = self.number("delta", 1e-30, 0.1)
+        changes = self._changes(windows)
         cap = self.number("cap", 0.01, LARGEST_EPSILON0) if self.typed["cap"].strip() else None
         if self.wrong or question is None:
             return None
@@ -161,10 +166,37 @@ class PlannerForm:
                 Fraction(math.floor(honest * 10_000), 1_000_000),
                 int(windows),
                 LARGEST_EPSILON0 if cap is None else cap,
+                memoized=self.memoized,
+                changes=int(changes),
             )
         except ShoalError as error:
             self.wrong["off" if "error" in str(error) else "n"] = self._plainly(str(error), off)
             return None
+
+    @property
+    def memoized(self) -> bool:
+        """Whether devices keep an answer and repeat it."""
+        return bool(self.typed["memoized"])
+
+    def _changes(self, windows: float) -> float:
+        """How often a device's value changes between the windows of a memoized question; else 0."""
+        if not self.memoized or math.isnan(windows):
+            return 0.0
+        if windows < 2:
+            self.wrong["windows"] = "give 2 or more: what is asked once is never repeated"
+            return 0.0
+        return self.number("changes", 0, windows - 1, whole=True)
+
+    def _at(self) -> tuple[float, ...] | None:
+        """Shares of the devices, ascending; None where something is wrong, which ``wrong`` says."""
+        values = [_plain(each) for each in re.split(r"[,;\s]+", self.typed["at"].strip(" ,;%"))]
+        shares = sorted({value for value in values if value is not None and 0.1 <= value <= 99.9})
+        if len(shares) != len(values) or len(shares) > MOST_QUANTILES:
+            self.wrong["at"] = (
+                f"give 1 to {MOST_QUANTILES} different numbers from 0.1 to 99.9, for example 25, 50"
+            )
+            return None
+        return tuple(share / 100.0 for share in shares)
 
     def _plainly(self, text: str, off: float) -> str:
         if "asks nothing" in text:
@@ -195,7 +227,11 @@ class PlannerForm:
         if len(self.typed["unit"]) > 40 or not self.typed["unit"].isprintable():
             self.wrong["unit"] = "give at most 40 letters"
             return None
-        return (Mean if self.kind == "mean" else Sum)(low, high, unit=self.typed["unit"].strip())
+        unit = self.typed["unit"].strip()
+        if self.kind == "quantiles":
+            at = self._at()
+            return None if at is None else Quantiles(low, high, at, unit=unit)
+        return (Mean if self.kind == "mean" else Sum)(low, high, unit=unit)
 
     def _off(self, n: float) -> float:
         """How far off a figure may be, in its own unit."""

@@ -32,6 +32,7 @@ _TASK, _CA = "/download/planned.toml", f"/download/{CA_FILE}"
 def routes(desk: Desk) -> list[BaseRoute]:
     """One page, which scripts ask again for its parts as somebody types; and the files."""
     workshop = Workshop()
+    desk.opened.append(workshop.warm)  # with the first page of all: here somebody waits already
 
     def page(request: Request, form: PlannerForm, asked: Asked | None) -> Response:
         workshop.warm()

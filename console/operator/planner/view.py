@@ -10,7 +10,7 @@ from typing import Any
 from shoal.accounting.meaning import bet, bound_text
 from shoal.analyzer.planner.accuracy.answers import AccuracyAnswer, Reach, half_width
 from shoal.analyzer.planner.accuracy.central import Z95, central
-from shoal.analyzer.planner.question import Frequencies, Request, Sum
+from shoal.analyzer.planner.question import Frequencies, Quantiles, Request, Sum
 from shoal.analyzer.planner.result import Option
 from shoal.console.operator.planner.chart import AccuracyChart, chart
 from shoal.console.operator.planner.work import Worked
@@ -59,9 +59,20 @@ def wanted(request: Request) -> str:
     question, error = request.question, Z95 * (request.error or 0.0)
     what = (
         "every count" if isinstance(question, Frequencies)
+        else _quantiles(question) if isinstance(question, Quantiles)
         else "the sum" if isinstance(question, Sum) else "the mean"
     )  # fmt: skip
     return f"{what} within {error_text(request, error)} of the truth, 95 times in a hundred"
+
+
+def _quantiles(question: Quantiles) -> str:
+    """ "the median", or "each of the 25 %, 50 % and 75 % quantiles"."""
+    if question.at == (0.5,):
+        return "the median"
+    named = [f"{100.0 * share:g} %" for share in question.at]
+    if len(named) == 1:
+        return f"the {named[0]} quantile"
+    return f"each of the {', '.join(named[:-1])} and {named[-1]} quantiles"
 
 
 def _reach(request: Request, reach: Reach) -> dict[str, Any]:
@@ -76,13 +87,21 @@ def _found(request: Request, answer: AccuracyAnswer) -> dict[str, Any]:
     choice = answer.options[0] if answer.plan is None else answer.plan.choice
     epsilon, delta = choice.epsilon_upper, request.delta
     total, total_delta, upper = epsilon, delta, False
+    made = None if answer.plan is None else answer.plan.repeated
     if request.windows > 1:
-        made = None if answer.plan is None else answer.plan.repeated
         upper = made is None
         total = request.windows * epsilon if made is None else made.fresh_central
         total_delta = min(0.999, request.windows * delta) if made is None else made.central_delta
+    anew, left = total, choice.epsilon0
+    if answer.kept is not None:
+        total, total_delta, left = answer.kept, 0.0, answer.kept
     return {
         "bet": bet(total, total_delta, request.windows),
+        "memoized": request.memoized,
+        "anew": None if upper else anew,
+        "changes": request.changes,
+        "smooth": isinstance(request.question, Quantiles),
+        "heaped": None if answer.heaped is None else error_text(request, answer.heaped),
         "epsilon": epsilon,
         "odds": odds(epsilon, delta),
         "delta": delta,
@@ -90,7 +109,7 @@ def _found(request: Request, answer: AccuracyAnswer) -> dict[str, Any]:
         "total": total,
         "total_delta": total_delta,
         "upper": upper,
-        "together": (choice.epsilon0, odds(choice.epsilon0, 0.0)),
+        "together": (left, odds(left, 0.0)),
         "choice": choice.candidate.title,
         "summary": choice.candidate.summary,
         "sends": f"{plural(choice.messages, 'message')} of {size(choice.message_bytes)}",
@@ -103,7 +122,10 @@ def _found(request: Request, answer: AccuracyAnswer) -> dict[str, Any]:
     }
 
 
-def _central(request: Request, choice: Option) -> tuple[str, str]:
+def _central(request: Request, choice: Option) -> tuple[str, str] | None:
+    """None of quantiles: how well a curator does depends on how close others' numbers lie."""
+    if isinstance(request.question, Quantiles):
+        return None
     line = central(request.question, request.n, choice.epsilon_upper, request.delta)
     return error_text(request, line.error) if line.error > 0.0 else "nothing", line.noise
 
@@ -141,7 +163,7 @@ def _chart(request: Request, answer: AccuracyAnswer, choice: Option) -> Accuracy
     steps = [epsilon * 12.0 ** (2.0 * i / (_POINTS - 1) - 1.0) for i in range(_POINTS)]
     line = [
         (each, error)
-        for each in steps
+        for each in (() if isinstance(request.question, Quantiles) else steps)
         if (error := central(request.question, request.n, each, request.delta).error) > 0.0
     ]
     return chart(curves, line, (epsilon, half_width(choice)))

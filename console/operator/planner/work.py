@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from shoal.analyzer.planner.accuracy.answers import AccuracyAnswer, answers, request_for
-from shoal.analyzer.planner.question import Frequencies, Mean, Request
+from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles, Request
 from shoal.domain import YesNo
 from shoal.errors import ShoalError
 from shoal.log import get_log
@@ -79,7 +79,9 @@ class Worked:
 
 
 class Workshop:
-    """Starts its processes with the first question. ``clock``: seconds that only grow."""
+    """Starts its processes when it is warmed, or with the first question. ``clock``: seconds that
+    only grow.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -153,7 +155,8 @@ class Workshop:
             process.kill()
         for thread in self._threads:
             thread.join(_END_S)
-        for process in ended:
+        for process in {*ended, *self.processes()}:  # one may have been starting meanwhile
+            process.kill()
             process.join(_END_S)
 
     def _start(self) -> None:
@@ -171,6 +174,9 @@ class Workshop:
         """One thread for one process, which ends with it: first answers, or whole ones."""
         end: Connection | None = None
         while not self._closed:
+            if end is None:
+                with contextlib.suppress(OSError):  # who asks is told if it goes on
+                    end = self._spawn(brief)
             request = self._next(brief)
             if request is None:
                 continue
@@ -276,7 +282,7 @@ class Workshop:
 def _process(end: Connection, parent: int, brief: bool) -> None:
     die_with_parent(parent)
     if brief:
-        _practise()
+        _practise(end)
     else:
         with contextlib.suppress(OSError):
             os.nice(_KINDER)
@@ -289,11 +295,17 @@ def _process(end: Connection, parent: int, brief: bool) -> None:
             return
 
 
-def _practise() -> None:
-    """What is loaded and computed once, before somebody waits for it."""
-    for question in (Frequencies(YesNo(), heavy=1.0), Mean(0.0, 1.0)):
+def _practise(end: Connection) -> None:
+    """What is loaded and computed once, before somebody waits for it: who asks already comes
+    first.
+    """
+    for question in (
+        Frequencies(YesNo(), heavy=1.0),
+        Mean(0.0, 1.0),
+        Quantiles(0.0, 1.0, (0.5,)),
+    ):
         for answer in answers(request_for(question, 1_000, 0.2, 1e-6)):
-            if answer.options:
+            if answer.options or end.poll():
                 break
 
 

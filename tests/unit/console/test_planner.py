@@ -5,8 +5,11 @@ writes, and the processes that work for it.
 from __future__ import annotations
 
 import re
+import tempfile
+import threading
 from collections.abc import Iterator
 from fractions import Fraction
+from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -16,11 +19,14 @@ from starlette.testclient import TestClient
 from shoal.accounting.lint.task import lint
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.accuracy.answers import answers, request_for
-from shoal.analyzer.planner.question import Frequencies, Mean
+from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles
+from shoal.cli.main import main
 from shoal.cli.task.file import read_task
+from shoal.codec import decode_signed_task, decode_task
 from shoal.console.operator.app import Places, operator_app
 from shoal.console.operator.planner.form import PlannerForm
 from shoal.console.operator.planner.work import Workshop
+from shoal.crypto import keyfiles
 from shoal.domain import Categories, YesNo
 from tests.cases import for_each
 from tests.unit.analyzer.results.test_report_page import Page
@@ -83,6 +89,14 @@ def test_people_write_numbers_as_they_do() -> None:
         ({"kind": "mean", "high": "much"}, "high", "give a number"),
         ({"kind": "mean", "off": "60"}, "off", "needs no answers at all"),
         ({"kind": "sum", "unit": "x" * 41}, "unit", "at most 40 letters"),
+        ({"kind": "quantiles", "at": ""}, "at", "1 to 9 different numbers"),
+        ({"kind": "quantiles", "at": "50, half"}, "at", "1 to 9 different numbers"),
+        ({"kind": "quantiles", "at": "50; 50"}, "at", "1 to 9 different numbers"),
+        ({"kind": "quantiles", "at": "0, 50"}, "at", "from 0.1 to 99.9"),
+        ({"kind": "quantiles", "at": " ".join(map(str, range(1, 11)))}, "at", "1 to 9"),
+        ({"kind": "quantiles", "off": "60"}, "off", "needs no answers at all"),
+        ({"memoized": "yes"}, "windows", "2 or more"),
+        ({"memoized": "yes", "windows": "3", "changes": "3"}, "changes", "from 0 to 2"),
         ({"windows": "0"}, "windows", "a whole number from 1 to 1,000"),
         ({"honest": "0"}, "honest", "a number from 1 to 100"),
         ({"n": "2", "honest": "50", "off": "40"}, "n", "raise min_batch"),
@@ -138,6 +152,50 @@ def test_the_page_shows_what_the_planner_says(client: TestClient) -> None:
     assert "1,800 honest reports" in text
 
 
+def test_quantiles_are_planned_by_their_error(client: TestClient) -> None:
+    """Their promise, and what accuracy rests on. Planted: the mean over the quantiles for the worst
+    of them -> another epsilon, and this fails.
+    """
+    question = Quantiles(0.0, 96.0, (0.5, 0.9), unit="minutes")
+    *_, last = answers(request_for(question, 2_000, 9.6, 1e-8, Fraction(9, 10)))
+    assert last.plan is not None
+    assert last.heaped is not None
+    assert last.heaped > 9.6
+    fields = {"kind": "quantiles", "high": "96", "unit": "minutes", "at": "90, 50"}
+    text = final(client, **fields, n="2,000", off="9.6")
+    assert f"&le; {bound_text(last.plan.choice.epsilon_upper)}" in text
+    found = Page(text).text
+    assert "Each of the 50 % and 90 % quantiles within 9.6 minutes" in found
+    assert "shoal plan quantiles --heaps" in found
+    assert bound_text(last.heaped, digits=3) in found
+    assert "curator" not in found
+    # what can't be planned by an error says which command has it
+    assert "square_wave: its quantiles' errors are drawn and not computed" in found
+    assert "shoal plan quantiles --epsilon" in found
+
+
+def test_memoized_shows_what_is_left_over_the_windows(client: TestClient) -> None:
+    """Planted: the windows' sum for what is kept -> fails. Planted: changes left out -> half of
+    it, and this fails.
+    """
+    request = request_for(
+        Frequencies(YesNo(), heavy=1.0), 2_000, 60.0, 1e-8, Fraction(9, 10), 5, memoized=True,
+        changes=1,
+    )  # fmt: skip
+    *_, last = answers(request)
+    assert last.plan is not None
+    assert last.plan.repeated is not None
+    assert last.kept == last.plan.repeated.kept_epsilon0
+    assert last.kept is not None
+    fields = {"n": "2,000", "off": "3", "windows": "5", "memoized": "yes"}
+    found = Page(final(client, **fields, changes="1")).text
+    assert f"Of all 5 windows≤ {bound_text(last.kept)}" in found.replace("\n", "")
+    assert f"epsilon ≤ {bound_text(last.plan.repeated.fresh_central)} after shuffling" in found
+    assert "after seeing all 5 results" in found
+    once = Page(final(client, **fields)).text
+    assert bound_text(last.kept / 2.0) in once
+
+
 def test_a_small_epsilon_is_no_warning_and_what_cant_be_had_says_what_can(
     client: TestClient,
 ) -> None:
@@ -186,6 +244,35 @@ def test_the_file_goes_through_lint_unedited(client: TestClient, tmp_path: Path)
     assert [each for each in result.findings if each.error] == []
     assert result.guarantee is not None
     assert result.guarantee.epsilon_upper <= task.target_epsilon
+
+
+@for_each(
+    "fields",
+    [
+        {"kind": "quantiles", "high": "96", "at": "50, 90", "off": "6"},
+        {"kind": "quantiles", "off": "9", "windows": "3", "memoized": "yes", "changes": "1"},
+        {"kind": "categories", "answers": "3", "off": "4", "windows": "3", "memoized": "yes"},
+    ],
+)
+def test_the_file_of_quantiles_and_of_memoized_questions_is_a_task(
+    client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, str]
+) -> None:
+    """Linted and signed by the commands, and read again. Planted: memoized left out of the
+    request -> the task is none, and this fails.
+    """
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    words = {"question": "How long do you wait?", "labels": "a\nb\nc", "n": "2000"}
+    answer = client.get(f"/download/planned.toml?{urlencode(fields | words)}")
+    file, signed = folder / "new.toml", folder / "new.task"
+    file.write_text(answer.text)
+    (folder / "ca.pem").write_bytes(client.get("/download/ca.pem").content)
+    keyfiles.save_signing_key(folder / "authority.key", minutes().authority)
+    key = ["--key", str(folder / "authority.key"), "--out", str(signed)]
+    assert main(["task", "lint", str(file)]) == 0, capsys.readouterr()
+    assert main(["task", "sign", str(file), *key]) == 0, capsys.readouterr()
+    task = decode_task(decode_signed_task(signed.read_bytes()).data)
+    assert task.memoized == ("memoized" in fields)
+    assert task.windows.count == int(fields.get("windows", "1"))
 
 
 @for_each(
@@ -243,3 +330,27 @@ def test_answers_are_shared_and_a_question_that_nobody_waits_for_is_given_up() -
         assert again.answer.options
     finally:
         workshop.close()
+
+
+def test_the_processes_start_with_any_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that whoever comes to the Planner finds them running. Planted: threads alone, whose
+    processes wait for a question -> none is started, and this fails.
+    """
+    started: set[str] = set()
+    both = threading.Event()
+    spawn = Workshop._spawn
+
+    def counted(self: Workshop, brief: bool) -> Connection:
+        made = spawn(self, brief)
+        started.add("brief" if brief else "whole")
+        if len(started) == 2:
+            both.set()
+        return made
+
+    monkeypatch.setattr(Workshop, "_spawn", counted)
+    data, tasks = write_data(tmp_path, 1)
+    app = operator_app(Places(data_dir=data, tasks_dir=tasks), HERE)
+    client = TestClient(app, base_url=f"http://{HERE}")
+    assert not started
+    assert client.get("/releases").status_code == 200
+    assert both.wait(60.0)

@@ -18,8 +18,10 @@ from shoal.analyzer.planner import Frequencies, Mean, Quantiles, Request, Sum, p
 from shoal.analyzer.planner.accuracy.answers import AccuracyAnswer, answers, half_width, request_for
 from shoal.analyzer.planner.accuracy.central import LAPLACE, central, deviation
 from shoal.analyzer.planner.accuracy.worst import ALL_TRIED, worst_count
-from shoal.analyzer.planner.candidates import candidates
-from shoal.analyzer.planner.question import Question
+from shoal.analyzer.planner.candidates import candidates, of_family
+from shoal.analyzer.planner.heaps import Heaped
+from shoal.analyzer.planner.quantiles import predict_quantiles, ranked_quantiles
+from shoal.analyzer.planner.question import SMOOTH, Question
 from shoal.domain import Categories, YesNo
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
@@ -40,9 +42,10 @@ def asked(question: Question, n: int, error: float, **more: object) -> tuple[Acc
 YES_NO = (Frequencies(YesNo(), heavy=1.0), 10_000, 200.0)
 FOUR = (Frequencies(named(4)), 5_000, 125.0)
 MEAN = (Mean(0.0, 50.0, levels=(2, 4)), 2_000, 2.0)
+MEDIAN = (Quantiles(0.0, 100.0, (0.5,), levels=(4, 8)), 2_000, 6.0)
 
 
-@for_each("question, n, error", [YES_NO, FOUR, MEAN])
+@for_each("question, n, error", [YES_NO, FOUR, MEAN, MEDIAN])
 def test_every_option_is_proven_and_reaches_the_error(
     question: Question, n: int, error: float
 ) -> None:
@@ -70,7 +73,7 @@ def test_every_option_is_proven_and_reaches_the_error(
     )
 
 
-@for_each("question, n, error", [YES_NO, FOUR, MEAN])
+@for_each("question, n, error", [YES_NO, FOUR, MEAN, MEDIAN])
 def test_the_choice_is_what_the_planner_has_at_that_epsilon(
     question: Question, n: int, error: float
 ) -> None:
@@ -223,7 +226,7 @@ def test_the_central_line() -> None:
 @for_each(
     "question, error, said",
     [
-        (Quantiles(0.0, 1.0), 0.1, "shoal plan has quantiles"),
+        (Quantiles(0.0, 1.0), 0.5, "asks nothing"),
         (Frequencies(YesNo()), 0.0, "a finite number above 0"),
         (Frequencies(YesNo()), math.nan, "a finite number above 0"),
         (Frequencies(YesNo()), 2e6, "ask for less"),
@@ -233,3 +236,57 @@ def test_wrong_questions_are_refused(question: Question, error: float, said: str
     """Planted: no check of the error -> a plan for an infinite one."""
     with pytest.raises(ShoalError, match=said):
         request_for(question, 1_000, error, DELTA)
+
+
+def test_quantiles_are_ranked_by_the_worst_of_them_under_the_worst_smooth_shape() -> None:
+    """Planted: the mean over the quantiles -> fails. Planted: the first shape alone -> fails."""
+    question = Quantiles(0.0, 100.0, (0.25, 0.5, 0.9), levels=(6,), worst=True)
+    candidate = next(each for each in of_family("kmean", question, all_settings=False))
+    mechanism = candidate.build(2.0)
+    heap = replace(question, shape=Heaped((0.2,), (0.5,)))
+    squares, _ = predict_quantiles(heap, mechanism, candidate.domain, 3_000)
+    of_heap = ranked_quantiles(heap, mechanism, candidate.domain, 3_000)
+    assert of_heap == pytest.approx(math.sqrt(max(squares)))
+    alone = [
+        ranked_quantiles(
+            Quantiles(0.0, 100.0, (at,), levels=(6,), shape=shape),
+            mechanism,
+            candidate.domain,
+            3_000,
+        )
+        for at in question.at
+        for shape in SMOOTH
+    ]
+    found = ranked_quantiles(question, mechanism, candidate.domain, 3_000)
+    assert found == pytest.approx(max(alone), rel=1e-6)
+    assert found > 1.2 * alone[1]
+    # what is skewed the other way errs at the other end
+    few, many = (
+        ranked_quantiles(
+            Quantiles(0.0, 100.0, (at,), levels=(6,), shape=shape),
+            mechanism,
+            candidate.domain,
+            3_000,
+        )
+        for at, shape in ((0.1, SMOOTH[2]), (0.9, SMOOTH[3]))
+    )
+    assert few == pytest.approx(many, rel=1e-3)
+
+
+def test_what_is_decoded_by_em_has_no_plan_for_an_error() -> None:
+    """At epsilon 0 it says the middle, which is the median of a bell: such a plan would promise an
+    error of nothing at an epsilon of nothing. Planted: it is planned all the same -> fails.
+    """
+    with pytest.raises(ShoalError, match="ask for an epsilon instead of an error"):
+        plan(Request(Quantiles(0.0, 100.0, (0.5,), levels=(8,)), 1_000, DELTA, error=2.0,
+                     mechanisms=("square_wave",)))  # fmt: skip
+
+
+def test_few_levels_that_cant_reach_an_error_are_no_reason_to_stop() -> None:
+    """Rounding to 2, 3, 4 or 6 levels errs more than is wanted here, whatever epsilon is. Planted:
+    patience with such rungs -> "not to be had", and this fails.
+    """
+    question = Mean(0.0, 50.0, levels=(2, 3, 4, 6, 16))
+    last = asked(question, 2_000, 0.12, mechanisms=("kmean",))[-1]
+    assert last.plan is not None
+    assert last.plan.choice.candidate.title == "kmean, 16 levels"
