@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 
 from shoal import codec
+from shoal.errors import ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.log import get_log
@@ -60,7 +61,7 @@ class Serving:
         self.paused: dict[TaskId, frozenset[int]] = {}
         # questions in a row that got no answer, and when the last one did
         self._failures, self._since = 0, monotonic()
-        self._trouble = ""
+        self._trouble = self._why = ""
 
     def refuses(self, window: WindowId) -> bool:
         """Whether an answer to that window could not be released, as far as is known."""
@@ -108,6 +109,7 @@ class Serving:
                 trouble = trouble or reply.trouble
         except Exception as error:  # noqa: BLE001
             self._failures += 1
+            self._why = _shown(str(error)) if isinstance(error, ShoalError) else ""
             if self._failures == _FAILURES:
                 log.warning("the analyzer does not answer", error=error)
             return
@@ -128,16 +130,14 @@ class Serving:
             yield Condition(
                 "analyzer",
                 "",
-                f"the analyzer has not answered for {int(absent) // 60} min: see that it runs and "
-                "can be reached; reports are taken,"
-                " and kept until their retention ends",
+                f"{self._why or 'see that the analyzer runs and can be reached'} (no answer for "
+                f"{_span(absent)}; reports are taken, and kept until their retention ends)",
                 stops=absent >= _ABSENT_S,
             )
         if self._trouble:
-            words = "".join(
-                letter if letter.isprintable() else " " for letter in self._trouble[:_TEXT]
+            yield Condition(
+                "analyzer", "trouble", f"the analyzer takes no batches: {_shown(self._trouble)}"
             )
-            yield Condition("analyzer", "trouble", f"the analyzer takes no batches: {words}")
         for task_id, windows in self.paused.items():
             served = self._tasks.served.get(task_id)
             name = served.task.name if served is not None else task_id.short
@@ -158,3 +158,12 @@ class Serving:
                 else f"task {name}: the analyzer {what}: mend it there; submissions are refused "
                 "meanwhile",
             )
+
+
+def _shown(text: str) -> str:
+    """The analyzer's own words, or why it was not reached, on one line."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:_TEXT])
+
+
+def _span(seconds: float) -> str:
+    return f"{int(seconds) // 60} min" if seconds >= 60.0 else "less than a minute"

@@ -5,20 +5,28 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.store import FILE_NAME as ANALYZER_STORE
+from shoal.analyzer.store import AnalyzerStore
 from shoal.cli.operations import link_checks, machine_checks, task_checks, tls_checks
 from shoal.cli.operations.findings import Findings
 from shoal.cli.operations.handshakes import TlsEnd
 from shoal.clients.settings.config import AgentConfig
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.trust import ServedTask
+from shoal.errors import ShoalError
 from shoal.rpc.tls import TlsIdentity, read_pem
+from shoal.services import given_up
 from shoal.services.certificates import SOON_DAYS
+from shoal.services.given_up import TaskWindow
 from shoal.services.settings import AdminSection, RoleSettings, load_settings
 from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.core import WindowState
+from shoal.shuffler.stores.sqlite.records import stored
+from shoal.storage import sqlite
 from shoal.task import split_address
 
 _SHUFFLER_STORES = ("state.db", "rounds.db", "singles.db")
@@ -218,5 +226,28 @@ def _tasks(findings: Findings, config: RoleSettings, *, hop: bool) -> list[Serve
             lambda one: tuple(
                 key.key_id for key in (one.keys.hop_keys if hop else one.keys.analyzer_keys)
             ),
+            _over(config.data_dir, hop=hop),
         )
     return served
+
+
+def _over(data_dir: Path, *, hop: bool) -> set[TaskWindow]:
+    """Windows whose key is deleted, as the store says: decided (shuffler) or released (analyzer),
+    maybe long before their time was over because they were full; and those that are given up. A
+    store that can't be read is a finding of its own, and has none.
+    """
+    over = set[TaskWindow]()
+    with suppress(ShoalError):
+        over |= {entry.key for entry in given_up.read(data_dir)}
+    with suppress(ShoalError, OSError, sqlite.Error):
+        if hop:
+            records = stored(data_dir).items()
+            over |= {
+                (window.task_id, window.window)
+                for window, record in records
+                if record.state not in (WindowState.OPEN, WindowState.CLOSING)
+            }
+        elif (data_dir / ANALYZER_STORE).exists():
+            with closing(AnalyzerStore(data_dir / ANALYZER_STORE, read_only=True)) as store:
+                over |= store.over()
+    return over

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import pwd
 import stat
 from collections.abc import Iterable
 from contextlib import closing
@@ -39,7 +40,7 @@ def disk(findings: Findings, folder: Path) -> None:
     there = next((one for one in (folder, *folder.parents) if one.exists()), Path("/"))
     space = os.statvfs(there)
     free, total = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
-    room = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB free for {folder}"
+    room = f"{_of_size(free, total)} free for {folder}"
     if space.f_flag & os.ST_RDONLY:
         findings.fail("disk", f"the disk of {folder} is read-only: remount it, or mend it")
     elif free < LIMITS.disk_free:
@@ -52,13 +53,18 @@ def disk(findings: Findings, folder: Path) -> None:
         findings.ok("disk", room)
 
 
+def _of_size(free: int, total: int) -> str:
+    unit, name = (_GIB, "GiB") if free >= _GIB else (MIB, "MiB")
+    return f"{free / unit:.1f} of {total / unit:.1f} {name}"
+
+
 def rights(
     findings: Findings, data: Path, secrets: Iterable[Path], folders: Iterable[Path]
 ) -> None:
     """That nobody else reads what is secret: data, key files, and folders of them. Nothing is
     opened.
     """
-    bad = 0
+    bad, foreign = 0, list[Path]()
     owner = data.stat().st_uid if data.exists() else None
     looked = list(secrets)
     for folder in folders:
@@ -87,13 +93,31 @@ def rights(
             findings.fail("permissions", f"{path} can be read by others: run chmod {mode} {path}")
             bad += 1
         elif owner is not None and found.st_uid != owner:
-            findings.warn(
-                "permissions",
-                f"{path} belongs to another user than {data}: chown it to the service's user",
-            )
+            foreign.append(path)
             bad += 1
+    if owner is not None and owner != os.geteuid() != 0:
+        findings.fail(
+            "permissions",
+            f"{data} is {_name(owner)}'s, and this runs as {_name(os.geteuid())}: run it as the "
+            f"service's user, or chown -R {data} to that user",
+        )
+        bad += 1
+    elif foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        findings.warn(
+            "permissions",
+            f"{foreign[0]}{more} belong to another user than {data}: chown them to the service's "
+            "user",
+        )
     if not bad:
         findings.ok("permissions", f"{len(looked)} key files and data_dir are their owner's alone")
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:  # as in a container
+        return f"user {user}"
 
 
 def clock(findings: Findings, folder: Path, service: str) -> None:

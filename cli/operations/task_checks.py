@@ -13,7 +13,7 @@ from shoal.crypto.keyfiles import load_hpke_key
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import ServedTask
 from shoal.errors import ShoalError
-from shoal.ids import KeyId
+from shoal.ids import KeyId, TaskId
 from shoal.rpc.renewal import ending
 
 _DAY_S = 86_400
@@ -69,30 +69,37 @@ def _time_left(findings: Findings, served: ServedTask) -> None:
 
 
 def private_keys(
-    findings: Findings, served: list[ServedTask], keys_dir: Path, keys_of: KeysOf
+    findings: Findings,
+    served: list[ServedTask],
+    keys_dir: Path,
+    keys_of: KeysOf,
+    over: Collection[tuple[TaskId, int]] = (),
 ) -> None:
-    """That the key of every window that still takes reports is there, and is what its name says."""
+    """That the key of every window that still takes reports is there, and is what its name says.
+    ``over``: windows that are decided, released or given up, whose keys are deleted.
+    """
     now = time.time()
     for one in served:
         task, ids = one.task, keys_of(one)
         wanted = {
             ids[window]
             for window in range(task.windows.count)
-            if now < task.windows.deadline_of(window)
+            if now < task.windows.deadline_of(window) and (one.task_id, window) not in over
         }
-        wrong = []
+        wrong, why = [], ""
         for key_id in sorted(wanted):
             try:
                 if load_hpke_key(keys_dir / f"{key_id.hex}.key").config.key_id != key_id:
                     wrong.append(key_id)
-            except ShoalError:
+            except ShoalError as error:
                 wrong.append(key_id)
+                why = why or error.message
         if wrong:
             findings.fail(
                 "keys",
                 f"task {task.name}: {len(wrong)} of {len(wanted)} private keys are missing or "
                 f"unreadable in {keys_dir}, first {wrong[0].hex}.key: put them there, or their "
-                "windows can't be opened",
+                f"windows can't be opened{f' ({why})' if why else ''}",
             )
         elif wanted:
             findings.ok("keys", f"task {task.name}: all {len(wanted)} private keys are there")

@@ -63,9 +63,7 @@ def say_conditions(status: dict[str, Any]) -> None:
     """For people: whether a service is ready, and everything that is wrong with it, a line each."""
     wrong = status.get("conditions", [])
     say("ready" if status["ready"] is None else f"not ready: {status['ready']}")
+    but = "ready, but " if status["ready"] is None else "also: "
     for condition in wrong:
         if condition["message"] != status["ready"]:
-            say(
-                f"{'' if condition['stops'] else 'ready, but '}{condition['code']}: "
-                f"{condition['message']}"
-            )
+            say(f"{'' if condition['stops'] else but}{condition['code']}: {condition['message']}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from shoal.cli.task.publish import HELP as PUBLISH_HELP
 from shoal.cli.task.publish import publish
 from shoal.cli.task.sample import sample
 from shoal.cli.task.succession import differences, succeed
-from shoal.cli.task.unfilled import NOWHERE, UNNAMED, UNSAID
+from shoal.cli.task.unfilled import NOWHERE, UNNAMED, UNSAID, unfilled
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import TrustedTask, trust_task
@@ -79,7 +80,9 @@ def new(
     if start is not None:
         raise ShoalError(Kind.CONFIG, "--start goes with --from OLD.toml")
     text = sample(settings or [], pairwise=pairwise)
-    give(out, text.encode(), f"wrote {out}: fill it in, then shoal task lint {out}")
+    left = unfilled(tomllib.loads(text), out.parent)
+    rest = f"; still to be filled in: {'; '.join(left)}; then" if left else ": now"
+    give(out, text.encode(), f"wrote {out}{rest} shoal task lint {out}")
 
 
 def _next(before: Path, out: Path, start: str | None, settings: list[str]) -> None:

@@ -79,6 +79,11 @@ _WHY: tuple[tuple[str, str], ...] = (
         "it ended the connection at once: check the port, and our certificate if it wants one",
     ),
 )
+# The library tells of the last address alone, and a name like localhost mostly has both kinds.
+_REFUSED_SIX = (
+    "nobody listens at its IPv6 address, and if it has another, that failed too: check the port, "
+    "that it runs, and its certificate"
+)
 _UNKNOWN = "check its address and certificate, and that it runs"
 
 
@@ -130,10 +135,10 @@ def _unreached(details: str, what: str) -> str:
     said = details.lower()
     if _UNCONNECTED not in said and "resolving" not in said and "dns" not in said:
         return f"the connection to the {what} ended before the answer came: try again"
-    return (
-        f"the {what} can't be reached: "
-        f"{next((why for sign, why in _WHY if sign in said), _UNKNOWN)}"
-    )
+    why = next((why for sign, why in _WHY if sign in said), _UNKNOWN)
+    if "connection refused" in said and "ipv6:" in said:
+        why = _REFUSED_SIX
+    return f"the {what} can't be reached: {why}"
 
 
 def _one_line(text: str | None) -> str:

@@ -116,6 +116,12 @@ class DataFolder:
                     f"data_dir {self.path}: others may look into it: run chmod 700 {self.path}",
                 )
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except PermissionError:
+            raise ShoalError(
+                Kind.CONFIG,
+                f"data_dir {self.path}: this user may not use it: run this as its owner, or chown "
+                "it to the user that the service runs as",
+            ) from None
         except OSError as error:
             raise ShoalError(
                 Kind.CONFIG, f"data_dir {self.path}: {error.strerror or 'cannot be used'}"

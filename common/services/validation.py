@@ -15,12 +15,29 @@ from shoal.storage.toml import no_such_key
 _WANTED: Mapping[str, str] = {
     "string_type": "a text in quotes",
     "int_type": "a whole number",
+    "int_from_float": "a whole number",
     "float_type": "a number",
     "bool_type": "true or false",
     "list_type": "a list",
     "dict_type": "a table",
     "model_type": "a table",
     "datetime_type": "a date and time, for example 2026-01-01T00:00:00Z",
+}
+
+# A text that is none of these.
+_PARSED: Mapping[str, str] = {
+    "int_parsing": "a whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
+}
+# A key that one role's file alone has: whose file it is then. Keys of tables are not looked at.
+_ROLES: Mapping[str, str] = {
+    "delivery_delay_max_s": "a shuffler",
+    "commit_ms": "a shuffler",
+    "allowed_shufflers": "an analyzer",
+    "outbox": "a device's agent",
+    "policy": "a device's agent",
+    "mechanism": "a task",
 }
 
 
@@ -33,9 +50,14 @@ def first_mistake(error: Any, model: Any) -> str:
     first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"]) or "file"
     if first["type"] == "extra_forbidden":
+        whose = _ROLES.get(key)
+        if whose is not None:
+            return f"{key}: this is the file of {whose}: give the other one, or remove this key"
         return f"{key}: {no_such_key(str(first['loc'][-1]), _keys_of(model, first['loc'][:-1]))}"
     if first["type"] == "missing":
         return f"{key}: required, but missing"
+    if first["type"] in _PARSED:
+        return f"{key}: must be {_PARSED[first['type']]}, without quotes"
     if first["type"] in _WANTED:
         return f"{key}: must be {_WANTED[first['type']]}"
     return f"{key}: {_plain(first['msg'])}"

@@ -30,7 +30,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ShoalError(Kind.CONFIG, f"{path.name}: no text in UTF-8, as a TOML file is") from None
     except tomllib.TOMLDecodeError as error:
-        raise ShoalError(Kind.CONFIG, f"{path.name}: {error}") from None
+        raise ShoalError(
+            Kind.CONFIG, f"{path.name}: {error}: mend that line, or give a TOML file"
+        ) from None
     except RecursionError:
         raise ShoalError(Kind.CONFIG, f"{path.name}: nested too deeply") from None
 

@@ -55,6 +55,11 @@ def test_ready_is_true_or_false(
     assert shown == {"service": service, **STATUS, "ready": trouble is None, **why}
     assert main([service, "status", "--admin", address]) == status
     assert (trouble or "ready") in capsys.readouterr().out
+    # what does not stop it never reads as "ready" beside what does. Planted: it does -> fails
+    Page.said["conditions"] = [{"code": "broker", "message": "away", "stops": False}]
+    main([service, "status", "--admin", address])
+    shown = capsys.readouterr().out
+    assert ("ready, but broker: away" in shown) is (trouble is None), shown
 
 
 @pytest.mark.parametrize("service", ["shuffler", "analyzer"])

@@ -100,6 +100,8 @@ async def test_its_silence_changes_no_task_and_is_shown_in_time(bench: Bench) ->
     bench.clock.advance(599)
     await bench.serving.look()
     assert bench.codes() == [("analyzer", "", False), *paused]
+    # an operator reads there why. Planted: the reason left out -> fails
+    assert "away (no answer for 9 min;" in next(bench.serving.conditions()).message
     bench.clock.advance(1)
     assert bench.codes() == [("analyzer", "", True), *paused]
     bench.reply = ValueError("garbled")

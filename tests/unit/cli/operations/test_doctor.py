@@ -11,16 +11,24 @@ import socket
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal.analyzer.records import Spending, WindowOutcome
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
 from shoal.crypto import keyfiles
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.tlscerts import Identity, issue, make_authority
 from shoal.services import given_up
+from shoal.services.settings import load_settings
+from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.core import WindowId
+from shoal.shuffler.stores.closing import close_for_good
+from shoal.shuffler.stores.configured import open_store
 from tests.cases import for_each
 from tests.worlds.operations import DAY, TOKEN, Site
 from tests.worlds.services.shuffler import CA, SHUFFLER_NAME
@@ -227,6 +235,42 @@ def test_windows_that_were_given_up_are_named_with_what_is_left_to_do(
     assert [level for level, _ in told()] == ["ok shuffler", "ok analyzer"]
     (both[1] / given_up.FILE_NAME).write_text("torn")
     assert [level for level, _ in told()] == ["warn shuffler", "fail analyzer"]
+
+
+async def test_a_key_that_was_deleted_with_its_window_is_not_missed(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """Windows that were full, released or given up before their time was over have no key, and so
+    it must be. Planted: releases, given-up windows or the shuffler's states not looked at -> the
+    sound deployment fails, each seen.
+    """
+    site = Site(tmp_path)
+    one = site.published
+    task_id, keys = one.task_id, [key.config.key_id.hex for key in one.analyzer_keys]
+    data = site.analyzer_dir / "data"
+    data.mkdir(mode=0o700)
+    with closing(AnalyzerStore(data / FILE_NAME)) as store, store.transaction():
+        outcome = WindowOutcome(b"", bytes(64), b"", bytes(64), None, Spending(task_id, 0.1, 1e-6))
+        store.write_release(task_id, 0, outcome)
+    for folder in (data, site.data_dir):
+        given_up.add(folder, given_up.GivenUp(task_id.hex, 1, 1, "me", "its key", "open"))
+    for key in keys[:2]:
+        (site.analyzer_dir / "keys" / f"{key}.key").unlink()
+    config = load_settings(ShufflerConfig, site.shuffler_toml())
+    storage = await open_store(config)
+    windows = [WindowId(task_id, number) for number in range(40) if number != 1]
+    await close_for_good(storage.reports, one.served, windows)
+    await storage.close()
+    hop = next(site.keys_dir.glob("*.key"))
+    hop.unlink()
+    arguments = "--shuffler", site.shuffler_toml(), "--analyzer", site.analyzer_toml()
+    findings = await asyncio.to_thread(examine, capsys, *arguments, status=1)
+    assert [one for one in findings if one["check"] == "keys" and one["level"] == "fail"] == []
+    (site.analyzer_dir / "keys" / f"{keys[2]}.key").chmod(0o644)
+    findings = await asyncio.to_thread(examine, capsys, *arguments, status=1)
+    (missing,) = (f for f in findings if f["check"] == "keys" and f["level"] == "fail")
+    assert "1 of 38 private keys" in missing["message"]
+    assert "chmod 600" in missing["message"]
 
 
 def test_ports_of_others_names_that_are_not_allowed_and_files_that_are_none(

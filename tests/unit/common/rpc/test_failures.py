@@ -18,7 +18,7 @@ from shoal.protos import submit_pb2
 from shoal.rpc.call import Call
 from shoal.rpc.channel import call, call_stream
 from shoal.rpc.server import Method
-from shoal.rpc.status import KIND_KEY, Unnamed
+from shoal.rpc.status import KIND_KEY, Unnamed, from_rpc_error
 from tests.cases import for_each
 from tests.unit.common.rpc.world import METHODS, both, connected, messages, path, served
 
@@ -199,6 +199,22 @@ async def test_nobody_there_is_unavailable() -> None:
         caught.value.message == "the analyzer can't be reached: nobody listens at its address: "
         "check the port, and that it runs"
     )
+
+
+def test_a_refused_ipv6_address_does_not_hide_why_the_other_one_failed() -> None:
+    """``localhost`` mostly has both kinds of address, and gRPC tells of the last one alone: with a
+    wrong CA the operator was told that nobody listens. Planted: that told again -> fails.
+    """
+    details = (
+        "failed to connect to all addresses; last error: UNKNOWN: ipv6:%5B::1%5D:7445: Failed to "
+        "connect to remote host: Connection refused"
+    )
+    met = grpc.aio.AioRpcError(
+        grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details
+    )
+    told = from_rpc_error(met, "analyzer").message
+    assert "certificate" in told
+    assert "::1" not in told
 
 
 async def test_a_hostile_services_text_is_one_printable_line() -> None:
