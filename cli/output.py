@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 def say_table(table: Table, to: Console = console) -> None:
     """A table whose figures and words are whole: where they don't fit the terminal, first the
-    padding goes, then it is wider than that.
+    padding goes (but for a space where cells have no lines between them), then it is wider.
 
     Left alone, rich cuts what is too wide: 0.02536 becomes "0.0…", and n = 2,000 and n = 2,999 are
     both "2,0…". Where nobody looks at a terminal every cell is on one line, however wide that makes
@@ -44,8 +44,9 @@ def say_table(table: Table, to: Console = console) -> None:
         column.min_width = max(
             _longest(text, whole=column.no_wrap) for text in (column.header, *column.cells)
         )
-    if _least_width(table, to) > to.width:
-        table.padding = (0, 0)
+    if to.is_terminal and _least_width(table, to) > to.width:
+        # without lines between them cells stay one space apart
+        table.padding = (0, 0) if table.box is not None else (0, 1, 0, 0)
     if _least_width(table, to) > to.width:
         table.width = _least_width(table, to)
     to.print(table, crop=False)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.cli import main as entry
-from shoal.cli.output import say_table, write_new
+from shoal.cli.output import plain_table, say_table, write_new
 from shoal.errors import ShoalError
 from tests.cases import for_each
 
@@ -51,6 +51,21 @@ def test_a_table_cuts_no_figure_short(width: int, no_wrap: bool) -> None:
 def test_a_table_that_fits_is_left_as_it_is() -> None:
     """Planted: the padding always taken away -> this fails."""
     assert "│ hadamard_response standard │ 0.02536    │" in printed(table_of(no_wrap=False), 80)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_cells_without_lines_between_them_never_touch(terminal: bool) -> None:
+    """``windowwhen``, ``outpatient-visit7``: neither a person nor awk could tell them apart.
+    Planted: all padding taken away where the table is too wide -> fails, for both.
+    """
+    table = plain_table("why", "task", "window")
+    table.add_row("lost", "outpatient-visit", "7")
+    out = io.StringIO()
+    say_table(table, Console(file=out, width=20, force_terminal=terminal, color_system=None))
+    assert [line.split() for line in out.getvalue().splitlines()] == [
+        ["why", "task", "window"],
+        ["lost", "outpatient-visit", "7"],
+    ]
 
 
 def test_where_nobody_looks_a_name_is_on_one_line() -> None:
