@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -130,11 +134,31 @@ def _public(path: Path, config: RoleSettings) -> tuple[Mapping[str, bytes], int]
     files |= {name: read_bytes(file) for name, file in listed.items()}
     if not isinstance(config, AnalyzerConfig):
         return files, 0
-    # beside the store: a copy of it is as large
-    with tempfile.TemporaryDirectory(prefix=".backup-", dir=config.data_dir) as folder:
-        releases = copy_decided(config.data_dir, Path(folder))
-        files[places.STORE] = read_bytes(Path(folder) / places.STORE, _LARGEST)
+    with _scratch(config.data_dir) as folder:
+        releases = copy_decided(config.data_dir, folder)
+        files[places.STORE] = read_bytes(folder / places.STORE, _LARGEST)
     return files, releases
+
+
+@contextmanager
+def _scratch(data_dir: Path) -> Iterator[Path]:
+    """A folder beside the store: a copy of it is as large. Those of backups that were killed go."""
+    for left in data_dir.glob(".backup-*"):
+        with suppress(OSError), _held(left):
+            shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=".backup-", dir=data_dir) as made, _held(Path(made)):
+        yield Path(made)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """As long as its process lives. Raises OSError: another one holds it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _secrets(config: RoleSettings, now: int, window_keys: bool) -> tuple[dict[str, bytes], int]:

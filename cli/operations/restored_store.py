@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections import Counter
 from contextlib import closing
@@ -33,6 +34,8 @@ def put_store(
     how many were left out. Raises CONFIG.
     """
     known = read_head(folder) or 0
+    for left in folder.glob(".restore-*"):  # of one that was cut off
+        shutil.rmtree(left, ignore_errors=True)
     staged, left_out = folder / f".{FILE_NAME}.restored", 0
     try:
         if authenticated:

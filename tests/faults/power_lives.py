@@ -25,7 +25,10 @@ from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
 from shoal.errors import ShoalError
 from shoal.ids import Digest, TaskId
+from shoal.services import given_up
+from shoal.services.given_up import GivenUp
 from shoal.services.process import make_folder
+from shoal.services.whole_files import read_count
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.rounds import VerifiedVector
 from shoal.shuffler.stores.sqlite import single_store
@@ -375,10 +378,31 @@ def keys_found(folder: Path) -> set[bytes]:
     return found
 
 
+# --- words of operators ---------------------------------------------------------------------------
+
+
+def words(folder: Path, promised: Promises, rng: random.Random) -> None:
+    """Windows are given up: the line is there before the command ends and a service acts on it, and
+    so is the number of lines.
+    """
+    task_id = TaskId(rng.randbytes(32))
+    for window in range(GROUPS):
+        line = GivenUp(task_id.hex, window, 1_800_000_000, "alice", "a test", "open")
+        given_up.add(folder, line)
+        promised.kept |= {b"line" + bytes([window]), b"counted" + bytes([window])}
+
+
+def words_found(folder: Path) -> set[bytes]:
+    there = {b"line" + bytes([line.window]) for line in given_up.read(folder)}
+    count = read_count(folder / given_up.HEAD_NAME) or 0
+    return there | {b"counted" + bytes([window]) for window in range(count)}
+
+
 ALL: dict[str, tuple[Life, Found]] = {
     "windows": (windows, windows_found),
     "singles": (singles, singles_found),
     "answered": (answered, answered_found),
     "analyzer": (analyzer, analyzer_found),
     "keys": (keys, keys_found),
+    "words": (words, words_found),
 }
