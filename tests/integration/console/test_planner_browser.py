@@ -78,6 +78,27 @@ def test_a_slider_by_the_keyboard_moves_the_figures(url: str, running: Browser) 
         assert troubles == []
 
 
+def test_a_choice_shows_its_own_fields(url: str, running: Browser) -> None:
+    """By the keyboard, without scripts too. Planted: a kind left out of the style sheet -> the
+    fields of other kinds show, and this fails.
+    """
+    for scripts in (True, False):
+        with page_of(running, scripts=scripts) as page:
+            page.goto(f"{url}{ASKED}&windows=3")
+            assert not page.locator("#at").is_visible()
+            page.focus("[value=sum]")
+            page.keyboard.press("ArrowRight")
+            assert page.locator("[value=quantiles]").is_checked()
+            for name, seen in {"at": True, "low": True, "off": True, "answers": False}.items():
+                assert page.locator(f"#{name}").is_visible() == seen, name
+            assert page.locator(".of-quantiles", has_text="A quantile may be off by").is_visible()
+            assert not page.locator(".of-mean").is_visible()
+            assert not page.locator("#changes").is_visible()  # "More" is open: three windows
+            page.focus("[name=memoized]")
+            page.keyboard.press("Space")
+            assert page.locator("#changes").is_visible()
+
+
 def test_it_works_without_scripts(url: str, running: Browser) -> None:
     """Planted: the slider's place not sent -> the field's old value is kept, and this fails."""
     with page_of(running, scripts=False) as page:
@@ -95,9 +116,11 @@ def test_for_everybody(url: str, running: Browser) -> None:
     the chart with a fixed width -> it scrolls sideways at 390 px.
     """
     axe = Axe()
+    kept = "/planner?kind=quantiles&n=600&off=9&windows=2&memoized=yes"
+    categories = "/planner?kind=categories&answers=3&n=600&off=5"
     for width, dark in ((1200, False), (1200, True), (NARROW, False)):
         with page_of(running, width=width, dark=dark) as page:
-            for path in (ASKED, "/planner?kind=categories&answers=3&n=600&off=5", "/planner?off=x"):
+            for path in (ASKED, categories, kept, "/planner?off=x"):
                 page.goto(f"{url}{path}")
                 if "off=x" not in path:
                     page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
