@@ -15,7 +15,6 @@ middle of the domain, so does the sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shoal.accounting.accountant import simplest
@@ -27,10 +26,11 @@ from shoal.mechanisms import Estimate, Mechanism
 from shoal.privacy import KaryLaw
 
 MEAN = "mean"  # the label of an estimate that is the mean over the devices that answer
-# Where in a step the worst value is looked for, in the first steps and the last ones. In between
-# the curve repeats itself, lower: what the randomizer adds is a parabola with its least value in
-# the middle.
-_PLACES = tuple(i / 8 for i in range(17))
+# Where the worst value is looked for: over the whole range, since what a randomizer adds is largest
+# at the ends (k-ary responses), in the middle (one bit) or a step from an end (piecewise). So many
+# places over all of it, then places beside the worst of them and beside both ends, in steps.
+_COARSE = 16
+_BESIDE = tuple(i / 8 for i in range(-16, 17))
 _PARTS = 32
 
 
@@ -68,7 +68,13 @@ class Numbers:
 
     def worst(self) -> tuple[float, float]:
         """At the worst value."""
-        return max((self.at(at) for at in places(self.domain)), key=sum)
+        top = float(self.domain.levels - 1)
+        tried = {at: self.at(at) for at in (i * top / _COARSE for i in range(_COARSE + 1))}
+        worst, _ = max(tried.items(), key=lambda found: sum(found[1]))
+        near = (0.0, round(worst), top)
+        beside = (min(max(end + at, 0.0), top) for end in near for at in _BESIDE)
+        tried |= {at: self.at(at) for at in set(beside).difference(tried)}
+        return max(tried.values(), key=sum)
 
     def at(self, at: float) -> tuple[float, float]:
         """With all devices ``at`` so many steps above low."""
@@ -142,14 +148,6 @@ def at_value(
     """
     asked = Mean(domain.low, domain.high, (domain.levels,)) if question is None else question
     return math.sqrt(sum(Numbers(asked, mechanism, domain, n).at(place(domain, value))))
-
-
-def places(domain: Numeric) -> Iterator[float]:
-    """Places, in steps above low, among which the worst value is looked for."""
-    top = domain.levels - 1
-    for at in _PLACES:
-        yield min(at, top)
-        yield max(top - at, 0)
 
 
 def place(domain: Numeric, value: float) -> float:
