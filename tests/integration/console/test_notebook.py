@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
-from nbclient import NotebookClient
 from starlette.testclient import TestClient
 
 from shoal.console.operator.app import Places, operator_app
@@ -22,6 +20,9 @@ def test_the_notebook_has_the_same_figures_to_the_digit(tmp_path: Path) -> None:
     """Its page is byte by byte the one that is downloaded, and each estimate is printed as it is in
     the JSON. Planted: releases rounded on their way into it -> fails.
     """
+    import nbformat  # here: each test process collects all tests, one runs it
+    from nbclient import NotebookClient
+
     data, tasks = write_data(tmp_path, 4)
     places = Places(data_dir=data, tasks_dir=tasks)
     with TestClient(operator_app(places, HERE), base_url=f"http://{HERE}") as client:
