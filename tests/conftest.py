@@ -4,11 +4,15 @@ size of the run asks for.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import logging
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -16,6 +20,7 @@ from hypothesis import settings
 from tests.sizes import size
 from tests.slowest import in_turns
 
+ROOT = Path(__file__).parents[1]
 # Our matrices are small: a second BLAS thread only waits, at full CPU, beside the other test
 # processes. Set before numpy is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -49,6 +54,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = [item.nodeid.partition("::")[0] for item in items]
     places = {name: place for place, name in enumerate(in_turns(files))}
     items.sort(key=lambda item: places[item.nodeid.partition("::")[0]])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Where all tests run in several processes, these begin to import at different places: in a
+    fresh clone each then loads what another one has compiled, instead of all compiling all.
+    """
+    worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args != session.config.getini("testpaths"):
+        return
+    paths = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("tests/**/test_*.py"))]
+    first = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for path in paths[first:] + paths[:first]:
+        # what can't be imported is told when it is collected
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(path.removesuffix(".py").replace("/", "."))
 
 
 @pytest.hookimpl(trylast=True)
