@@ -78,8 +78,8 @@ def routes(desk: Desk) -> list[BaseRoute]:
 
 def _spent(desk: Desk, question: ReleasedQuestion) -> Mapping[str, Any] | None:
     """What all versions of the question spent together, as the page Budget has it."""
-    every = desk.once(("versions",), versions)[:-1]  # the last is of all questions
-    return next((each for each in every if each["question"] == question.name), None)
+    rows = desk.once(("versions", question.name), lambda held: versions(held, question.name))
+    return rows[0] if rows else None
 
 
 def _offered(request: Request, question: ReleasedQuestion) -> str:

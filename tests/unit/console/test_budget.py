@@ -134,7 +134,9 @@ def test_the_page_shows_what_the_command_shows(
     store.close()
     assert main(["results", "spent", "--data", str(data), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert versions(from_store(data, tasks)) == told
+    held = from_store(data, tasks)
+    assert versions(held) == told
+    assert versions(held, "visits")[0] == told[1]
     assert [(row["question"], row["versions"], row["windows"]) for row in told] == [
         ("minutes", 1, 2),
         ("visits", 2, 3),
