@@ -133,6 +133,20 @@ def read_bytes(path: Path, most: int = 8 << 20) -> bytes:
     return data
 
 
+def read_signed_task(path: Path) -> bytes:
+    """A file that ``shoal task sign`` wrote; nothing is verified here. Raises CONFIG naming it."""
+    from shoal import codec  # not for shoal --help
+
+    data = read_bytes(path)
+    try:
+        codec.decode_signed_task(data)
+    except ShoalError:
+        raise ShoalError(
+            Kind.CONFIG, f"{path} holds no signed task: give NAME.task, as shoal task sign wrote it"
+        ) from None
+    return data
+
+
 def public_key(text: str, what: str) -> bytes:
     """32 bytes from 64 hex digits. Raises CONFIG."""
     try:

@@ -145,6 +145,11 @@ def read_file(path: Path, most: int) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(most + 1)
+    except FileNotFoundError:
+        what = "the key schedule of the task" if path.suffix == SCHEDULE_SUFFIX else "the file"
+        raise ShoalError(
+            Kind.CONFIG, f"cannot read {path.name}: it is not there: put {what} there"
+        ) from None
     except OSError as error:
         raise ShoalError(
             Kind.CONFIG, f"cannot read {path.name}: {error.strerror or 'unreadable'}"

@@ -16,7 +16,15 @@ from shoal import codec
 from shoal.cli.keys.checks import check_apart
 from shoal.cli.keys.revoking import HELP as REVOKE_HELP
 from shoal.cli.keys.revoking import revoke
-from shoal.cli.output import emit_json, named, public_key, read_bytes, say, write_new
+from shoal.cli.output import (
+    emit_json,
+    named,
+    public_key,
+    read_bytes,
+    read_signed_task,
+    say,
+    write_new,
+)
 from shoal.crypto import hpke, keyfiles, tlscerts
 from shoal.crypto.admission.enrolment import issue
 from shoal.crypto.schedules import sign_keys
@@ -172,7 +180,7 @@ def schedule(
     --key authority.key --out visits.keys
     """
     signer = keyfiles.load_signing_key(key)
-    signed_task = read_bytes(task)
+    signed_task = read_signed_task(task)
     signed = sign_schedule(
         signed_task, _role_keys(analyzer, "analyzer"), _role_keys(shuffler, "shuffler"), signer
     )
@@ -357,7 +365,7 @@ def show(
 
     Example: shoal keys show tasks/visits.keys --task tasks/visits.task
     """
-    signed_task = read_bytes(task)
+    signed_task = read_signed_task(task)
     authority = (
         public_key(trust, "--trust") if trust else codec.decode_signed_task(signed_task).authority
     )

@@ -100,8 +100,13 @@ class LoadOutcome:
         if sent and not any(row.acked for row in self.rows):
             raise ShoalError(
                 Kind.MISMATCH,
-                f"none of {sent:,} reports was acknowledged: check that the shuffler (or the "
-                "broker) runs, its address and its certificate",
+                f"none of {sent:,} reports was acknowledged: "
+                + (
+                    "all were refused, as told above"
+                    if sum(self.result.refused.values()) >= sent
+                    else "check that the shuffler (or the broker) runs, its address and its "
+                    "certificate"
+                ),
             )
         if self.counting and not all(row.agrees for row in self.rows):
             raise ShoalError(
@@ -248,6 +253,11 @@ def show(outcome: LoadOutcome) -> None:
         say(
             f"{name}: {spent_s} of CPU, at most {usage.memory_bytes / MIB:,.0f} MiB of "
             f"memory{restarts}"
+        )
+    if not counting and result.acked and not outcome.interrupted:
+        say(
+            "not compared with what is counted: --analyzer-status does that, once the window is "
+            "decided"
         )
     if outcome.interrupted:
         say("interrupted: these figures are of what had been sent until then")

@@ -113,7 +113,8 @@ def read_passphrase(path: Path) -> bytes:
     if len(line) < _LEAST_PASSPHRASE or b"\n" in line:
         raise ShoalError(
             Kind.CONFIG,
-            f"{path} holds no passphrase: {_LEAST_PASSPHRASE} characters or more on a line",
+            f"{path}: a passphrase is one line of {_LEAST_PASSPHRASE} characters or more: "
+            "openssl rand -base64 24 makes one",
         )
     return line
 

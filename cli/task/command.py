@@ -16,7 +16,15 @@ from shoal.accounting.composition.memoized import lifetime_epsilon, promised
 from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.lint.task import lint
 from shoal.accounting.meaning import bound_text
-from shoal.cli.output import STDOUT, emit_json, give, public_key, read_bytes, say, write_new
+from shoal.cli.output import (
+    STDOUT,
+    emit_json,
+    give,
+    public_key,
+    read_signed_task,
+    say,
+    write_new,
+)
 from shoal.cli.task import pairwise_show
 from shoal.cli.task.file import read_task
 from shoal.cli.task.frame import frame_bytes, report_words, with_frame
@@ -220,7 +228,7 @@ def show(
 
     Example: shoal task show tasks/visits.task
     """
-    signed = read_bytes(file)
+    signed = read_signed_task(file)
     authority = (
         public_key(trust, "--trust") if trust else codec.decode_signed_task(signed).authority
     )

@@ -129,5 +129,7 @@ def read_pem(path: Path, *, secret: bool = False) -> bytes:
     if secret and mode & 0o077:
         raise ShoalError(Kind.KEY_FILE, f"{path} can be read by others: run chmod 600 {path}")
     if b"-----BEGIN " not in data:
-        raise ShoalError(Kind.KEY_FILE, f"{path} is not a PEM file")
+        raise ShoalError(
+            Kind.KEY_FILE, f"{path} is not a PEM file{'' if data else ': it is empty'}"
+        )
     return data

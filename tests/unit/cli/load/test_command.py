@@ -115,6 +115,18 @@ def test_a_load_that_reached_nobody_fails(acked: int, fails: bool) -> None:
         outcome.check()
 
 
+def test_a_load_that_was_refused_is_not_told_to_look_for_the_service() -> None:
+    """A full window refuses all, by a service that is there. Planted: one text for both ->
+    fails.
+    """
+    row = TaskRow(target_of_world(make_world()), 10, 0, 0, 0, 0, None)
+    refused = {Kind.WINDOW_FULL: 10}
+    result = SimulationResult(10, 0, refused, 0, 8.0, array("f"), (b"",))
+    outcome = LoadOutcome(result, [row], None, {}, counting=False, interrupted=False)
+    with pytest.raises(ShoalError, match="all were refused"):
+        outcome.check()
+
+
 def test_silence_is_in_the_column_of_silence(capsys: pytest.CaptureFixture[str]) -> None:
     """Over MQTT nobody answers noise. Planted: DEADLINE among the refusals -> it is in the wrong
     column.
