@@ -234,6 +234,18 @@ def show(outcome: LoadOutcome) -> None:
         )
     if outcome.decided_s is not None:
         say(f"last report to decision: {duration(outcome.decided_s)}")
+    _show_effort(outcome)
+    if not counting and result.acked and not outcome.interrupted:
+        say(
+            "not compared with what is counted: --analyzer-status does that, once the window is "
+            "decided"
+        )
+    if outcome.interrupted:
+        say("interrupted: these figures are of what had been sent until then")
+
+
+def _show_effort(outcome: LoadOutcome) -> None:
+    result = outcome.result
     if result.efforts:
         spent = _generator_json(result.efforts)
         prepared = (
@@ -254,13 +266,6 @@ def show(outcome: LoadOutcome) -> None:
             f"{name}: {spent_s} of CPU, at most {usage.memory_bytes / MIB:,.0f} MiB of "
             f"memory{restarts}"
         )
-    if not counting and result.acked and not outcome.interrupted:
-        say(
-            "not compared with what is counted: --analyzer-status does that, once the window is "
-            "decided"
-        )
-    if outcome.interrupted:
-        say("interrupted: these figures are of what had been sent until then")
 
 
 def _show_truths(rows: list[TaskRow]) -> None:

@@ -252,8 +252,9 @@ def check_closing(loaded: list[Target], stored: int, wait: float, ended: float) 
         task = target.served.task
         left = task.windows.deadline_of(target.window) - ended
         if left > wait and not 0 < task.max_batch <= stored:
+            span = f"{left:.0f} s" if left < 7_200 else f"{left / 3_600:,.0f} hours"
             reason = (
-                f"window {target.window} of task {target.name} closes {left:.0f} s after the last "
+                f"window {target.window} of task {target.name} closes {span} after the last "
                 f"report, later than --wait {wait:.0f}"
             )
             raise ShoalError(
