@@ -227,7 +227,8 @@ def window_at(name: str, plan: WindowPlan, now: float) -> int:
         )
     raise ShoalError(
         Kind.WINDOW_CLOSED,
-        f"task {name} ended at {_utc(plan.end_of(plan.count - 1))}: it takes no more answers",
+        f"task {name} ended at {_utc(plan.end_of(plan.count - 1))}: it takes no more answers; "
+        "if that is still to come, check this device's clock",
     )
 
 

@@ -3,7 +3,8 @@
     PYTHONPATH=. .venv/bin/python tools/screenshots.py [--docs]
 
 A shuffler and an analyzer are started as the demo starts them, simulated devices report to them,
-and Chromium looks at ``shoal console`` beside them. The pictures go to build/screenshots; with
+and Chromium looks at ``shoal console`` beside them, and at ``shoal agent console`` of a device that
+answered too (screenshots_owner.py). The pictures go to build/screenshots; with
 ``--docs`` those that pages of the documentation show are written to docs/images too.
 """
 
@@ -14,9 +15,11 @@ import asyncio
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import screenshots_owner as owner
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
@@ -70,6 +73,8 @@ IN_DOCS = {
     "windows": ("dark", 1080),
     "promise": ("light", 1000),
     "running": ("light", 780),
+    "owner-questions": ("light", 900),
+    "owner-ledger": ("dark", 900),
 }
 
 
@@ -113,8 +118,12 @@ async def _show(folder: Path, docs: bool) -> None:
     )
     _ask(site, to_come, 5_000, WindowPlan(int(time.time()) - 3_600, 7 * 86_400, 26, 86_400, 3_600))
     async with running(services, print):
-        await _sleep_windows(site, nightly, plan)
+        device = owner.Device(site)
+        device.agrees()
+        await _sleep_windows(site, nightly, plan, device)
+        await asyncio.to_thread(device.answers_surveys)
         await _report(site, asked, Shares(duplicates=0.02, malformed=0.01, hostile=0.01))
+        await asyncio.to_thread(device.run, "status")
         await asyncio.sleep(max(0.0, plan.deadline_of(_WINDOWS - 1) + _SETTLED_S - time.time()))
         with console(*_sources(site)) as url:
             await asyncio.to_thread(_take, url, PAGES, docs)
@@ -124,6 +133,8 @@ async def _show(folder: Path, docs: bool) -> None:
         ):
             peer.person = Person(email="ada@people.example")
             await asyncio.to_thread(_take, url, SIGNED_IN, docs)
+        shoot = partial(_shoot, axe=Axe(), docs=docs)
+        await asyncio.to_thread(owner.take, device, _LOOKS, shoot)
 
 
 _STEPS = Numeric(0.0, 30.0, 31, clip=True, unit="thousand steps")
@@ -167,13 +178,20 @@ async def _simulate(
     await simulate(plan)
 
 
-async def _sleep_windows(site: Site, nightly: Asked, plan: WindowPlan) -> None:
-    """A share that rises from window to window; too few answer in one of them."""
+async def _sleep_windows(
+    site: Site, nightly: Asked, plan: WindowPlan, device: owner.Device
+) -> None:
+    """A share that rises from window to window; too few answer in one of them. The owner's device
+    answers in each.
+    """
     for window in range(_WINDOWS):
         await asyncio.sleep(max(0.0, plan.start_of(window) + 0.3 - time.time()))
         n = 120 if window == _WITHHELD else 1_000 + 40 * window
-        values = [int(100 * device < (55 + 5 * window) * n) for device in range(n)]
-        await _simulate(site, nightly, values, window, Shares())
+        values = [int(100 * one < (55 + 5 * window) * n) for one in range(n)]
+        await asyncio.gather(
+            _simulate(site, nightly, values, window, Shares()),
+            asyncio.to_thread(device.run, "report", "slept-well", "yes"),
+        )
 
 
 def _sources(site: Site) -> tuple[str, ...]:
@@ -191,6 +209,17 @@ def _look_over(page: Page, axe: Axe, where: str, width: int) -> None:
         raise SystemExit(f"{where}: " + "; ".join(wrong))
 
 
+def _shoot(page: Page, name: str, look: str, *, axe: Axe, docs: bool) -> None:
+    """One picture, looked over; with ``docs`` as the documentation shows it, too."""
+    width = _LOOKS[look][0]
+    _look_over(page, axe, f"{name}, {look}", width)
+    page.screenshot(path=OUT / f"{name}-{look}.png", full_page=True)
+    if docs and IN_DOCS.get(name, ("", 0))[0] == look:
+        page.set_viewport_size({"width": width, "height": IN_DOCS[name][1]})
+        page.screenshot(path=IMAGES / f"console-{name}.png")
+        page.set_viewport_size({"width": width, "height": 844})
+
+
 def _take(url: str, pages: dict[str, str], docs: bool) -> None:
     axe = Axe()
     with browser() as running_browser:
@@ -203,13 +232,7 @@ def _take(url: str, pages: dict[str, str], docs: bool) -> None:
                     answer = page.goto(f"{url}{path}")
                     if answer is None or answer.status != _STATUS.get(name, 200):
                         raise SystemExit(f"{path}: not what it was to show: is the machine busy?")
-                    _look_over(page, axe, f"{path}, {look}", width)
-                    picture = OUT / f"{name}-{look}.png"
-                    page.screenshot(path=picture, full_page=True)
-                    if docs and IN_DOCS.get(name, ("", 0))[0] == look:
-                        page.set_viewport_size({"width": width, "height": IN_DOCS[name][1]})
-                        page.screenshot(path=IMAGES / f"console-{name}.png")
-                        page.set_viewport_size({"width": width, "height": 844})
+                    _shoot(page, name, look, axe=axe, docs=docs)
 
 
 if __name__ == "__main__":

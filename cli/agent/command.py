@@ -23,12 +23,19 @@ from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from shoal.clients.agent import Agent
     from shoal.clients.core import Assignment
     from shoal.clients.memory.commitments import Commitments
     from shoal.clients.settings.config import AgentConfig
     from shoal.task import Task
+
+_PATIENCE_S = 5.0  # before an owner is told that nobody answers
+_SLOW = (
+    "not delivered yet; once it is drawn it is kept on disk, so that Ctrl-C loses nothing: shoal "
+    "agent flush sends it, and shoal agent status says whether it waits"
+)
 
 
 def main(argv: list[str]) -> int:
@@ -61,11 +68,35 @@ async def _run(arguments: argparse.Namespace) -> int:
         for outcome in outcomes:
             print_lines(outcome_line(outcome))
         if not outcomes:
-            print_lines(
+            nothing = (
                 "nothing to send: no task that may be answered has a source and an open window "
                 "without a report (shoal agent status)"
             )
+            print_lines("\n".join((nothing, *await _idle(arguments.config))))
     return 0
+
+
+async def _idle(file: Path) -> list[str]:
+    """Why each task that this device knows gets nothing now, a line each."""
+    from shoal.clients.service.measuring import source_of
+    from shoal.clients.settings.config import AgentConfig
+
+    lines = []
+    async with _agent(await asyncio.to_thread(AgentConfig.load, file)) as agent:
+        for status in agent.status():
+            task, name = status.assignment.task, status.assignment.task.name
+            if source_of(agent, status.assignment) is None:
+                why = f"no [sources.{name}] in {file.name} says where its value is"
+            elif status.refusal:
+                why = status.refusal.removeprefix(f"task {name}: ")
+            elif status.window is None:
+                why = "no window is open"
+            elif task.pairwise is not None:
+                why = "it is summed in rounds, which want an agent that runs: leave out --once"
+            else:
+                why = f"window {status.window} has its answer"
+            lines.append(f"  {name}: {why}")
+    return lines
 
 
 async def _report(arguments: argparse.Namespace, config: AgentConfig) -> int:
@@ -78,13 +109,17 @@ async def _report(arguments: argparse.Namespace, config: AgentConfig) -> int:
         )
     if value == "-":
         value = sys.stdin.readline().strip()
-    async with _agent(config) as agent:
-        outcome = await agent.report(
-            arguments.task,
-            value,
-            send=not arguments.queue,
-            tell=lambda line: tell(arguments.task, line),
-        )
+    slow = asyncio.get_running_loop().call_later(_PATIENCE_S, tell, arguments.task, _SLOW)
+
+    def told(line: str) -> None:  # of a round: it says by itself what it waits for
+        slow.cancel()
+        tell(arguments.task, line)
+
+    try:
+        async with _agent(config) as agent:
+            outcome = await agent.report(arguments.task, value, send=not arguments.queue, tell=told)
+    finally:
+        slow.cancel()
     if arguments.json:
         print_json(outcome_json(outcome))
     else:

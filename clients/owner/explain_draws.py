@@ -6,6 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from shoal.accounting.meaning import bound_text, percent_text
+from shoal.arrays import np
+from shoal.errors import ShoalError
 from shoal.privacy import KaryLaw, epsilon0_upper
 
 if TYPE_CHECKING:
@@ -39,6 +41,26 @@ def randomized_line(assignment: Assignment) -> str:
         f"On this device it is randomized ({name}): {how}. The draw is sealed twice; the true "
         "value never leaves the device."
     )
+
+
+def drawn_label(assignment: Assignment, report: str) -> str:
+    """Which answer a report says that was drawn, by its label; "" where a report is more than one
+    answer, or can't be read. ``report``: in hexadecimal, as the ledger has it.
+    """
+    from shoal.mechanisms.parts import cells  # numpy: only for an owner who looks
+
+    mechanism, labels = assignment.mechanism, assignment.task.domain.labels
+    if mechanism is None or assignment.longitudinal is not None:
+        return ""
+    law = mechanism.privacy()
+    if not isinstance(law, KaryLaw) or law.k != len(labels):
+        return ""
+    try:
+        row = np.frombuffer(bytes.fromhex(report), np.uint8).reshape(1, mechanism.report_size)
+        counts = cells.counts_of(mechanism.tally(row), law.k)
+    except (ValueError, ShoalError):
+        return ""
+    return str(labels[int(counts.argmax())])
 
 
 # What is drawn, where it is not simply one of the answers.

@@ -12,6 +12,7 @@ from typing import Any
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
+_HINT = "a text stands in quotation marks, a number as 2.0, yes or no as true or false"
 _LONGEST_KEY = 64  # characters; what is longer was not meant as a key
 
 
@@ -30,9 +31,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ShoalError(Kind.CONFIG, f"{path.name}: no text in UTF-8, as a TOML file is") from None
     except tomllib.TOMLDecodeError as error:
-        raise ShoalError(
-            Kind.CONFIG, f"{path.name}: {error}: mend that line, or give a TOML file"
-        ) from None
+        hint = _HINT if "Invalid value" in str(error) else "mend that line, or give a TOML file"
+        raise ShoalError(Kind.CONFIG, f"{path.name}: {error}: {hint}") from None
     except RecursionError:
         raise ShoalError(Kind.CONFIG, f"{path.name}: nested too deeply") from None
 

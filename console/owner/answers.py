@@ -13,12 +13,14 @@ from starlette.routing import BaseRoute, Route
 from shoal.clients.core import ReportState
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner.entry_words import details
+from shoal.clients.owner.explain_draws import drawn_label
 from shoal.console.owner.leaves import MOST, Leaf, number_of
 from shoal.console.web import NavItem
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
     from shoal.clients.agent import Agent, ReportOutcome
+    from shoal.clients.core import Assignment
     from shoal.clients.memory.ledger import Stored
     from shoal.console.owner.desk import OwnDesk
     from shoal.ids import TaskId
@@ -46,7 +48,11 @@ def routes(desk: OwnDesk) -> list[BaseRoute]:
             leaf = Leaf(NAVIGATION.path, last, total)
             shown = outcomes[max(0, last - MOST) : last]
             told = await agent.memory.run(partial(_told, agent, shown))
-        rows = [_row(one, told.get((one.task_id, one.window), [])) for one in reversed(shown)]
+            tasks = {one.task_id: agent.tasks.get(one.task_id) for one in shown}
+        rows = [
+            _row(one, told.get((one.task_id, one.window), []), tasks[one.task_id])
+            for one in reversed(shown)
+        ]
         return desk.page(request, "answers.html.j2", rows=rows, leaf=leaf)
 
     return [Route(NAVIGATION.path, answers)]
@@ -82,7 +88,9 @@ def _entries(agent: Agent) -> Iterator[Stored]:
         after = some[-1].number
 
 
-def _row(outcome: ReportOutcome, told: list[tuple[str, str]]) -> dict[str, Any]:
+def _row(
+    outcome: ReportOutcome, told: list[tuple[str, str]], assignment: Assignment | None
+) -> dict[str, Any]:
     state, mark = _STATES[outcome.state]
     why = outcome.message or (outcome.kind.name.lower().replace("_", " ") if outcome.kind else "")
     words = dict(told)
@@ -94,6 +102,7 @@ def _row(outcome: ReportOutcome, told: list[tuple[str, str]]) -> dict[str, Any]:
         "mark": mark,
         "why": "" if outcome.state is ReportState.ACKED else why,
         "sent": words.get("sent", ""),
+        "says": "" if assignment is None else drawn_label(assignment, words.get("sent", "")),
         "cost": words.get("charged", ""),
         "source": words.get("value from", ""),
         "value": words.get("true value", ""),

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from shoal.clients.owner.book import budget_json, found_damaged, memory
 from shoal.console.web import NavItem
+from shoal.console.words import odds
 
 if TYPE_CHECKING:
     from shoal.clients.settings.config import AgentConfig
@@ -26,7 +27,16 @@ def routes(desk: OwnDesk) -> list[BaseRoute]:
         figures, damaged = await asyncio.to_thread(_read, desk.config())
         limit, spent = figures["limit"], figures["spent"]
         used = None if limit is None else 100.0 if limit <= 0.0 else min(100.0, 100 * spent / limit)
-        return desk.page(request, "budget.html.j2", f=figures, damaged=damaged, used=used)
+        meaning = None if limit is None else odds(limit, 0.0)
+        return desk.page(
+            request,
+            "budget.html.j2",
+            f=figures,
+            damaged=damaged,
+            used=used,
+            odds_spent=odds(spent, 0.0),
+            odds_limit=meaning,
+        )
 
     return [Route(NAVIGATION.path, budget)]
 

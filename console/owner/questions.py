@@ -18,6 +18,7 @@ from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.purposes import not_kept, purposes
 from shoal.console.owner.desk import STATUS
 from shoal.console.web import NavItem
+from shoal.console.words import odds
 from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 
@@ -131,12 +132,15 @@ def _task(status: TaskStatus, paid: bool) -> dict[str, Any]:
         "name": task.name,
         "question": task.question,
         "drawn": randomized_line(assignment),
-        "refusal": status.refusal or ("" if paid else _UNPAID),
+        "refusal": status.refusal.removeprefix(f"task {task.name}: ") or ("" if paid else _UNPAID),
         "above": "--accept-epsilon0" in status.refusal,
+        "unasked": "never agreed to" in status.refusal,
         "window": status.window,
         "windows": task.windows.count,
         "min_batch": task.min_batch,
         "a": assignment,
+        "odds": odds(assignment.epsilon0, task.delta),
+        "odds_apart": odds(assignment.epsilon_apart, task.delta),
     }
 
 

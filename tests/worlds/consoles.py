@@ -37,8 +37,23 @@ def console(*arguments: str) -> Iterator[str]:
     """
     if "--config" not in arguments:
         arguments = (*arguments, "--listen", "127.0.0.1:0")
+    with _serving("console", *arguments) as url:
+        yield url.rstrip("/")
+
+
+@contextmanager
+def owners_console(config: Path) -> Iterator[str]:
+    """The same of a device whose agent.toml is ``config``; the address lets in once. Its log may
+    say what is wrong with the device's memory.
+    """
+    with _serving("agent", "console", "--config", str(config), quiet=False) as url:
+        yield url
+
+
+@contextmanager
+def _serving(*command: str, quiet: bool = True) -> Iterator[str]:
     with subprocess.Popen(
-        [sys.executable, "-m", "shoal.cli.main", "console", *arguments, "--json"],
+        [sys.executable, "-m", "shoal.cli.main", *command, "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -46,11 +61,11 @@ def console(*arguments: str) -> Iterator[str]:
         assert process.stdout is not None
         told = "".join(process.stdout.readline() for _ in range(3))
         try:
-            yield json.loads(told)["url"].rstrip("/")
+            yield json.loads(told)["url"]
         finally:
             process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-        assert (out, err, process.returncode) == ("", "", 0)
+        assert (out, err if quiet else "", process.returncode) == ("", "", 0)
 
 
 @contextmanager

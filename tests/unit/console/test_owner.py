@@ -133,7 +133,8 @@ def test_questions_say_who_asks_what_and_what_is_drawn(owner: Owner, browser: Te
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_an_answer_is_shown_as_it_was_sent(owner: Owner, kept: bool) -> None:
-    """The true value only where its owner has it kept. Planted: details of an entry left out -> no
+    """With the answer that it says; the true value only where its owner has it kept. Planted: the
+    draw without its label, details of an entry left out -> no
     report; an answer's value looked for elsewhere than in the ledger has nothing to be found in.
     """
     owner.write(consent="allowed", more="[ledger]\nkeep_values = true\n" if kept else "")
@@ -143,8 +144,11 @@ def test_an_answer_is_shown_as_it_was_sent(owner: Owner, kept: bool) -> None:
     with TestClient(owner_app(owner.folder / "agent.toml", HERE, door), f"http://{HERE}") as client:
         client.get("/open", params={"word": door.word})
         page = Page(client.get("/answers").text).text
-    for words in ("visits, window 0", "waits", entry["details"]["report"], "epsilon 3"):
+    sent = entry["details"]["report"]
+    label = owner.world.task.domain.labels[int(sent, 16)]
+    for words in ("visits, window 0", "waits", f"drawn by chance: {label}, and sent as {sent}"):
         assert words in page
+    assert "epsilon 3" in page
     assert ("true value" in page.lower().replace("not the true value", "")) is kept
 
 

@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 
+from shoal.cli.agent import command
 from shoal.cli.main import main
 from shoal.clients.agent import Agent, ReportOutcome
 from shoal.clients.core import ReportState
@@ -183,3 +184,42 @@ def test_a_report_that_waits_is_ok_but_not_after_flush(
     with pytest.raises(SystemExit):
         main(["agent", "flush", "--help"])
     assert "1 unless everything that waited was delivered" in owner.capsys.readouterr().out
+
+
+def test_a_pass_with_nothing_to_send_says_why_of_each_question(owner: Owner) -> None:
+    """Planted: the one line for all reasons (as it was) -> fails at the first."""
+    source = '[sources.visits]\nkind = "json"\nfile = "n.json"\npointer = "/n"\n'
+    (owner.folder / "n.json").write_text('{"n": 3}')
+    for consent, more, why in (
+        ("allowed", "", "no [sources.visits] in agent.toml"),
+        (None, source, "its purpose was never agreed to"),
+        ("denied", source, "its purpose is denied"),
+    ):
+        owner.write(consent=consent, more=more)
+        code, out, err = owner.run("run", "--once")
+        assert code == 0, err
+        assert f"\n  visits: {why}" in out
+
+
+def test_who_waits_for_the_shuffler_is_told_that_ctrl_c_loses_nothing(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the patience of a person is over, and not before. Planted: the word never said -> fails
+    at the second.
+    """
+    owner.write(consent="allowed")
+    assert owner.run("report", "visits", "3", "--queue")[2] == ""
+    monkeypatch.setattr(command, "_PATIENCE_S", 0.0)
+    code, _, err = owner.run("report", "visits", "3")
+    assert (code, "Ctrl-C loses nothing" in err, err.count("\n")) == (0, True, 1)
+    assert owner.json("status")["reports"][0]["state"] == "queued"
+
+
+def test_a_value_of_the_configuration_without_quotation_marks_is_told(owner: Owner) -> None:
+    """Planted: the parser's "Invalid value" alone -> fails."""
+    file = owner.folder / "agent.toml"
+    file.write_text(file.read_text().replace("max_epsilon0 = 4.0", "max_epsilon0 = four"))
+    code, _, err = owner.run("status")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "line 6" in err
+    assert "quotation marks" in err
