@@ -128,7 +128,10 @@ def take(device: Device, looks: dict[str, tuple[int, bool]], shoot: Shoot) -> No
                         page.goto(f"{base}{path}")
                         shoot(page, name, look)
                     if pages is NEW:
-                        stranger = running.new_page(viewport={"width": width, "height": 844})
+                        stranger = running.new_page(
+                            viewport={"width": width, "height": 844},
+                            color_scheme="dark" if dark else "light",
+                        )
                         stranger.goto(url)
                         shoot(stranger, "owner-stranger", look)
                         stranger.close()

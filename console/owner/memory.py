@@ -4,6 +4,7 @@ damaged or was set back: what `shoal agent memory --confirm-damage` and `--confi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -112,11 +113,24 @@ def _found(
     """What is damaged comes before what was set back, as with the command. Raises MISMATCH."""
     damaged = mending.examine(held, rounds)
     if damaged is not None:
-        return Found("damage", (*damaged.words(), _odds(held, damaged.nano)), damaged)
+        lines = _paragraphs(damaged.words())
+        return Found("damage", (*lines, _odds(held, damaged.nano)), damaged)
     back = setback.examine(held, lambda: setback.tasks_known(config, held), now)
     if back is not None:
         return Found("set-back", (*back.words(held.head_name), _odds(held, back.nano)), back)
     return None
+
+
+def _paragraphs(lines: list[str]) -> Iterator[str]:
+    """Lines of a terminal, where a sentence may go on in the next one, each as a paragraph."""
+    before = ""
+    for line in lines:
+        whole = f"{before} {line}".strip()
+        before = whole if whole.endswith(",") else ""
+        if not before:
+            yield whole[:1].upper() + whole[1:]
+    if before:
+        yield before
 
 
 def _odds(held: Memory, lost: int) -> str:

@@ -25,7 +25,7 @@ from tests.worlds.browser import LACKING, NARROW, WIDE, browser, chromium
 from tests.worlds.devices.clients import World, make_world
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason=LACKING)
-PATHS = ("/questions", "/answers", "/budget", "/ledger", "/ledger?head=much", "/nowhere")
+PATHS = ("/questions", "/answers", "/budget", "/ledger", "/ledger?head=much", "/memory", "/nowhere")
 EVIL = "<img src=x onerror=alert(1)>{{ 7 * 7 }}" + "w" * 300
 _LOOKS = ((WIDE, "light"), (WIDE, "dark"), (NARROW, "light"))
 

@@ -200,8 +200,9 @@ def test_a_memory_that_the_disk_damaged_is_mended_by_its_owners_word(
     assert owner.run("consent", "visits", "allow")[0] == 0
     flipped(owner.outbox, "consent", "answer")
     text = Page(browser.get("/memory").text).text
-    for words in ("damaged", "A yes counts as not asked", "In all, epsilon 0 counts as spent"):
+    for words in ("Damaged", "A yes counts as not asked", "In all, epsilon 0 counts as spent"):
         assert words in text
+    assert not re.search(r"[:,]\.", text)
     seen = seen_on(browser, "/memory")
     status, text = post(browser, "/memory/confirm", {"seal": door.seal, "seen": seen})
     assert (status, "replaced by what is safe" in text) == (303, True)
