@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from shoal.checker.errors import UnreadableError
 
 _ROUND = 16 * 2.0**-53
-_AT_ONCE = 1 << 16
+_AT_ONCE, _CELLS = 1 << 16, 1 << 20  # frequencies, and numbers of one table: 8 MiB
 _FEW = 20_000
 _TINY = 1e-300  # what leaves the range of floats is less
 _IMAGES = 45.0  # theta T, at least: images weigh e^-45
@@ -148,8 +148,9 @@ class _Contour:
         end = math.sqrt(2 * _END) / self._tau
         total, error = 0.0, 0.0
         last = math.ceil(end / step)
-        for first in range(0, last + 1, _AT_ONCE):
-            omega = step * np.arange(first, min(first + _AT_ONCE, last + 1), dtype=np.float64)
+        at_once = max(1, min(_AT_ONCE, _CELLS // len(self._away)))
+        for first in range(0, last + 1, at_once):
+            omega = step * np.arange(first, min(first + at_once, last + 1), dtype=np.float64)
             terms, errors = self._terms(omega)
             if first == 0:
                 terms[0], errors[0] = terms[0] / 2, errors[0] / 2

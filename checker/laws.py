@@ -1,7 +1,8 @@
 """The output laws of the mechanisms that are known here, from the integers of a signed task.
 
 Written from the mechanisms' definitions in docs/MECHANISMS.md, not from their code. Weights are
-exact fractions; every pair of different answers looks alike, so one pair stands for all.
+exact fractions. One pair of answers stands for all where all pairs look alike; else every pair is
+looked at.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from shoal.checker.two_outputs import Coin
 
 MOST_ROWS = 64  # answers of a law of which every pair is looked at
 _MOST_CELLS = 10_000  # of laws with large integers, and of tables
+_MOST_WORK = 100_000  # pairs of answers times outputs, where no pair stands for all
 _WORDS = 1 << 64  # probabilities are integers out of 2^64
 
 
@@ -69,8 +71,10 @@ def law_of(mechanism: str, parameters: Mapping[str, int]) -> OutputLaw | None:
     """
     known = {
         "binary_rr": _binary,
+        "hadamard": _hadamard,
         "krr": _kary,
         "kmean": _kary,
+        "one_bit_mean": _one_bit,
         "piecewise": _piecewise,
         "subset": _subset,
         "unary": _unary,
@@ -113,6 +117,42 @@ def _kary(parameters: Mapping[str, int]) -> OutputLaw:
     )
 
 
+def _one_bit(parameters: Mapping[str, int]) -> OutputLaw:
+    """One bit: 1 with probability 1/2 + slope (2 i - (L - 1)) / 2^64 after level i of L, and 1/2
+    without an answer.
+
+    That is even steps between the ends. So the bit after any answer is the bit after the highest or
+    after the lowest level, whichever a coin says. A divergence is convex: it is no larger than the
+    largest of those that the coins may choose. The two ends stand for all answers.
+    """
+    levels, slope = parameters["k"] - 1, parameters["slope"]
+    reach = Fraction(slope * (levels - 1), _WORDS)
+    if not (levels >= 2 and 0 < reach < Fraction(1, 2)):
+        raise UnreadableError("one_bit_mean wants k >= 3 and 0 < slope (k - 2) < 2^63")
+    high, low = Fraction(1, 2) + reach, Fraction(1, 2) - reach
+    return OutputLaw((), high / low, Coin(high, low), ((high, low), (low, high)))
+
+
+def _hadamard(parameters: Mapping[str, int]) -> OutputLaw:
+    """An index l, of 2^m alike, and the parity of l & cell, wrong with probability flip / 2^64.
+
+    Of three cells the parities are right or wrong together as three coins would be: l & (x ^ x')
+    and l & (x ^ z) are odd for half of all l each, and both for a quarter. Which of the three a
+    report is right about tells the answers apart. It is never less probable than a wrong one.
+    """
+    k, flip = parameters["k"], Fraction(parameters["flip"], _WORDS)
+    if not (k >= 2 and 0 < flip < Fraction(1, 2)):
+        raise UnreadableError("hadamard wants k >= 2 and 0 < flip < 2^63")
+    cells = min(k, 3)
+    share = Fraction(1, 1 << (cells - 1))  # of the indices
+    outputs = []
+    for right in itertools.product((0, 1), repeat=cells):
+        after = [share * (1 - flip if one else flip) for one in right]
+        least = min(after) if k <= cells else share * flip
+        outputs.append(Outputs(after[0], after[1], least, after[2] if cells == 3 else None))
+    return OutputLaw(tuple(outputs), (1 - flip) / flip)
+
+
 def _unary(parameters: Mapping[str, int]) -> OutputLaw:
     """One bit a cell: 1 with probability p = one_if_one for the true cell's, q = one_if_zero for
     any other.
@@ -146,6 +186,8 @@ def _piecewise(parameters: Mapping[str, int]) -> OutputLaw:
     window, gain = parameters["window"], parameters["gain"]
     if not (1 <= levels < MOST_ROWS and 1 <= window < bins <= _MOST_CELLS and gain >= 1):
         raise UnreadableError("piecewise wants k of 2 to 64, 1 <= window < outputs and a gain")
+    if levels * (levels + 1) * bins > _MOST_WORK:
+        raise UnreadableError("so many pairs of answers, and outputs, are not looked at here")
     steps = 2 * (levels - 1)
     base, over = divmod(_WORDS - window * steps * gain, bins)
     if base < 1 or steps < 2:

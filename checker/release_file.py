@@ -26,6 +26,8 @@ from shoal.checker.errors import UnreadableError
 FORMAT, VERSION = "shoal-release", 1
 _KEYS = frozenset({"format", "version", "release", "law", "error_budget", "signed"})
 MOST_BYTES = 64 << 20
+_MOST_VALUES = 2_000_000  # each takes a hundred bytes or so once it is read
+_SHOWN = 40  # letters of what does not belong there
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ def read_release_file(data: bytes) -> ReleaseFile:
     """Raises UnreadableError, with what would be right."""
     if len(data) > MOST_BYTES:
         raise UnreadableError(f"larger than {MOST_BYTES >> 20} MiB: no release file is")
+    if sum(data.count(mark) for mark in (b",", b"[", b"{")) > _MOST_VALUES:
+        raise UnreadableError("of more values than any release has: no release file is")
     try:
         value = json.loads(data, parse_constant=_refuse, object_pairs_hook=_once)
     except (ValueError, RecursionError):
@@ -67,22 +71,26 @@ def read_release_file(data: bytes) -> ReleaseFile:
             f'no release file: "format" is not "{FORMAT}": write one with shoal results export '
             "--format release"
         )
-    if value.get("version") != VERSION:
+    version = value.get("version")
+    if type(version) is not int or version != VERSION:
         raise UnreadableError(
-            f"version {value.get('version')!r} is not known here: this program reads {VERSION}"
+            f"version {_short(version)} is not known here: this program reads {VERSION}"
         )
     if unknown := sorted(set(value) - _KEYS):
-        raise UnreadableError(f'"{unknown[0]}" is no part of a release file')
+        raise UnreadableError(f"{_short(unknown[0])} is no part of a release file")
     signed, shown, law = (value.get(name) for name in ("signed", "release", "law"))
     for name, part in (("signed", signed), ("release", shown), ("law", law)):
         if not isinstance(part, dict):
             raise UnreadableError(f'"{name}" is no object')
+    assert isinstance(law, dict)  # noqa: S101 - for type checkers: just looked at
+    if not isinstance(law.get("parameters") or {}, dict):
+        raise UnreadableError('"law": "parameters" is no object')
     assert isinstance(signed, dict)  # noqa: S101 - for type checkers: just looked at
     parts = {field.name: _bytes(signed, field.name) for field in fields(SignedParts)}
     for name in set(parts) - {"manifest", "manifest_signature"}:
         if not parts[name]:
             raise UnreadableError(f'"signed" has no "{name}"')
-    return ReleaseFile(SignedParts(**parts), shown or {}, law or {})
+    return ReleaseFile(SignedParts(**parts), shown or {}, law)
 
 
 def _bytes(signed: Mapping[str, Any], name: str) -> bytes:
@@ -93,6 +101,12 @@ def _bytes(signed: Mapping[str, Any], name: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (TypeError, binascii.Error, ValueError):
         raise UnreadableError(f'"signed": "{name}" is no base64') from None
+
+
+def _short(found: object) -> str:
+    """As it stands in the file, on one line and not long, without what a terminal would obey."""
+    text = ascii(found)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from shoal.errors import Kind, ShoalError
 if TYPE_CHECKING:
     from shoal.checker.check import ReleaseCheck
 
-_LARGEST = 64 << 20
 _MARK = {"holds": "ok   ", "wrong": "WRONG", "open": "open "}
 
 
@@ -49,11 +48,12 @@ def verify(
     from shoal.checker.check import check_releases
     from shoal.checker.errors import UnreadableError
     from shoal.checker.findings import Outcome
+    from shoal.checker.release_file import MOST_BYTES
 
     authorities = [public_key(key, "--authority") for key in authority or ()]
     paths = _listed(files)
     reports: list[tuple[Path, ReleaseCheck]] = []
-    checks = check_releases([read_bytes(path, _LARGEST) for path in paths], authorities)
+    checks = check_releases([read_bytes(path, MOST_BYTES) for path in paths], authorities)
     try:
         for path, check in zip(paths, checks, strict=True):
             reports.append((path, check))

@@ -23,12 +23,16 @@ from shoal.checker.exponential import exp_above, exp_below, log_above
 from shoal.checker.findings import Outcome
 from shoal.checker.laws import OutputLaw, law_of
 from shoal.checker.two_outputs import Coin, largest_divergence
+from shoal.domain import Numeric
+from shoal.mechanisms import create
 from shoal.mechanisms.categories.binary_rr import BinaryResponse
+from shoal.mechanisms.categories.hadamard import HadamardBit
 from shoal.mechanisms.categories.krr import KaryResponse
 from shoal.mechanisms.categories.subset import SubsetSelection
 from shoal.mechanisms.categories.unary import UnaryEncoding
 from shoal.mechanisms.numbers.piecewise import LikelyWindow
 from shoal.privacy import FiniteLaw, LocalPrivacy
+from shoal.task import MechanismSpec
 from tests.cases import for_each
 
 WORDS = 1 << 64
@@ -65,6 +69,17 @@ def unary(k: int, one: int, zero: int) -> tuple[OutputLaw, LocalPrivacy]:
 def subset(k: int, d: int, include: int) -> tuple[OutputLaw, LocalPrivacy]:
     law = known("subset", k=k, d=d, include=include)
     return law, SubsetSelection(tuple(map(str, range(k))), d, include).privacy()
+
+
+def one_bit(k: int, slope: int) -> tuple[OutputLaw, LocalPrivacy]:
+    domain = Numeric(0.0, 1.0, k - 1)
+    built = create(MechanismSpec.of("one_bit_mean", k=k, slope=slope), domain)
+    return known("one_bit_mean", k=k, slope=slope), built.privacy()
+
+
+def hadamard(k: int, flip: int) -> tuple[OutputLaw, LocalPrivacy]:
+    law = known("hadamard", k=k, flip=flip)
+    return law, HadamardBit(tuple(map(str, range(k))), flip).privacy()
 
 
 def piecewise(levels: int, outputs: int, window: int, gain: int) -> tuple[OutputLaw, LocalPrivacy]:
@@ -135,6 +150,54 @@ def test_the_blanket_is_above_every_dataset(k: int, n: int, epsilon: float) -> N
         assert blanket is not (Outcome.HOLDS if share < 1 else Outcome.WRONG)
 
 
+def listed(name: str, k: int, chance: int) -> tuple[OutputLaw, tuple[tuple[Fraction, ...], ...]]:
+    """The law, and P(output | answer) in full as docs/MECHANISMS.md defines it."""
+    if name == "one_bit_mean":
+        ones = [Fraction(2 * i - (k - 2), WORDS) * chance + HALF for i in range(k - 1)] + [HALF]
+        return known(name, k=k, slope=chance), tuple((1 - one, one) for one in ones)
+    indices = 1 << max(1, (k - 1).bit_length())
+    wrong = Fraction(chance, WORDS)
+    rows = tuple(
+        tuple(
+            ((1 - wrong) if (index & cell).bit_count() % 2 == bit else wrong) / indices
+            for index in range(indices)
+            for bit in (0, 1)
+        )
+        for cell in range(k)
+    )
+    return known(name, k=k, flip=chance), rows
+
+
+@for_each(
+    "name, k, chance, n",
+    [
+        ("one_bit_mean", 4, WORDS // 9, 4),
+        ("one_bit_mean", 3, WORDS // 5, 3),
+        ("hadamard", 2, WORDS // 4, 4),
+        ("hadamard", 3, WORDS // 5, 3),
+        ("hadamard", 4, WORDS // 9, 2),
+        ("hadamard", 8, WORDS // 5, 2),
+    ],
+)
+def test_other_laws_are_what_listing_them_says(name: str, k: int, chance: int, n: int) -> None:
+    """Every answer, every dataset: what is less than the true divergence never holds, and the two
+    ends of one bit are as bad as any answer. Planted: half of the slope; a bit that is flipped half
+    as often; a blanket of three answers where there are more -> fails.
+    """
+    law, table = listed(name, k, chance)
+    assert law.ratio == max(max(column) / min(column) for column in zip(*table, strict=True))
+    # what the blanket may weigh at most, whatever the others answer
+    assert sum(one.least for one in law.outputs) <= sum(map(min, zip(*table, strict=True)))
+    for epsilon in (0.2, 0.7):
+        true = exact_divergence(table, n, exp_below(epsilon))
+        if not true:
+            continue
+        assert decide(law, n, epsilon, float(true * Fraction(99, 100))).outcome is not Outcome.HOLDS
+        if law.coin is not None:
+            above = float(true * Fraction(101, 100))
+            assert decide(law, n, epsilon, above).outcome is Outcome.HOLDS
+
+
 CLAIMS = {
     "binary": (binary(3 * WORDS // 4, WORDS // 4), 1_000, 1e-6),
     "binary of two chances": (binary(9 * WORDS // 10, WORDS // 100), 900, 1e-8),
@@ -149,6 +212,9 @@ CLAIMS = {
     "subset": (subset(50, 6, 3 * WORDS // 4), 10_000, 1e-8),
     "subset of three": (subset(3, 1, WORDS // 2), 1_000, 1e-7),
     "piecewise": (piecewise(9, 8, 3, WORDS // 100), 5_000, 1e-8),
+    "one bit": (one_bit(9, WORDS // 40), 1_000, 1e-7),
+    "hadamard": (hadamard(100, WORDS // 5), 10_000, 1e-8),
+    "hadamard of three": (hadamard(3, WORDS // 4), 500, 1e-6),
     "several": (kary(8, 5 * WORDS // 6), 10_000_000, 1e-12),
 }
 
@@ -167,7 +233,7 @@ def test_what_is_certified_is_confirmed_and_less_is_not(name: str) -> None:
     smaller = decide(law, n, certificate.epsilon_lower * 0.999, delta)
     assert smaller.outcome is not Outcome.HOLDS
     if not name.startswith(
-        ("unary", "subset", "piecewise")
+        ("unary", "subset", "piecewise", "hadamard")
     ):  # whose blanket is further from the datasets that are tried
         too_small = decide(law, n, certificate.epsilon_lower * 0.99, delta)
         assert too_small.outcome is Outcome.WRONG
@@ -225,6 +291,10 @@ def test_numbers_that_promise_nothing_are_refused(epsilon: float, delta: float) 
         ("subset", {"k": 3, "d": 3, "include": 5}),
         ("subset", {"k": 4, "d": 2, "include": 5}),
         ("unary", {"k": 2, "one_if_one": 1, "one_if_zero": 1}),
+        ("one_bit_mean", {"k": 3, "slope": WORDS // 2}),
+        ("one_bit_mean", {"k": 2, "slope": 1}),
+        ("hadamard", {"k": 3, "flip": WORDS // 2}),
+        ("piecewise", {"k": 64, "outputs": 4_000, "window": 9, "gain": 1}),
     ],
 )
 def test_integers_that_no_mechanism_has_are_refused(name: str, parameters: dict[str, int]) -> None:

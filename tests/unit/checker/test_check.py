@@ -330,6 +330,9 @@ BAD: dict[str, bytes] = {
     "a later version": b'{"format": "shoal-release", "version": 2}',
     "no parts": b'{"format": "shoal-release", "version": 1}',
     "deep": b"[" * 100_000,
+    "a version of its own": b'{"format": "shoal-release", "version": "' + b"9\\n" * 3_000 + b'"}',
+    "a key that draws": b'{"format": "shoal-release", "version": 1, "\\u001b[2J": 1}',
+    "many values": b"[" + b"{}," * 3_000_000 + b"1]",
 }
 
 
@@ -340,6 +343,17 @@ def test_what_is_no_release_file_is_one_line(name: str, tmp_path: Path, capsys: 
     assert main(["verify", str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert str(path) in line
+    assert line.isprintable()
+    assert len(line) < 300 + len(str(path))
+
+
+def test_integers_for_readers_that_are_no_object_are_refused() -> None:
+    """Planted: not looked at -> an AttributeError."""
+    for parameters in ("x", 5, [None], True):
+        file = file_of("visits")
+        file["law"]["parameters"] = parameters
+        with pytest.raises(UnreadableError):
+            check_release(json.dumps(file).encode())
 
 
 def test_parts_that_are_no_bytes_are_refused() -> None:
