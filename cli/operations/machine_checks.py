@@ -131,7 +131,9 @@ def clock(findings: Findings, folder: Path, service: str) -> None:
             raise
         now = datetime.now(UTC)
         findings.warn(
-            "clock", f"it is {now:%Y-%m-%d %H:%M:%S} UTC here: no service has kept a time yet"
+            "clock",
+            f"it is {now:%Y-%m-%d %H:%M:%S} UTC here, and no service has kept a time "
+            "yet: compare it with a clock that you trust, and start the service",
         )
         return
     if report.trouble is not None:

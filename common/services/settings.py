@@ -192,7 +192,23 @@ def load_settings(cls: type[S], path: Path) -> S:
             '"value"}',
         ) from None
     except ValidationError as error:
-        raise ShoalError(Kind.CONFIG, f"{path.name}: {first_mistake(error, cls)}") from None
+        mistake = first_mistake(error, cls)
+        variable = _variable(cls, overrides, mistake)
+        where = f"environment: {variable}" if variable else path.name
+        raise ShoalError(Kind.CONFIG, f"{where}: {mistake}") from None
+
+
+def _variable(cls: type[ServiceSettings], overrides: dict[str, Any], mistake: str) -> str:
+    """The environment variable that a mistake came from, "" if it is the file's."""
+    path, there = list[str](), overrides
+    for part in mistake.partition(":")[0].split("."):
+        if not isinstance(there, dict):
+            break  # within a list
+        if part not in there:
+            return ""
+        path.append(part)
+        there = there[part]
+    return f"{cls.model_config.get('env_prefix') or ''}{'__'.join(path)}".upper()
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -18,18 +18,16 @@ _WANTED: Mapping[str, str] = {
     "int_from_float": "a whole number",
     "float_type": "a number",
     "bool_type": "true or false",
+    # a text that is none of these, as in the environment
+    "int_parsing": "a whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
     "list_type": "a list",
     "dict_type": "a table",
     "model_type": "a table",
     "datetime_type": "a date and time, for example 2026-01-01T00:00:00Z",
 }
 
-# A text that is none of these.
-_PARSED: Mapping[str, str] = {
-    "int_parsing": "a whole number",
-    "float_parsing": "a number",
-    "bool_parsing": "true or false",
-}
 # A key that one role's file alone has: whose file it is then. Keys of tables are not looked at.
 _ROLES: Mapping[str, str] = {
     "delivery_delay_max_s": "a shuffler",
@@ -56,8 +54,6 @@ def first_mistake(error: Any, model: Any) -> str:
         return f"{key}: {no_such_key(str(first['loc'][-1]), _keys_of(model, first['loc'][:-1]))}"
     if first["type"] == "missing":
         return f"{key}: required, but missing"
-    if first["type"] in _PARSED:
-        return f"{key}: must be {_PARSED[first['type']]}, without quotes"
     if first["type"] in _WANTED:
         return f"{key}: must be {_WANTED[first['type']]}"
     return f"{key}: {_plain(first['msg'])}"

@@ -165,7 +165,9 @@ def test_the_environment_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("SHOAL_SAMPLE_LISTN", "x", "SHOAL_SAMPLE_LISTN: no such key"),
         ("SHOAL_SAMPLE_BASE_DIR", "/", "SHOAL_SAMPLE_BASE_DIR: no such key"),
         ("SHOAL_SAMPLE_TLS__CIPHERS", "x", "tls.ciphers: no such key"),
-        ("SHOAL_SAMPLE_WORKERS", "0", "workers: "),
+        # the file holds another, right one. Planted: the file blamed -> these fail
+        ("SHOAL_SAMPLE_WORKERS", "0", "environment: SHOAL_SAMPLE_WORKERS: workers: "),
+        ("SHOAL_SAMPLE_TLS__CIPHERS", "x", "environment: SHOAL_SAMPLE_TLS__CIPHERS: tls.ciphers: "),
         (
             "SHOAL_SAMPLE_NAMES",
             "a,b",
