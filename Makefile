@@ -86,7 +86,7 @@ screenshots: $(DEV) ## pictures of the console, into build/screenshots (ARGS=--d
 
 wheel: $(DEV) ## build dist/shoal-*.whl
 	@rm -rf build dist
-	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@PYTHONWARNINGS=ignore $(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
 	@ls dist/*.whl
 
 dist: $(DEV) ## build wheel and sdist of the commit, the same bytes everywhere (TAG=v0.1.0)

@@ -45,7 +45,14 @@ def first_mistake(error: Any, model: Any) -> str:
     """
     # A key that nobody knows first: where a required one is missing, it is often the same,
     # mistyped.
-    first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    # Before that one that tells whose file it is.
+    first = min(
+        error.errors(),
+        key=lambda problem: (
+            problem["type"] != "extra_forbidden",
+            len(problem["loc"]) > 1 or problem["loc"][:1] not in {(key,) for key in _ROLES},
+        ),
+    )
     key = ".".join(str(part) for part in first["loc"]) or "file"
     if first["type"] == "extra_forbidden":
         whose = _ROLES.get(key)

@@ -91,8 +91,11 @@ def test_defaults_and_paths(tmp_path: Path) -> None:
         ),
         ('tls = "yes"\nlisten = "a:1"\ndata_dir = "d"\n', "tls: must be a table"),
         ('base_dir = "/"\n' + GOOD, "base_dir: no such key"),
-        ("listen = \n", "mend that line"),
+        ("listen = \n", "line 1"),
         ("commit_ms = 6.0\n" + GOOD, "commit_ms: this is the file of a shuffler"),
+        # not the first key that is wrong, but the one that says most
+        ("allowed_shufflers = 1\n" + GOOD + "client_ca = 1\n", "the file of an analyzer"),
+        ("allowed_shufflers = 1\n" + GOOD.replace("listen", "aa"), "the file of an analyzer"),
         (GOOD + "[tls]\n", "line"),
         (b"\xff\xfe", "UTF-8"),
         ("x = " + "[" * 50_000, "nested too deeply"),
