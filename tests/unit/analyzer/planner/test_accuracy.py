@@ -20,9 +20,15 @@ from shoal.analyzer.planner.accuracy.central import LAPLACE, central, deviation
 from shoal.analyzer.planner.accuracy.worst import ALL_TRIED, worst_count
 from shoal.analyzer.planner.candidates import candidates, of_family
 from shoal.analyzer.planner.heaps import Heaped
-from shoal.analyzer.planner.quantiles import predict_quantiles, ranked_quantiles
+from shoal.analyzer.planner.quantiles import (
+    drawn_cells,
+    predict_quantiles,
+    quantiles_of,
+    ranked_quantiles,
+)
 from shoal.analyzer.planner.question import SMOOTH, Question
 from shoal.domain import Categories, YesNo
+from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
 
@@ -294,3 +300,28 @@ def test_few_levels_that_cant_reach_an_error_are_no_reason_to_stop() -> None:
     last = asked(question, 2_000, 0.12, mechanisms=("kmean",))[-1]
     assert last.plan is not None
     assert last.plan.choice.candidate.title == "kmean, 16 levels"
+
+
+def test_a_quantile_is_within_the_error_as_often_as_is_said() -> None:
+    """Under the smooth shape that is worst for it, 300 batches: fewer than 268 within the error has
+    a probability below 1e-4 if each is with 0.95. Planted: one standard error for 1.96 -> some 200
+    are, and this fails.
+    """
+    n, error = 2_000, 8.0
+    asked_for = Quantiles(0.0, 96.0, (0.9,), levels=(6,))
+    plan_of = asked(asked_for, n, error, mechanisms=("krr",))[-1].plan
+    assert plan_of is not None
+    choice = plan_of.choice
+    mechanism, domain = choice.candidate.build(choice.epsilon0), choice.candidate.domain
+    worst = max(
+        (replace(asked_for, shape=shape) for shape in SMOOTH),
+        key=lambda question: ranked_quantiles(question, mechanism, domain, n),
+    )
+    entropy = SeededEntropy("quantiles within the error")
+    within = 0
+    for _ in range(300):
+        reports = mechanism.randomize(drawn_cells(worst, domain, n, entropy), entropy)
+        tally = mechanism.tally(reports.reshape(n, -1))
+        off = quantiles_of(mechanism, domain, tally, worst) - worst.values()
+        within += int(abs(off[0]) <= error)
+    assert within >= 268
