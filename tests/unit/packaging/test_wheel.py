@@ -94,22 +94,32 @@ def test_every_package_is_listed() -> None:
     assert SETUPTOOLS["package-dir"] == packages()
 
 
-def test_two_builds_give_the_same_bytes(
-    wheel: dict[str, bytes], tree: Path, tmp_path: Path
-) -> None:
-    """Other times, rights, owner's mask and a folder with a name of its own: nothing of it is in
-    sdist or wheel. Planted: the sdist's members as the build wrote them; SOURCE_DATE_EPOCH not
-    given -> fails.
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
+    """The tree and its wheel, built with other times, rights, owner's mask and a folder with a name
+    of its own, beside a package and a data file that pyproject.toml does not name.
     """
-    other = copy_to(tmp_path / "anders wo, ü" / "shoal")
+    other = copy_to(tmp_path_factory.mktemp("other") / "anders wo, ü" / "shoal")
+    (other / "cli" / "forgotten").mkdir()
+    (other / "cli" / "forgotten" / "__init__.py").write_text("")
+    (other / "cli" / "table.unheard").write_text("")
     for path in other.rglob("*.py"):
         os.utime(path, (1_000_000_001, 1_000_000_001))
         path.chmod(0o600)
     mask = os.umask(0o077)
     try:
-        build(other)
+        return other, build(other)
     finally:
         os.umask(mask)
+
+
+def test_two_builds_give_the_same_bytes(
+    wheel: dict[str, bytes], tree: Path, elsewhere: tuple[Path, dict[str, bytes]]
+) -> None:
+    """Nothing of where and how it was built is in sdist or wheel. Planted: the sdist's members as
+    the build wrote them; SOURCE_DATE_EPOCH not given -> fails.
+    """
+    other, _ = elsewhere
     first, second = tree.parent / "dist", other.parent / "dist"
     names = sorted(path.name for path in first.iterdir())
     assert [name.partition("-")[0] for name in names] == ["shoal", "shoal"]
@@ -178,14 +188,14 @@ def test_one_version_everywhere() -> None:
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_a_forgotten_package_and_pattern_are_seen(tmp_path: Path) -> None:
+def test_a_forgotten_package_and_pattern_are_seen(
+    elsewhere: tuple[Path, dict[str, bytes]],
+) -> None:
     """The control of this file: a package and a data file that pyproject.toml does not name are not
     shipped.
     """
-    tree = copy_to(tmp_path / "shoal")
-    (tree / "cli" / "forgotten").mkdir()
-    (tree / "cli" / "forgotten" / "__init__.py").write_text("")
-    (tree / "cli" / "table.unheard").write_text("")
-    names = build(tree)
+    tree, names = elsewhere
+    assert (tree / "cli" / "table.unheard").exists()
+    assert "shoal/cli/main.py" in names
     assert "shoal/cli/forgotten/__init__.py" not in names
     assert "shoal/cli/table.unheard" not in names
