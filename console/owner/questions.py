@@ -73,6 +73,10 @@ async def _shown(
         rows = await _purposes(agent)
         statuses = await asyncio.to_thread(agent.status)
         tasks = [_task(one, await agent.memory.run(partial(_paid, agent, one))) for one in statuses]
+        for task, one in zip(tasks, statuses, strict=True):
+            task["answered"] = one.window is not None and await agent.memory.run(
+                partial(agent.answered, one.assignment.task_id, one.window)
+            )
         problems = await agent.memory.run(partial(_problems, agent))
     for row in rows:
         row["asks"] = [one for one in tasks if one["purpose"] == row["purpose"]]

@@ -288,10 +288,14 @@ def test_a_budget_that_is_used_up_is_said_beside_the_question(
 
 
 def test_a_switch_does_what_the_command_does(owner: Owner, browser: TestClient, door: Door) -> None:
-    """Planted: the answer not kept, or reports that wait not deleted -> fails."""
+    """Planted: the answer not kept, or reports that wait not deleted; a window that is answered not
+    said to be -> each fails.
+    """
     assert switch(browser, door, "allow")[0] == 303
     assert owner.json("consent")[0]["consent"] == "allowed"
+    assert "it may be answered" in Page(browser.get("/questions").text).text
     assert owner.run("report", "visits", "3", "--queue")[0] == 0
+    assert "has its answer: visits" in Page(browser.get("/questions").text).text
     status, text = switch(browser, door, "deny")
     assert status == 303
     assert "1 report that waited was deleted" in text
