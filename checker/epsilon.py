@@ -24,7 +24,7 @@ from shoal.checker.expectation import (
 from shoal.checker.exponential import exp_above, exp_below, log_above
 from shoal.checker.findings import Outcome
 from shoal.checker.laws import OutputLaw, Outputs
-from shoal.checker.two_outputs import largest_divergence
+from shoal.checker.two_outputs import divergence_above, largest_divergence
 
 LARGEST_N = 100_000_000
 _LARGEST_EPSILON = 600.0
@@ -92,7 +92,7 @@ def curve_of(law: OutputLaw, n: int) -> Curve | None:
     """
     n, coin = max(1, min(n, LARGEST_N)), law.coin
     if coin is not None:
-        return lambda e: largest_divergence(coin, n, e, _DATASETS).high
+        return lambda e: divergence_above(coin, n, e, _DATASETS)
     pairs = list(law.pairs())
     if len(pairs) > _PAIRS:
         return None

@@ -69,13 +69,22 @@ def largest_divergence(coin: Coin, n: int, e: Fraction, most: int = MOST_DATASET
     is then that of the blocks' first members themselves.
     """
     block = -(-n // most)
+    above = _both_ways(coin, n - block + 1, e, block)
+    below = above if block == 1 else _both_ways(coin, n, e, block)
+    return Between(below.low, above.high)
+
+
+def divergence_above(coin: Coin, n: int, e: Fraction, most: int) -> float:
+    """The upper side of ``largest_divergence`` alone."""
+    block = -(-n // most)
+    return _both_ways(coin, n - block + 1, e, block).high
+
+
+def _both_ways(coin: Coin, n: int, e: Fraction, block: int) -> Between:
     turned = coin.exchanged()
     directions = (coin,) if turned == coin else (coin, turned)
-    found = [_over_datasets(one, n - block + 1, e, block) for one in directions]
-    high = max(one.high for one in found)
-    if block > 1:
-        found = [_over_datasets(one, n, e, block) for one in directions]
-    return Between(max(one.low for one in found), high)
+    found = [_over_datasets(one, n, e, block) for one in directions]
+    return Between(max(one.low for one in found), max(one.high for one in found))
 
 
 def _over_datasets(coin: Coin, n: int, e: Fraction, block: int) -> Between:

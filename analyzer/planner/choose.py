@@ -224,7 +224,7 @@ class _Comparison:
         return near or guess(target, self.request.delta, self.request.n_honest)
 
     def twin(self, candidate: Candidate) -> str:
-        """The title of a candidate that was looked at and has the same integers at a common
+        """The title of another one that was looked at and has the same integers at a common
         epsilon0; "" if there is none.
         """
         request = self.request
@@ -235,11 +235,21 @@ class _Comparison:
             spec = candidate.build(common).spec
         except ShoalError:
             return ""
-        return (
-            self.seen.setdefault((spec, candidate.domain), candidate.title)
-            if spec.parameters
-            else ""
+        if not spec.parameters:
+            return ""
+        first = self.seen.setdefault((spec, candidate.domain), candidate.title)
+        return first if first != candidate.title else ""
+
+    def twin_of(self, option: Option) -> str:
+        """The same by the integers that reach an error: others tell nothing of it."""
+        alike = (
+            each.candidate.title
+            for each in self.options
+            if each is not option
+            and option.spec is not None
+            and (each.spec, each.candidate.domain) == (option.spec, option.candidate.domain)
         )
+        return next(alike, "")
 
     def _beaten(self, candidate: Candidate, start: float, target: float) -> Option | None:
         """That a candidate loses by far, seen without a search: at the largest epsilon0 allowed, or

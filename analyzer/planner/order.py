@@ -73,9 +73,13 @@ class Comparison(Protocol):
         ...
 
     def twin(self, candidate: Candidate) -> str:
-        """The title of a candidate that was looked at and has the same integers; "" if there is
-        none.
+        """The title of another one that was looked at and has the same integers near a target
+        epsilon; "" if there is none.
         """
+        ...
+
+    def twin_of(self, option: Option) -> str:
+        """The same for what reached a target error, with the integers that reach it."""
         ...
 
     def expected(self, candidate: Candidate, epsilon0: float) -> float:
@@ -221,24 +225,13 @@ def _compare_levels(
                 break
             continue
         next_is(candidate)
-        twin = comparison.twin(candidate)
-        if twin not in {"", candidate.title}:
-            comparison.skip(
-                Option(
-                    candidate, Standing.NOT_TRIED, f"near this target, the same integers as {twin}"
-                )
-            )
-            for other in group:
-                if other != candidate and other not in {option.candidate for option in tried}:
-                    comparison.skip(
-                        Option(
-                            other,
-                            Standing.NOT_TRIED,
-                            f"near this target, the same integers as {twin.partition(',')[0]}",
-                        )
-                    )
+        if comparison.request.epsilon is not None and (twin := comparison.twin(candidate)):
+            _skip_like(comparison, [candidate], group, tried, twin)
             return
         tried.append(comparison.add(candidate))
+        if comparison.request.epsilon is None and (twin := comparison.twin_of(tried[-1])):
+            _skip_like(comparison, [], group, tried, twin)
+            return
         far += _ratio(tried[-1], comparison) > _FAR
         if foreseen and far >= _ENOUGH_FORESEEN:
             break
@@ -252,6 +245,21 @@ def _compare_levels(
         _compare_foreseen(comparison, tried, group, next_is)
     else:
         _compare_near(comparison, tried, group, next_is)
+
+
+def _skip_like(
+    comparison: Comparison,
+    alike: list[Candidate],
+    group: list[Candidate],
+    tried: list[Option],
+    twin: str,
+) -> None:
+    """The rest of a setting of which one, ``alike`` or tried last, has the integers of ``twin``."""
+    seen = {option.candidate for option in tried}
+    for other in (*alike, *(one for one in group if one not in seen and one not in alike)):
+        like = twin if other in alike else twin.partition(",")[0]
+        reason = f"near this target, the same integers as {like}"
+        comparison.skip(Option(other, Standing.NOT_TRIED, reason))
 
 
 def _compare_near(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.analyzer.planner import Candidate, Mean, Request, plan
+from shoal.analyzer.planner import Candidate, Mean, Request, Standing, plan
 from shoal.analyzer.planner.accuracy.answers import answers
 from shoal.analyzer.planner.candidates import candidates
 from shoal.analyzer.planner.choose import compared
@@ -50,3 +50,19 @@ def test_no_candidate_reaches_an_error_for_less(worst: bool, error: float) -> No
     last = list(answers(asked))[-1].plan
     assert last is not None
     assert last.choice.epsilon_upper == pytest.approx(found, rel=0.006)
+
+
+def test_settings_that_reach_an_error_with_the_same_integers_are_tried_once() -> None:
+    """``hybrid`` tosses its coin for one bit alone here, whatever its number of outputs. Planted:
+    compared at a guessed epsilon0, not at the one that reaches the error -> all are tried.
+    """
+    levels = tuple(range(2, 11))
+    question = Mean(0.0, 1.0, levels=levels, worst=True)
+    asked = Request(question, 5_000, 1e-6, error=0.025, mechanisms=("hybrid",))
+    made = plan(asked)
+    alike = [each for each in made.others if "the same integers" in each.reason]
+    untried = [each for each in alike if each.standing is Standing.NOT_TRIED]
+    assert len({each.candidate.setting for each in untried}) >= 4
+    for each in untried[:: len(levels)]:
+        found = compared(asked, each.candidate)
+        assert found.epsilon_upper >= 0.994 * made.choice.epsilon_upper
