@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
+import os
 import shutil
 import tarfile
 import time
@@ -73,6 +75,22 @@ def test_secrets_leave_a_service_under_a_passphrase_or_not_at_all(
         names = tar.getnames()
     assert names[0] == "backup.json"
     assert {"config.toml", "analyzer.db", "tls.certificate", "secrets.sealed"} <= set(names)
+
+
+def test_a_backup_takes_away_what_one_that_was_killed_left(desk: Site, tmp_path: Path) -> None:
+    """And nothing of one that runs. Planted: nothing taken away -> fails. Planted: not asked
+    whether its process lives -> fails.
+    """
+    data = desk.analyzer_dir / "data"
+    for name in (".backup-killed", ".backup-running"):
+        (data / name).mkdir()
+        (data / name / FILE_NAME).touch()
+    handle = os.open(data / ".backup-running", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    command = ("backup", "--analyzer", desk.analyzer_toml(), "--out", tmp_path / "plain")
+    assert main([*map(str, command)]) == 0
+    os.close(handle)
+    assert [path.name for path in data.glob(".backup-*")] == [".backup-running"]
 
 
 def test_a_stopped_machine_is_made_anew_from_one_file(
@@ -214,6 +232,7 @@ def test_a_restore_goes_by_a_clock_that_somebody_looked_at(
     assert main([*map(str, restore[:4])]) == 2  # its configuration names other folders
     monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
     (data := desk.analyzer_dir / "data").joinpath(FILE_NAME).unlink()
+    capsys.readouterr()
     assert main([*map(str, ("restore", file, "--config", config))]) == 1
     asked = capsys.readouterr().err
     assert asked.index(UNKNOWN_MAKER) < asked.index("type the date")
