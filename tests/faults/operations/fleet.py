@@ -20,7 +20,8 @@ LENGTH = 3  # seconds of a window
 FULL = 14  # reports at which it is closed
 PATIENCE_S = 60.0  # only a failing test waits that long
 SUBMIT = "/shoal.v1.Ingress/Submit"
-_LATER = (Kind.UNAVAILABLE, Kind.OVERLOADED, Kind.DEADLINE)
+# a task is unknown until its service has looked at its files
+_LATER = (Kind.UNAVAILABLE, Kind.OVERLOADED, Kind.DEADLINE, Kind.UNKNOWN_TASK)
 _OVER = (Kind.WINDOW_FULL, Kind.WINDOW_CLOSED)
 
 
@@ -56,6 +57,7 @@ class Fleet:
     def __init__(self, port: int, served: ServedTask) -> None:
         self._port, self._served, self.stopping, self.acks = port, served, False, 0
         self.acked, self.unknown = Counter[int](), Counter[int]()
+        self._later = dict[int, float]()  # windows that are not asked for before that time
         self.over, self._moved = set[int](), asyncio.Event()
 
     async def device(self) -> None:
@@ -63,12 +65,17 @@ class Fleet:
         while not self.stopping:
             channel = build_channel(address, CA.cert_pem, private_pool=True)
             for _ in range(20):
-                window = min(set(range(newest(self._served) + 1)) - self.over, default=None)
+                window = self._next()
                 if window is None:
                     await asyncio.sleep(0.05)
                 elif not self.stopping:
                     await self._send(channel, window, submit(frame(self._served, window)))
             await channel.close()
+
+    def _next(self) -> int | None:
+        begun, now = set(range(newest(self._served) + 1)), time.monotonic()
+        later = {window for window, until in self._later.items() if now < until}
+        return min(begun - self.over - later, default=None)
 
     async def _send(self, channel: grpc.aio.Channel, window: int, frame: bytes) -> None:
         sure = True  # that nothing of it is stored
@@ -76,8 +83,11 @@ class Fleet:
             try:
                 await call(channel, SUBMIT, frame, 5)
             except ShoalError as error:
-                if error.kind in _OVER or "can't open this window" in str(error):
+                if error.kind in _OVER:
                     self.over.add(window)
+                    break
+                if "can't open this window" in str(error):  # yet, or its key is lost
+                    self._later[window] = time.monotonic() + 1
                     break
                 assert error.kind in _LATER, error  # noqa: PT017
                 sure = False

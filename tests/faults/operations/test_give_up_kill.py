@@ -22,8 +22,8 @@ _POINTS = ["given_up.rename", "given_up.renamed", ""]
 @pytest.mark.parametrize("life", range(LIVES))
 @pytest.mark.timeout(600)
 async def test_a_window_is_given_up_and_told_or_untouched(tmp_path: Path, life: int) -> None:
-    """Planted: the line written in place, not whole -> a damaged file, fails. Planted: the shuffler
-    not looking at the lines at its start -> a window that was given up is released, fails.
+    """Planted: the line written in place, not whole -> a damaged file, fails. Planted: services
+    that don't look at the lines -> a window that was given up is released, fails.
     """
     site, rng = Deployment(tmp_path), random.Random(life)  # noqa: S311 - when to kill
     words = list[tuple[str, int]]()

@@ -71,9 +71,8 @@ class Rotating(Deployment):
 @pytest.mark.parametrize("life", range(LIVES))
 @pytest.mark.timeout(600)
 async def test_keys_change_by_commands_that_are_killed(tmp_path: Path, life: int) -> None:
-    """Planted: private keys written after their public file -> of a command that is killed between
-    them windows can't be opened, fails. Planted: the shuffler's writer answering before it commits
-    -> fails.
+    """Planted: a release whose n is one more than the reports of its batch -> fails. Planted: a key
+    that is not deleted -> fails.
     """
     site, rng = Rotating(tmp_path), random.Random(200 + life)  # noqa: S311 - when to kill
     async with site.serving() as first:
