@@ -157,6 +157,8 @@ class Serving:
                 if windows
                 else f"task {name}: the analyzer {what}: mend it there; submissions are refused "
                 "meanwhile",
+                # a window that is given up must not keep balancers from all the others
+                stops=not windows,
             )
 
 

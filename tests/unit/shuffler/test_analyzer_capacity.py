@@ -56,7 +56,10 @@ def bench(tmp_path: Path) -> Bench:
 
 
 async def test_its_word_pauses_exactly_the_windows_that_it_names(bench: Bench) -> None:
-    """Planted: a task named without windows taken for none -> fails."""
+    """A whole task that is missing stops the service; windows, which may be given up on purpose and
+    months ahead, leave it ready for all others. Planted: a task named without windows taken for
+    none; windows that stop it -> fails.
+    """
     one, two = bench.published
     windows = [WindowId(each.task_id, number) for each in (one, two) for number in (0, 1)]
     await bench.serving.look()
@@ -69,7 +72,7 @@ async def test_its_word_pauses_exactly_the_windows_that_it_names(bench: Bench) -
     await bench.serving.look()
     assert list(map(bench.serving.refuses, windows)) == [False, True, True, True]
     assert sorted(bench.codes()) == sorted(
-        ("task", f"{each.task_id.short}/analyzer", True) for each in (one, two)
+        ("task", f"{each.task_id.short}/analyzer", each is two) for each in (one, two)
     )
     # one that is over here too is nobody's trouble any more. Planted: it is told -> fails
     bench.book.shredded.add(windows[1])
