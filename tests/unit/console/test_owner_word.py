@@ -57,7 +57,8 @@ def test_more_than_the_limit_is_accepted_once_its_odds_were_shown(
     owner: Owner, browser: TestClient, door: Door
 ) -> None:
     """As by the command, for this question, and no wider than shown; and taken back. Planted: an
-    infinite epsilon accepted -> the ledger says so; the way back left out -> fails.
+    infinite epsilon accepted -> the ledger says so; the way back left out; a word taken twice,
+    when the limit is high enough by then -> fails.
     """
     strict(owner)
     path = f"/questions/{owner.world.task_id.hex}"
@@ -80,6 +81,10 @@ def test_more_than_the_limit_is_accepted_once_its_odds_were_shown(
     entry = owner.json("ledger")["entries"][-2:]
     assert 3.0 <= entry[0]["details"]["accepted_epsilon0"] < 3.0001
     assert owner.run("report", "visits", "3", "--queue")[0] == 0
+    strict(owner, limit=4.0)
+    status, text = post(browser, f"{path}/accept", fields)
+    assert (status, "within your limit" in text) == (409, True)
+    strict(owner)
     status, text = post(browser, f"{path}/accept", {**fields, "answer": "back"})
     assert (status, "not accepted" in text) == (303, True)
     assert "more than max_epsilon0 = 2" in str(refusal(owner))
