@@ -135,7 +135,7 @@ MISTAKES: list[tuple[str, Callable[[Desk, Published], object], str]] = [
     (
         "schedule missing",
         lambda desk, one: task_file(desk, one).with_suffix(".keys").unlink(),
-        "No such file",
+        "it is not there",
     ),
     ("schedule of another task", foreign_schedule, "another task"),
     ("no protobuf", lambda desk, one: task_file(desk, one).write_bytes(b"\xff" * 40), "protobuf"),
