@@ -62,10 +62,12 @@ class Deployment(Site):
         self.log = (folder / "log").open("ab")
 
     def share(self) -> None:
-        """Give the analyzer the tasks that the shuffler has."""
+        """Give the analyzer the tasks that the shuffler has, and it has not."""
         (self.analyzer_dir / "tasks").mkdir(exist_ok=True)
         for path in self.tasks_dir.iterdir():
-            (self.analyzer_dir / "tasks" / path.name).write_bytes(path.read_bytes())
+            copy = self.analyzer_dir / "tasks" / path.name
+            if not copy.exists():
+                copy.write_bytes(path.read_bytes())
 
     def ask(self, **changes: Any) -> Any:
         return super().ask(**{**PLAN, "start_s": int(time.time()) - LENGTH * BEGUN, **changes})

@@ -20,8 +20,9 @@ LENGTH = 3  # seconds of a window
 FULL = 14  # reports at which it is closed
 PATIENCE_S = 60.0  # only a failing test waits that long
 SUBMIT = "/shoal.v1.Ingress/Submit"
-# a task is unknown until its service has looked at its files
-_LATER = (Kind.UNAVAILABLE, Kind.OVERLOADED, Kind.DEADLINE, Kind.UNKNOWN_TASK)
+# a task and its keys are unknown until the service has looked at its files
+_NOT_YET = (Kind.UNKNOWN_TASK, Kind.UNKNOWN_KEY)
+_LATER = (Kind.UNAVAILABLE, Kind.OVERLOADED, Kind.DEADLINE, *_NOT_YET)
 _OVER = (Kind.WINDOW_FULL, Kind.WINDOW_CLOSED)
 
 
@@ -59,8 +60,17 @@ class Fleet:
         self.acked, self.unknown = Counter[int](), Counter[int]()
         self._later = dict[int, float]()  # windows that are not asked for before that time
         self.over, self._moved = set[int](), asyncio.Event()
+        self._broken: Exception | None = None
 
     async def device(self) -> None:
+        try:
+            await self._live()
+        except Exception as error:
+            self._broken = error  # whoever waits for what it sends learns why nothing comes
+            self._moved.set()
+            raise
+
+    async def _live(self) -> None:
         address = f"127.0.0.1:{self._port}"
         while not self.stopping:
             channel = build_channel(address, CA.cert_pem, private_pool=True)
@@ -90,7 +100,7 @@ class Fleet:
                     self._later[window] = time.monotonic() + 1
                     break
                 assert error.kind in _LATER, error  # noqa: PT017
-                sure = False
+                sure = sure and error.kind in _NOT_YET
                 if self.stopping:
                     break
                 await asyncio.sleep(0.05)
@@ -109,6 +119,8 @@ class Fleet:
     async def reach(self, acks: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while self.acks < acks:
+                if self._broken is not None:
+                    raise self._broken
                 self._moved.clear()
                 await self._moved.wait()
 
