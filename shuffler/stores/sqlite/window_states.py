@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,10 +50,14 @@ class WindowStates:
             str, list[str]
         ] = {}  # of windows: all that was found wrong with them
         try:
-            self._state = Records(folder)
-            self._records, suspect = self._state.load()
-            self._acknowledged = Acknowledged(folder)
-            self._recover(suspect)
+            with ExitStack() as opened:  # what does not hold together is closed again
+                self._state = Records(folder)
+                opened.callback(self._state.close)
+                self._records, suspect = self._state.load()
+                self._acknowledged = Acknowledged(folder)
+                opened.callback(self._acknowledged.close)
+                self._recover(suspect)
+                opened.pop_all()
         except (OSError, sqlite.Error) as error:
             raise ShoalError(
                 Kind.CONFIG,
