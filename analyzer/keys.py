@@ -1,5 +1,8 @@
 """The analyzer's HPKE keys: one file per window's key, ``<key id in hex>.key``, deleted once its
 windows are released.
+
+Beside it is ``<key id in hex>.releasing`` from before the first release to the deletion. A key
+without it was used for no release: that is how a restore knows, where the releases are gone.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import KeyId, TaskId
 from shoal.log import get_log
+from shoal.services.whole_files import replace_whole
 
 log = get_log("analyzer")
-SUFFIX = ".key"
+SUFFIX, RELEASING = ".key", ".releasing"
 
 
 class KeyFolder:
@@ -54,7 +58,16 @@ class KeyFolder:
                 "reason in its log",
             ) from None
 
+    def begin_release(self, key_id: KeyId) -> None:
+        """Note durably that a release of the key's window is about to be made. Raises OSError."""
+        if not self._releasing(key_id).exists():
+            replace_whole(self._releasing(key_id), b"")
+
     def delete(self, key_id: KeyId) -> None:
-        """Gone is fine. Raises KEY_FILE if it can't be removed."""
+        """Gone is fine. Raises KEY_FILE if it can't be removed, OSError if the note can't."""
         hit("analyzer.key.delete")
         delete_key_file(self.path(key_id))
+        self._releasing(key_id).unlink(missing_ok=True)
+
+    def _releasing(self, key_id: KeyId) -> Path:
+        return self._folder / f"{key_id.hex}{RELEASING}"

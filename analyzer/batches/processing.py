@@ -231,6 +231,7 @@ class Processor:
     async def _finish(self, prepared: Prepared) -> None:
         given_up = await asyncio.to_thread(self._uncounted, prepared.batch)
         manifest = prepared.batch.manifest
+        await asyncio.to_thread(self._keys.begin_release, manifest.analyzer_key_id)
         with self._tracer.span("release", manifest.task_id, manifest.window):
             done = await asyncio.to_thread(
                 self._store.finish,

@@ -70,7 +70,7 @@ class CollectionService:
         self._signing_key, self._clock, self._entropy = signing_key, clock, entropy
         self._rounds = OpenRounds(self._sums, clock)
         self._ends = WindowEnds(
-            self._rounds, self._sums, tasks, signing_key, conclude, shred, clock
+            self._rounds, self._sums, tasks, keys, signing_key, conclude, shred, clock
         )
         self._singles = SingleCollection(self._sums, keys, self._window)
         self._opening = asyncio.Lock()

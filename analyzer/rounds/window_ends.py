@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from shoal.analyzer.core import retention_over
+from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.release import decode_release
 from shoal.analyzer.rounds.open_rounds import OpenRounds
@@ -54,13 +55,15 @@ class WindowEnds:
         rounds: OpenRounds,
         sums: SumStore,
         tasks: AnalyzerTasks,
+        keys: KeyFolder,
         signing_key: SigningKey,
         conclude: ConcludeSums,
         shred: Callable[[TaskId, int], None],
         clock: SureClock,
     ) -> None:
         self._rounds, self._sums, self._tasks, self._clock = rounds, sums, tasks, clock
-        self._signing_key, self._conclude, self._shred = signing_key, conclude, shred
+        self._keys, self._signing_key = keys, signing_key
+        self._conclude, self._shred = conclude, shred
         self._ending = asyncio.Lock()
 
     async def end(self, served: ServedTask, window: int, damaged: int = 0, summed: int = 0) -> None:
@@ -109,6 +112,7 @@ class WindowEnds:
                 log.error(
                     "devices of sums are lost", task=served.task_id, window=window, count=lost_here
                 )
+            self._keys.begin_release(served.keys.analyzer_keys[window].key_id)
             outcome = self._conclude(
                 served, window, sums, aborted, earlier, self._signing_key, damaged + lost_here
             )

@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+from shoal.analyzer.keys import RELEASING, SUFFIX
 from shoal.analyzer.store import FILE_NAME
 from shoal.analyzer.store_copy import copy_signed
 from shoal.analyzer.store_mending import read_head, write_head
@@ -102,7 +103,9 @@ def _lost(
         ids = places.window_keys(config, one)
         for window in begun(one, now):
             key_id = ids[window.window]
-            kept = (config.keys_dir / f"{key_id.hex}.key").exists() and uses[key_id] == 1
-            # A window's key goes with its release: where it is, there was none.
+            # A window's key goes after its release, and a note beside it is there before: where
+            # the key is alone, there was none.
+            key = config.keys_dir / f"{key_id.hex}{SUFFIX}"
+            kept = key.exists() and not key.with_suffix(RELEASING).exists() and uses[key_id] == 1
             lost += not kept and (window.task_id, window.window) not in known
     return lost

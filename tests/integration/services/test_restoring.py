@@ -152,6 +152,38 @@ async def test_a_release_made_again_after_a_restore_is_the_same(
         assert store.lost == 0
 
 
+async def test_a_release_whose_key_could_not_be_deleted_is_told_when_it_is_lost(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The analyzer was killed between the two, or its tasks folder could not be read. Nobody may
+    have the batch any more, and what the release cost must not be forgotten. Planted: no note of
+    the release, or one that a restore does not look at -> 0 are lost, fails.
+    """
+    world, folder, file = make_world(windows=2), tmp_path / "a", tmp_path / "a.backup"
+    world.write_config(folder)
+    batch = world.batch(world.seal_cells([cell % 7 for cell in range(90)], 0), 0)
+    config = folder / "analyzer.toml"
+
+    def failing(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    async with serving(world, folder) as (caller, store):
+        back_up = ("backup", "--analyzer", config, "--out", file, "--json")
+        await asyncio.to_thread(shoal, capsys, *back_up)
+        monkeypatch.setattr("shoal.analyzer.keys.delete_key_file", failing)
+        with pytest.raises(Refused):
+            await caller.done(batch)
+        assert len(store.releases()) == 1
+    (folder / "data" / FILE_NAME).unlink()
+    (folder / "data" / "releases.head").unlink()
+    monkeypatch.setattr(
+        "shoal.cli.operations.restoring.time", SimpleNamespace(time=lambda: world.after)
+    )
+    said = agreed(world.after)
+    done = shoal(capsys, "restore", file, "--config", config, *said, "--json")
+    assert done["lost"] == 1  # and not window 1, whose key nothing was opened with
+
+
 async def test_a_shuffler_that_lost_its_disk_opens_no_window_that_had_begun(
     tmp_path: Path, capsys: Capture
 ) -> None:
