@@ -14,6 +14,7 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.channel import build_channel, call
+from shoal.services.process import HALF_RESTORED
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.sqlite.records import stored
 from tests.faults.operations.deployment import Deployment
@@ -70,6 +71,8 @@ class Machines(Deployment):
             assert done is None or isinstance(done, dict), done
             if done is not None:  # it was over before the kill
                 return done
+            if not (config.parent / "data" / HALF_RESTORED).exists():  # over, but for its last line
+                break
             status, said = await asyncio.to_thread(self._try_start, service)
             assert (status, "Traceback" in said) == (2, False), said
         done = await self.shoal(*restore)
