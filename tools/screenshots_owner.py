@@ -115,7 +115,7 @@ def take(device: Device, looks: dict[str, tuple[int, bool]], shoot: Shoot) -> No
     }
     with browser() as running:
         for folder, pages in of.items():
-            with owners_console(folder / "agent.toml") as url:
+            with owners_console(folder / "agent.toml", quiet=False) as url:
                 context = running.new_context()
                 page = context.new_page()
                 page.goto(url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -42,18 +43,31 @@ def console(*arguments: str) -> Iterator[str]:
 
 
 @contextmanager
-def owners_console(config: Path) -> Iterator[str]:
-    """The same of a device whose agent.toml is ``config``; the address lets in once. Its log may
-    say what is wrong with the device's memory.
+def owners_console(
+    config: Path,
+    *more: str,
+    quiet: bool = True,
+    ending: signal.Signals = signal.SIGINT,
+    **environment: str,
+) -> Iterator[str]:
+    """The same of a device whose agent.toml is ``config``; the address lets in once. Not ``quiet``:
+    its log may say what is wrong with the device's memory.
     """
-    with _serving("agent", "console", "--config", str(config), quiet=False) as url:
+    command = ("agent", "console", "--config", str(config), *more)
+    with _serving(*command, quiet=quiet, ending=ending, **environment) as url:
         yield url
 
 
 @contextmanager
-def _serving(*command: str, quiet: bool = True) -> Iterator[str]:
+def _serving(
+    *command: str,
+    quiet: bool = True,
+    ending: signal.Signals = signal.SIGINT,
+    **environment: str,
+) -> Iterator[str]:
     with subprocess.Popen(
         [sys.executable, "-m", "shoal.cli.main", *command, "--json"],
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -63,7 +77,7 @@ def _serving(*command: str, quiet: bool = True) -> Iterator[str]:
         try:
             yield json.loads(told)["url"]
         finally:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(ending)
         out, err = process.communicate(timeout=60)
         assert (out, err if quiet else "", process.returncode) == ("", "", 0)
 

@@ -6,14 +6,11 @@ keyboard.
 from __future__ import annotations
 
 import ast
-import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,36 +19,13 @@ from playwright.sync_api import Browser, Page
 
 from shoal.cli.main import main
 from tests.worlds.browser import LACKING, NARROW, WIDE, browser, chromium
+from tests.worlds.consoles import owners_console
 from tests.worlds.devices.clients import World, make_world
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason=LACKING)
 PATHS = ("/questions", "/answers", "/budget", "/ledger", "/ledger?head=much", "/memory", "/nowhere")
 EVIL = "<img src=x onerror=alert(1)>{{ 7 * 7 }}" + "w" * 300
 _LOOKS = ((WIDE, "light"), (WIDE, "dark"), (NARROW, "light"))
-
-
-@contextmanager
-def console(
-    folder: Path, *more: str, ending: signal.Signals = signal.SIGINT, **environment: str
-) -> Iterator[str]:
-    """The address that a running console printed; at the end a signal ends it without a word."""
-    config = str(folder / "agent.toml")
-    command = ("-m", "shoal.cli.main", "agent", "console", "--config", config, "--json", *more)
-    with subprocess.Popen(
-        [sys.executable, *command],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        told = "".join(process.stdout.readline() for _ in range(3))
-        try:
-            yield json.loads(told)["url"]
-        finally:
-            process.send_signal(ending)
-        out, err = process.communicate(timeout=60)
-        assert (out, err, process.returncode) == ("", "", 0)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +74,7 @@ def test_an_owner_comes_in_looks_and_says_no(folder: Path, world: World, running
     line -> each fails. Planted: a switch that is no button of a form -> not denied.
     """
     axe = Axe()
-    with console(folder) as url:
+    with owners_console(folder / "agent.toml") as url:
         context = running.new_context(java_script_enabled=False)
         page = context.new_page()
         troubles: list[str] = []
@@ -164,7 +138,8 @@ def test_the_browser_is_started_without_the_word(folder: Path, tmp_path: Path) -
     told = tmp_path / "told"
     os.mkfifo(told)
     browser = f"{sys.executable} {program} %s {told}"
-    with console(folder, "--open", ending=signal.SIGTERM, BROWSER=browser) as url:
+    config = folder / "agent.toml"
+    with owners_console(config, "--open", ending=signal.SIGTERM, BROWSER=browser) as url:
         given, modes, status = ast.literal_eval(told.read_text())  # waits for who writes
     assert url.partition("word=")[2] not in given
     assert given.startswith("file://")
