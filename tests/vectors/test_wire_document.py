@@ -41,7 +41,7 @@ from shoal.rpc.status import KIND_KEY
 from shoal.secagg import CHECK_WORDS, PairwisePlan
 from shoal.shuffler import directory
 from shoal.shuffler.reports import mqtt_bridge
-from shoal.shuffler.stores.sqlite import inbox
+from shoal.shuffler.stores import storage_keys
 from tests.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,7 +103,7 @@ def test_enrolment() -> None:
         ("SignedCertificate", SIGNED_CERTIFICATE_SIZE),
         ("AdmissionProof", ADMISSION_SIZE),
     ]
-    assert f'"{inbox._ADMITTED[:-1].decode()}" || 0x00 || device_key' in PAGE
+    assert f'"{storage_keys._ADMITTED[:-1].decode()}" || 0x00 || device_key' in PAGE
     assert f"the {ADMISSION_SIZE} bytes of section 10" in PROSE
 
 

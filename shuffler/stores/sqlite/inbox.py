@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import hmac
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -33,42 +32,20 @@ from shoal import failpoints
 from shoal.errors import Kind, ShoalError
 from shoal.ids import StorageKey
 from shoal.services.process import fsync_folder
-from shoal.shuffler.stores.sqlite import disk, sorting
-from shoal.shuffler.stores.sqlite.distinct import KeySet
+from shoal.shuffler.stores import sorting
+from shoal.shuffler.stores.distinct import KeySet
+from shoal.shuffler.stores.sqlite import disk
+from shoal.shuffler.stores.storage_keys import WindowHashes, key_of
 from shoal.storage import sqlite
 from shoal.storage.salvage import readable
 from shoal.storage.sqlite import DamagedError, is_damaged
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 _SECRET_SIZE = 32  # bytes
-_ADMITTED = b"shoal/v1/admitted\x00"
 _CHUNK = 16_384  # rows per step of a scan
 _STEP = 256  # rows that sealing looks at together
 _SALVAGE = 1_024  # rows that are read together from a damaged file; halved where that fails
 _TAG_CHECK = 4  # bytes after a tag: found before a device is admitted a second time
-
-
-class KeyedHash:
-    """HMAC-SHA256 (RFC 2104) under one key, for many messages: the two blocks of the key are hashed
-    once.
-    """
-
-    def __init__(self, secret: bytes) -> None:
-        """``secret``: at most 64 bytes."""
-        block = secret.ljust(hashlib.sha256().block_size, b"\0")
-        self._inner, self._outer = (
-            hashlib.sha256(bytes(byte ^ pad for byte in block)) for pad in (0x36, 0x5C)
-        )
-
-    def digests(self, messages: Iterable[bytes]) -> list[bytes]:
-        """32 bytes for each."""
-        inner, outer, digests = self._inner.copy, self._outer.copy, list[bytes]()
-        for message in messages:
-            inside, other = inner(), outer()
-            inside.update(message)
-            other.update(inside.digest())
-            digests.append(other.digest())
-        return digests
 
 
 class Inbox:
@@ -111,7 +88,7 @@ class Inbox:
             failpoints.hit("inbox.folder")
             fsync_folder(path.parent)
             self._secret: bytes = _checked_secret(stored)
-            self._keyed = KeyedHash(self._secret)
+            self._hashes = WindowHashes(self._secret)
             (self.rows,) = self._connection.execute(
                 "SELECT coalesce(max(rowid), 0) FROM inbox"
             ).fetchone()
@@ -123,25 +100,16 @@ class Inbox:
         return f"<Inbox of {self.rows} rows>"
 
     def key(self, sealed: bytes) -> bytes:
-        """HMAC-SHA256(secret of this window, SHA-256(sealed))[:16]: the same bytes get the same
-        key, nobody can choose one.
-        """
-        return _key(self._secret, sealed)
+        """See ``WindowHashes.key``."""
+        return self._hashes.key(sealed)
 
     def keys_of(self, sealed: Sequence[bytes]) -> list[bytes]:
-        """``key`` of each, in less time."""
-        sha256 = hashlib.sha256
-        return [
-            digest[: StorageKey.SIZE]
-            for digest in self._keyed.digests([sha256(report).digest() for report in sealed])
-        ]
+        """See ``WindowHashes.keys_of``."""
+        return self._hashes.keys_of(sealed)
 
     def tag(self, device: bytes) -> bytes:
-        """HMAC-SHA256(secret of this window, "shoal/v1/admitted" 0x00 device's public key)[:16].
-        Without the secret nobody can tell whose it is; with it, everybody who has a list of devices
-        can.
-        """
-        return hmac.digest(self._secret, _ADMITTED + device, "sha256")[: StorageKey.SIZE]
+        """See ``WindowHashes.tag``."""
+        return self._hashes.tag(device)
 
     def append(self, rows: Iterable[tuple[bytes, bytes]], tags: Iterable[bytes] = ()) -> None:
         """One transaction: on return the (key, sealed) rows and the tags would survive a power cut.
@@ -359,11 +327,7 @@ def _readable_tags(old: sqlite.Connection) -> Iterator[bytes | None]:
 
 
 def _intact(secret: bytes, row: tuple[bytes, bytes]) -> bool:
-    return isinstance(row[1], bytes) and _key(secret, row[1]) == row[0]
-
-
-def _key(secret: bytes, sealed: bytes) -> bytes:
-    return hmac.digest(secret, hashlib.sha256(sealed).digest(), "sha256")[: StorageKey.SIZE]
+    return isinstance(row[1], bytes) and key_of(secret, row[1]) == row[0]
 
 
 def _stored_secret(connection: sqlite.Connection) -> tuple[bytes, bytes | None] | None:

@@ -18,8 +18,8 @@ from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.distinct import KeySet, place
 from shoal.shuffler.stores.sqlite import disk, inbox
-from shoal.shuffler.stores.sqlite.distinct import KeySet, place
 from shoal.shuffler.stores.sqlite.inbox import Inbox
 from shoal.shuffler.stores.sqlite.window_states import WindowStates, typed
 from shoal.shuffler.stores.store import AdmittedReport, WindowRecord

@@ -14,7 +14,8 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.stores.sqlite import inbox, sorting
+from shoal.shuffler.stores import sorting
+from shoal.shuffler.stores.sqlite import inbox
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import Store
 from shoal.shuffler.stores.threaded import ThreadedStore

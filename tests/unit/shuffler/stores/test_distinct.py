@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import Kind
 from shoal.shuffler.core import Capacity
-from shoal.shuffler.stores.sqlite import distinct
-from shoal.shuffler.stores.sqlite.distinct import KeySet, place
+from shoal.shuffler.stores import distinct
+from shoal.shuffler.stores.distinct import KeySet, place
 
 # few, so that keys share one half or the other
 HALF = st.sampled_from([0, 1, 2, 2**63 - 1, 2**63, 2**64 - 1])

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.shuffler.stores.sqlite.sorting import distinct_sorted
+from shoal.shuffler.stores.sorting import distinct_sorted
 from tests.cases import for_each
 
 WIDTH = 33
