@@ -17,7 +17,8 @@ from shoal.errors import Kind
 from shoal.ids import Digest, TaskId
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.stores.store import AdmittedReport, SealedRows, WindowRecord
+from shoal.shuffler.stores.joined import Admitted
+from shoal.shuffler.stores.store import SealedRows, WindowRecord
 
 
 class BlockingStore(Protocol):
@@ -41,15 +42,15 @@ class BlockingStore(Protocol):
         """Distinct reports of an open window."""
         ...
 
-    def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
-        """Store one commit group. Per submission None = on disk (it counts exactly once), or why it
-        isn't.
+    def append(self, submissions: Sequence[Admitted]) -> list[Kind | None]:
+        """Store one commit group. Per report, of single ones and of joined ones alike, None = on
+        disk (it counts exactly once), or why it isn't.
 
         WINDOW_FULL (also where it was decided because of that), WINDOW_CLOSED (decided), OVERLOADED
-        (no space), INTERNAL; CONFLICT: its device has another report in this window. A submission
-        that is refused may still be found on disk after a crash; one that got None is never lost. A
-        device is remembered in the same commit as its report, as a hash under a secret of the
-        window, and forgotten with it.
+        (no space), INTERNAL (also of what is not of the task's size); CONFLICT: its device has
+        another report in this window. A submission that is refused may still be found on disk after
+        a crash; one that got None is never lost. A device is remembered in the same commit as its
+        report, as a hash under a secret of the window, and forgotten with it.
         """
         ...
 

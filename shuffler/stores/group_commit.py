@@ -34,10 +34,13 @@ Outcomes = list[Kind | None]  # for each item None: stored; or why it isn't
 
 @dataclass(slots=True)
 class _Call(Generic[Item]):
-    """One call's items, or a piece of work that must run between commits."""
+    """One call's items, ``count`` outcomes long, or a piece of work that must run between
+    commits.
+    """
 
     future: asyncio.Future[Any]
     items: Sequence[Item]
+    count: int
     work: Callable[[], Any] | None = None
 
 
@@ -49,8 +52,9 @@ _Done = tuple[list[_Call[Item]], list[_Result]]
 class GroupCommit(Generic[Item]):
     """Belongs to the event loop of the first call, which starts its threads.
 
-    ``append``: stores a group and returns an outcome for each item; ``confirm``: counts what was
-    appended. Both block, and run in a thread of this object. ``what``: an item in messages.
+    ``append``: stores a group and returns an outcome for each item, or ``count`` of them in all
+    where an item is many; ``confirm``: counts what was appended. Both block, and run in a thread of
+    this object. ``what``: an item in messages.
     ``group_items``: a group ends with so many; ``wait_s``: or so long after its first call.
     ``queue_items``: more than so many waiting are refused.
     """
@@ -78,20 +82,23 @@ class GroupCommit(Generic[Item]):
         self._done: deque[_Done[Item] | None] = deque()  # None: the end
         self._threads: list[threading.Thread] = []
 
-    async def submit(self, items: Sequence[Item]) -> Outcomes:
-        """Store items; for each None = on disk, or the kind of failure. Raises OVERLOADED,
-        UNAVAILABLE (stopping), and what ``append`` raises.
+    async def submit(self, items: Sequence[Item], count: int | None = None) -> Outcomes:
+        """Store items; for each None = on disk, or the kind of failure. ``count``: how many they
+        are, where that is not their number. Raises OVERLOADED, UNAVAILABLE (stopping), and what
+        ``append`` raises.
         """
         future: asyncio.Future[Outcomes] = asyncio.get_running_loop().create_future()
-        outcomes: Outcomes = await self._enqueue(_Call(future, items))
+        outcomes: Outcomes = await self._enqueue(
+            _Call(future, items, len(items) if count is None else count)
+        )
         return outcomes
 
     async def run(self, work: Callable[[], Any]) -> Any:  # whatever the work returns
         """Run ``work`` in the thread after everything that was submitted before."""
-        return await self._enqueue(_Call(asyncio.get_running_loop().create_future(), [], work))
+        return await self._enqueue(_Call(asyncio.get_running_loop().create_future(), [], 0, work))
 
     def _enqueue(self, call: _Call[Item]) -> asyncio.Future[Any]:
-        count = len(call.items)
+        count = call.count
         with self._wake:
             if self._stopping:
                 raise ShoalError(Kind.UNAVAILABLE, "the service is stopping: try again")
@@ -168,7 +175,7 @@ class GroupCommit(Generic[Item]):
                 if calls[-1].work:
                     self._works -= 1
                     break
-            self._queued -= sum(len(call.items) for call in calls)
+            self._queued -= sum(call.count for call in calls)
             return calls
 
     def _carry_out(self, calls: list[_Call[Item]]) -> list[_Result]:
@@ -191,8 +198,8 @@ class GroupCommit(Generic[Item]):
         results: list[_Result] = []
         at = 0
         for call in calls:
-            results.append((call.future, outcomes[at : at + len(call.items)]))
-            at += len(call.items)
+            results.append((call.future, outcomes[at : at + call.count]))
+            at += call.count
         return results
 
     # --- the second thread, and the end of a group
@@ -218,7 +225,7 @@ class GroupCommit(Generic[Item]):
     def _finish(self, groups: list[_Done[Item]]) -> None:
         results = self._confirmed(groups)
         with self._wake:
-            self._items -= sum(len(call.items) for calls, _ in groups for call in calls)
+            self._items -= sum(call.count for calls, _ in groups for call in calls)
         with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits for an answer
             assert self._loop is not None  # noqa: S101 - set before the threads start
             self._loop.call_soon_threadsafe(_answer, results)

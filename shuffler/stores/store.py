@@ -46,6 +46,27 @@ class AdmittedReport(NamedTuple):
         return f"<AdmittedReport of {len(self.sealed)} messages to {self.window}>"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class AdmittedRows:
+    """Many reports of one window as one bytes object: what workers hand over, without an object for
+    each report.
+
+    ``sealed``: the messages of ``count`` reports, back to back, all of the task's row size.
+    ``devices``: as in ``AdmittedReport``, one for each report, or none at all. ``digests``: SHA-256
+    of each message, 32 bytes each, where the caller has them already; else empty.
+    """
+
+    window: WindowId
+    sealed: bytes
+    count: int
+    devices: tuple[bytes, ...] = ()
+    digests: bytes = b""
+
+    def __repr__(self) -> str:
+        """Without what was sealed, and without whose it is: neither prints."""
+        return f"<AdmittedRows of {self.count} reports to {self.window}>"
+
+
 @dataclass(frozen=True, slots=True)
 class SealedRows:
     """What sealing found: distinct sealed messages in storage key order, their size in bytes,
@@ -128,11 +149,18 @@ class Store(WindowClaims, Protocol):
         counts exactly once), or why it isn't.
 
         WINDOW_FULL (also where it was decided because of that), WINDOW_CLOSED (decided), OVERLOADED
-        (no space), INTERNAL; CONFLICT: its device has another report in this window. A submission
-        that is refused may still be found on disk after a crash; one that got None is never lost. A
-        device is remembered in the same commit as its report, as a hash under a secret of the
-        window, and forgotten with it. A caller that goes away undoes nothing. Raises OVERLOADED
-        (too many wait), UNAVAILABLE (closing).
+        (no space), INTERNAL (also of what is not of the task's number of messages and row size);
+        CONFLICT: its device has another report in this window. A submission that is refused may
+        still be found on disk after a crash; one that got None is never lost. A device is
+        remembered in the same commit as its report, as a hash under a secret of the window, and
+        forgotten with it. A caller that goes away undoes nothing. Raises OVERLOADED (too many
+        wait), UNAVAILABLE (closing).
+        """
+        ...
+
+    async def append_rows(self, groups: Sequence[AdmittedRows]) -> list[list[Kind | None]]:
+        """As ``append``, and in the same commits with it. For each group what became of each of its
+        reports, in order; of a group that does not fit its own count, all are INTERNAL.
         """
         ...
 

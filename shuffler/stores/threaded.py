@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from shoal import failpoints
@@ -21,7 +22,8 @@ from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.blocking import BlockingStore
 from shoal.shuffler.stores.claims import Claim, OwnerId
 from shoal.shuffler.stores.group_commit import GroupCommit
-from shoal.shuffler.stores.store import AdmittedReport, SealedRows, WindowRecord
+from shoal.shuffler.stores.joined import Admitted
+from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows, SealedRows, WindowRecord
 from shoal.shuffler.stores.threaded_claims import ThreadedClaims, to_its_end
 
 
@@ -40,7 +42,7 @@ class ThreadedStore:
         claims: ThreadedClaims | None = None,
     ) -> None:
         self._blocking = blocking
-        self._commits = GroupCommit(
+        self._commits: GroupCommit[Admitted] = GroupCommit(
             self._append, blocking.confirm, what="report", wait_s=commit_ms / 1000
         )
         self._claims = claims or ThreadedClaims()
@@ -77,7 +79,13 @@ class ThreadedStore:
         """As ``Store.append``."""
         return self._commits.submit(submissions)  # no coroutine of its own around each report's
 
-    def _append(self, submissions: list[AdmittedReport]) -> list[Kind | None]:
+    async def append_rows(self, groups: Sequence[AdmittedRows]) -> list[list[Kind | None]]:
+        """As ``Store.append_rows``."""
+        outcomes = await self._commits.submit(groups, sum(group.count for group in groups))
+        left = iter(outcomes)
+        return [list(islice(left, group.count)) for group in groups]
+
+    def _append(self, submissions: list[Admitted]) -> list[Kind | None]:
         failpoints.hit("writer.append")
         outcomes = self._blocking.append(submissions)
         failpoints.hit("writer.answer")

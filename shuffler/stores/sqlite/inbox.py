@@ -103,9 +103,9 @@ class Inbox:
         """See ``WindowHashes.key``."""
         return self._hashes.key(sealed)
 
-    def keys_of(self, sealed: Sequence[bytes]) -> list[bytes]:
+    def keys_of(self, digests: Iterable[bytes]) -> list[bytes]:
         """See ``WindowHashes.keys_of``."""
-        return self._hashes.keys_of(sealed)
+        return self._hashes.keys_of(digests)
 
     def tag(self, device: bytes) -> bytes:
         """See ``WindowHashes.tag``."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from shoal import failpoints
@@ -19,10 +18,11 @@ from shoal.log import get_log
 from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.distinct import KeySet, place
+from shoal.shuffler.stores.joined import DIGEST, Admitted, by_window, join, rows_of, spread
 from shoal.shuffler.stores.sqlite import disk, inbox
 from shoal.shuffler.stores.sqlite.inbox import Inbox
 from shoal.shuffler.stores.sqlite.window_states import WindowStates, typed
-from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
+from shoal.shuffler.stores.store import AdmittedRows, WindowRecord
 from shoal.storage import sqlite
 from shoal.storage.sqlite import is_damaged
 
@@ -58,63 +58,47 @@ class Intake(WindowStates):
             else core.distinct_reports(len(keys), self._tasks[window.task_id][0].messages)
         )
 
-    def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
+    def append(self, submissions: Sequence[Admitted]) -> list[Kind | None]:
         """As ``BlockingStore.append``."""
-        outcome: list[Kind | None] = [None] * len(submissions)
-        groups: dict[WindowId, list[int]] = {}
-        last, group = None, list[int]()
-        for index, submission in enumerate(submissions):
-            # hashing an id costs more than the whole rest of this loop
-            if submission.window is not last:
-                last = submission.window
-                group = groups.setdefault(last, [])
-            group.append(index)
-        for window, indices in groups.items():
-            try:
-                kinds = self._append(
-                    window,
-                    submissions if len(groups) == 1 else [submissions[index] for index in indices],
-                )
-            except (OSError, sqlite.Error) as error:
-                self._forget(window)  # what is on disk is uncertain: read it anew
-                kinds = [self._refused(window, error, len(indices))] * len(indices)
-            if len(groups) == 1:
-                return kinds
-            for index, kind in zip(indices, kinds, strict=True):
-                outcome[index] = kind
-        return outcome
+        return by_window(submissions, self._append)
 
-    def _append(self, window: WindowId, reports: Sequence[AdmittedReport]) -> list[Kind | None]:
+    def _append(self, window: WindowId, items: Sequence[Admitted]) -> list[Kind | None]:
+        capacity, row_size = self._tasks[window.task_id]
+        rows, fits = join(window, items, capacity.messages, row_size)
+        try:
+            kinds = self._append_rows(rows, capacity, row_size) if rows.count else []
+        except (OSError, sqlite.Error) as error:
+            self._forget(window)  # what is on disk is uncertain: read it anew
+            kinds = [self._refused(window, error, rows.count)] * rows.count
+        return spread(items, fits, kinds)
+
+    def _append_rows(
+        self, rows: AdmittedRows, capacity: Capacity, row_size: int
+    ) -> list[Kind | None]:
+        window = rows.window
         record = self._records.get(window)
         if record is None:
             self._acknowledged.begin(window)
             failpoints.hit("state.open")
             self._put(window, WindowRecord(WindowState.OPEN))
         elif record.state is not WindowState.OPEN:
-            full = core.was_full(self._tasks[window.task_id][0].distinct, record.reports)
-            return [Kind.WINDOW_FULL if full else Kind.WINDOW_CLOSED] * len(reports)
+            full = core.was_full(capacity.distinct, record.reports)
+            return [Kind.WINDOW_FULL if full else Kind.WINDOW_CLOSED] * rows.count
         box = self._inbox(window)
-        capacity = self._tasks[window.task_id][0]
-        sealed = [message for report in reports for message in report.sealed]
-        keys = box.keys_of(sealed)
-        left, several = iter(keys), capacity.messages > 1 or len(keys) != len(reports)
-        keyed = (
-            [tuple(islice(left, len(report.sealed))) for report in reports]
-            if several
-            else list(zip(keys, strict=True))
-        )
+        keys = box.keys_of(rows_of(rows.digests, DIGEST))
+        keyed = list(zip(*[iter(keys)] * capacity.messages, strict=True))
         held, admitted = self._held(window), self._admitted[window]
-        tags = [box.tag(report.device) for report in reports] if reports[0].device else []
+        tags = [box.tag(device) for device in rows.devices]
         if tags and window in self._unsure:
             return [None if all(held.known(report)) else Kind.OVERLOADED for report in keyed]
         kinds, fresh, entering = place(keyed, held, capacity, tags, admitted)
         if fresh:
             try:
-                rows = zip(keys, sealed, strict=True)
+                pairs = zip(keys, rows_of(rows.sealed, row_size), strict=True)
                 box.append(
-                    rows
+                    pairs
                     if len(fresh) == len(keys)
-                    else {key: row for key, row in rows if key in fresh}.items(),
+                    else {key: row for key, row in pairs if key in fresh}.items(),
                     entering,
                 )
             except sqlite.Error as error:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import AsyncIterator, Sequence
+from itertools import chain, groupby
 from pathlib import Path
 
 import pytest
 
+from shoal.errors import Kind
 from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim, OwnerId
-from shoal.shuffler.stores.store import AdmittedReport, SealedRows, Store
+from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows, SealedRows, Store
 
 ROW = 60
 TASK = TaskId(bytes(range(32)))
@@ -36,6 +39,29 @@ def devices(count: int) -> list[bytes]:
 
 def of(device: bytes, sealed: bytes, window: int = 0) -> AdmittedReport:
     return AdmittedReport(WindowId(TASK, window), (sealed,), device)
+
+
+def rows_of(group: Sequence[AdmittedReport], digests: bool) -> AdmittedRows:
+    """Reports of one window as one bytes object, with the digests of their messages or without."""
+    messages = [message for report in group for message in report.sealed]
+    return AdmittedRows(
+        group[0].window,
+        b"".join(messages),
+        len(group),
+        tuple(report.device for report in group if report.device),
+        b"".join(hashlib.sha256(one).digest() for one in messages) if digests else b"",
+    )
+
+
+def grouped(
+    reports: Sequence[AdmittedReport], digests: bool, longest: int = 4
+) -> list[AdmittedRows]:
+    """The same reports in the same order; ``longest``: of one group."""
+    groups = list[AdmittedRows]()
+    for _, run in groupby(reports, lambda one: one.window):
+        left = list(run)
+        groups += [rows_of(left[at : at + longest], digests) for at in range(0, len(left), longest)]
+    return groups
 
 
 async def mine(store: Store, window: WindowId, owner: OwnerId = ME) -> Claim:
@@ -65,7 +91,20 @@ async def seal(store: Store, window: int = 0) -> tuple[SealedRows, list[bytes]]:
 
 
 class StoreHarness:
-    """Opens stores for the suites and closes them."""
+    """Opens stores for the suites and closes them. ``entry``: the way by which ``put`` gives them
+    reports: "reports" one by one, "rows" as joined bytes, "digests" with their hashes.
+    """
+
+    entry: str = "reports"
+
+    async def put(self, store: Store, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
+        """What became of each report, whatever the way that it took."""
+        if self.entry == "reports":
+            return await store.append(submissions)
+        groups = grouped(submissions, self.entry == "digests")
+        outcomes = await store.append_rows(groups)
+        assert [len(some) for some in outcomes] == [group.count for group in groups]
+        return list(chain.from_iterable(outcomes))
 
     @pytest.fixture(autouse=True)
     async def _tidy(self) -> AsyncIterator[None]:

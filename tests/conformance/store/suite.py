@@ -14,7 +14,7 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.stores.store import AdmittedReport
+from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows
 from tests.conformance.store.claims import ClaimSuite
 from tests.conformance.store.harness import (
     HASH,
@@ -22,6 +22,7 @@ from tests.conformance.store.harness import (
     ROW,
     TASK,
     devices,
+    grouped,
     mine,
     of,
     reports,
@@ -32,42 +33,76 @@ from tests.sizes import size
 
 
 class StoreSuite(ClaimSuite):
+    @pytest.fixture(autouse=True, params=["reports", "rows", "digests"])
+    def _entry(self, request: pytest.FixtureRequest) -> None:
+        """All promises hold whichever way a report takes."""
+        self.entry = request.param
+
     # --- once -------------------------------------------------------------------------------------
 
     async def test_every_report_is_sealed_once_however_often_it_came(self, tmp_path: Path) -> None:
         """Planted: ``distinct_sorted`` yielding equal neighbours -> 110 rows, this fails."""
         store, sent = self.adopted(tmp_path), reports(50)
-        assert await store.append(submissions([*sent, *sent[:5]])) == [None] * 55
-        assert await store.append(submissions(sent[::-1])) == [None] * 50
+        assert await self.put(store, submissions([*sent, *sent[:5]])) == [None] * 55
+        assert await self.put(store, submissions(sent[::-1])) == [None] * 50
         sealed, rows = await seal(store)
         assert sealed.rows == 50
         assert sorted(rows) == sorted(sent)
 
     async def test_rows_of_another_size_are_never_cut_into_rows(self, tmp_path: Path) -> None:
-        """60 of 59 bytes have the length of 59 of 60. Planted: the length of all of them looked at
-        alone -> sealed, fails.
+        """60 of 59 bytes have the length of 59 of 60. They are refused, and nothing else is.
+        Planted: the length of all of them looked at alone -> taken, fails.
         """
-        store, window = self.adopted(tmp_path), WindowId(TASK, 0)
-        await store.append(
-            [AdmittedReport(window, (secrets.token_bytes(ROW - 1),)) for _ in range(ROW)]
-        )
-        await store.close_intake(await mine(store, window))
-        with pytest.raises(ShoalError) as caught:
-            await store.seal(await mine(store, window))
-        assert caught.value.kind is Kind.INTERNAL
+        store, window, sent = self.adopted(tmp_path), WindowId(TASK, 0), reports(2)
+        short = [AdmittedReport(window, (secrets.token_bytes(ROW - 1),)) for _ in range(ROW)]
+        assert await store.append([*submissions(sent[:1]), *short, *submissions(sent[1:])]) == [
+            None
+        ] + [Kind.INTERNAL] * ROW + [None]
+        assert sorted((await seal(store))[1]) == sorted(sent)
+
+    async def test_rows_that_do_not_fit_their_count_are_refused(self, tmp_path: Path) -> None:
+        """As many bytes, digests and devices as the count says, or none of the group is taken; the
+        groups beside it are. Planted: one of the lengths not looked at -> taken, or the rest
+        suffers, fails.
+        """
+        store, sent, (who,) = self.adopted(tmp_path), reports(6), devices(1)
+        window, joined = WindowId(TASK, 0), b"".join(sent[1:3])
+        wrong = [
+            AdmittedRows(window, joined, 1),
+            AdmittedRows(window, joined, 3),
+            AdmittedRows(window, joined[:-1], 2),
+            AdmittedRows(window, joined, 2, (who,)),
+            AdmittedRows(window, joined, 2, (), bytes(33)),
+        ]
+        good = [AdmittedRows(window, one, 1) for one in (sent[0], sent[5])]
+        outcomes = await store.append_rows([good[0], *wrong, good[1]])
+        assert outcomes == [[None], *([Kind.INTERNAL] * group.count for group in wrong), [None]]
+        assert sorted((await seal(store))[1]) == sorted([sent[0], sent[5]])
+
+    async def test_both_ways_are_one(self, tmp_path: Path) -> None:
+        """A report that came alone is known among many, and the other way round. Planted: other
+        digests than of the message -> 9 rows, fails.
+        """
+        store, sent = self.adopted(tmp_path), reports(6)
+        assert await store.append(submissions(sent[:3])) == [None] * 3
+        for digests in (False, True):
+            groups = grouped(submissions(sent), digests)
+            assert await store.append_rows(groups) == [[None] * 4, [None] * 2]
+        assert await store.append(submissions(sent)) == [None] * 6
+        assert (await seal(store))[0].rows == 6
 
     async def test_duplicates_merge_across_a_restart(self, tmp_path: Path) -> None:
         """Planted: drawing a new secret when an inbox is opened again -> 40 rows, this fails."""
         sent = reports(20)
-        await self.adopted(tmp_path).append(submissions(sent))
+        await self.put(self.adopted(tmp_path), submissions(sent))
         store = self.adopted(tmp_path)
-        await store.append(submissions(sent))
+        await self.put(store, submissions(sent))
         assert (await seal(store))[0].rows == 20
 
     async def test_windows_do_not_mix(self, tmp_path: Path) -> None:
         store, sent = self.adopted(tmp_path), reports(20)
         assert (
-            await store.append([*submissions(sent[:10], 0), *submissions(sent[10:], 1)])
+            await self.put(store, [*submissions(sent[:10], 0), *submissions(sent[10:], 1)])
             == [None] * 20
         )
         assert sorted((await seal(store, 1))[1]) == sorted(sent[10:])
@@ -77,7 +112,9 @@ class StoreSuite(ClaimSuite):
         store = self.adopted(tmp_path, Capacity(messages=3, distinct=2, rows=100))
         sent = [tuple(reports(3)) for _ in range(3)]
         one = WindowId(TASK, 0)
-        assert await store.append([AdmittedReport(one, report) for report in [*sent, sent[0]]]) == [
+        assert await self.put(
+            store, [AdmittedReport(one, report) for report in [*sent, sent[0]]]
+        ) == [
             None,
             None,
             Kind.WINDOW_FULL,
@@ -95,12 +132,12 @@ class StoreSuite(ClaimSuite):
     ) -> None:
         sent = reports(30)
         for one in sent:
-            assert await self.adopted(tmp_path).append(submissions([one])) == [None]
+            assert await self.put(self.adopted(tmp_path), submissions([one])) == [None]
         assert sorted((await seal(self.adopted(tmp_path)))[1]) == sorted(sent)
 
     async def test_states_and_counts_survive(self, tmp_path: Path) -> None:
         store, one = self.adopted(tmp_path), WindowId(TASK, 0)
-        await store.append(submissions(reports(4)))
+        await self.put(store, submissions(reports(4)))
         await store.lapse([await mine(store, WindowId(TASK, 5))])
         await seal(store)
         for before, after in (
@@ -129,7 +166,7 @@ class StoreSuite(ClaimSuite):
 
     async def test_sealing_again_after_a_crash_gives_the_same_bytes(self, tmp_path: Path) -> None:
         store, one = self.adopted(tmp_path), WindowId(TASK, 0)
-        await store.append(submissions(reports(30)))
+        await self.put(store, submissions(reports(30)))
         await store.close_intake(await mine(store, one))
         first = await store.seal(await mine(store, one))
         for _ in range(2):
@@ -143,10 +180,14 @@ class StoreSuite(ClaimSuite):
         this fails.
         """
         store, sent, one = self.adopted(tmp_path), reports(5), WindowId(TASK, 0)
-        await store.append(submissions(sent))
+        await self.put(store, submissions(sent))
         await store.close_intake(await mine(store, one))
-        assert await store.append(submissions([*reports(2), sent[0]])) == [Kind.WINDOW_CLOSED] * 3
-        assert await self.adopted(tmp_path).append(submissions(reports(1))) == [Kind.WINDOW_CLOSED]
+        assert (
+            await self.put(store, submissions([*reports(2), sent[0]])) == [Kind.WINDOW_CLOSED] * 3
+        )
+        assert await self.put(self.adopted(tmp_path), submissions(reports(1))) == [
+            Kind.WINDOW_CLOSED
+        ]
         assert (await store.seal(await mine(store, one))).rows == 5
 
     @pytest.mark.parametrize(("count", "kind"), [(3, Kind.WINDOW_FULL), (2, Kind.WINDOW_CLOSED)])
@@ -158,18 +199,18 @@ class StoreSuite(ClaimSuite):
         """
         capacity = Capacity(messages=1, distinct=3, rows=100)
         store, one = self.adopted(tmp_path, capacity), WindowId(TASK, 0)
-        await store.append(submissions(reports(count)))
+        await self.put(store, submissions(reports(count)))
         await store.close_intake(await mine(store, one))
-        assert await store.append(submissions(reports(1))) == [kind]
+        assert await self.put(store, submissions(reports(1))) == [kind]
         store = self.adopted(tmp_path, capacity)
         record = store.record(one)
         assert record is not None
         assert (record.state, record.reports) == (WindowState.CLOSING, count)
-        assert await store.append(submissions(reports(1))) == [kind]
+        assert await self.put(store, submissions(reports(1))) == [kind]
 
     async def test_states_change_only_from_the_expected_one(self, tmp_path: Path) -> None:
         store, one = self.adopted(tmp_path), WindowId(TASK, 0)
-        await store.append(submissions(reports(1)))
+        await self.put(store, submissions(reports(1)))
         for state in (WindowState.CLOSING, WindowState.SEALED, WindowState.ACKNOWLEDGED):
             with pytest.raises(ShoalError) as refused:
                 await store.advance(await mine(store, one), state, WindowState.SHREDDED)
@@ -184,9 +225,9 @@ class StoreSuite(ClaimSuite):
         self, tmp_path: Path
     ) -> None:
         store = self.adopted(tmp_path)
-        await store.append(submissions(reports(2), 1))
+        await self.put(store, submissions(reports(2), 1))
         await store.lapse([await mine(store, WindowId(TASK, number)) for number in (0, 1)])
-        assert await store.append(submissions(reports(1), 0)) == [Kind.WINDOW_CLOSED]
+        assert await self.put(store, submissions(reports(1), 0)) == [Kind.WINDOW_CLOSED]
         assert (await seal(store, 1))[0].rows == 2
 
     async def test_a_second_schedule_is_a_conflict_also_after_a_start(self, tmp_path: Path) -> None:
@@ -207,18 +248,20 @@ class StoreSuite(ClaimSuite):
         """
         capacity = Capacity(messages=1, distinct=10, rows=40)
         store, sent, one = self.adopted(tmp_path, capacity), reports(12), WindowId(TASK, 0)
-        assert await store.append(submissions([*sent[:8], *sent[:8]])) == [None] * 16
+        assert await self.put(store, submissions([*sent[:8], *sent[:8]])) == [None] * 16
         if restart:
             store = self.adopted(tmp_path, capacity)
         assert store.distinct(one) == 8
-        assert await store.append(submissions([sent[8], sent[8]])) == [None, None]
+        assert await self.put(store, submissions([sent[8], sent[8]])) == [None, None]
         assert store.distinct(one) == 9
-        outcomes = await store.append(submissions([sent[9], sent[10], sent[0], sent[9], sent[11]]))
+        outcomes = await self.put(
+            store, submissions([sent[9], sent[10], sent[0], sent[9], sent[11]])
+        )
         assert outcomes == [None, Kind.WINDOW_FULL, None, None, Kind.WINDOW_FULL]
         if restart:
             store = self.adopted(tmp_path, capacity)
         assert store.distinct(one) == 10
-        assert await store.append(submissions([sent[10], sent[3]])) == [Kind.WINDOW_FULL, None]
+        assert await self.put(store, submissions([sent[10], sent[3]])) == [Kind.WINDOW_FULL, None]
         sealed, rows = await seal(store)
         assert sealed.rows == 10
         assert sorted(rows) == sorted(sent[:10])
@@ -235,13 +278,13 @@ class StoreSuite(ClaimSuite):
         capacity = Capacity(messages=1, distinct=distinct, rows=5)
         store, sent, one = self.adopted(tmp_path, capacity), reports(6), WindowId(TASK, 0)
         for _ in range(100):
-            assert await store.append(submissions(sent[:1] * 4)) == [None] * 4
+            assert await self.put(store, submissions(sent[:1] * 4)) == [None] * 4
         if restart:
             store = self.adopted(tmp_path, capacity)
         assert store.distinct(one) == 1
-        assert await store.append(submissions(sent[:5] * 2)) == [None] * 10
+        assert await self.put(store, submissions(sent[:5] * 2)) == [None] * 10
         full = Kind.WINDOW_FULL if distinct else Kind.OVERLOADED
-        assert await store.append(submissions(sent)) == [None] * 5 + [full]
+        assert await self.put(store, submissions(sent)) == [None] * 5 + [full]
         assert store.distinct(one) == 5
         await store.close_intake(await mine(store, one))
         assert await store.held(one) == 5
@@ -259,20 +302,20 @@ class StoreSuite(ClaimSuite):
         kept in memory -> fails without a start.
         """
         store, (first, second, third), (one, other) = self.adopted(tmp_path), reports(3), devices(2)
-        assert await store.append([of(one, first), of(one, second), of(one, first)]) == [
+        assert await self.put(store, [of(one, first), of(one, second), of(one, first)]) == [
             None,
             Kind.CONFLICT,
             None,
         ]
         if restart:
             store = self.adopted(tmp_path)
-        assert await store.append([of(one, second)]) == [Kind.CONFLICT]
-        assert await store.append(
-            [of(one, first), of(other, third), of(one, third), of(other, second)]
+        assert await self.put(store, [of(one, second)]) == [Kind.CONFLICT]
+        assert await self.put(
+            store, [of(one, first), of(other, third), of(one, third), of(other, second)]
         ) == [None, None, None, Kind.CONFLICT]
         if restart:
             store = self.adopted(tmp_path)
-        assert await store.append([of(one, second), of(other, first), of(other, third)]) == [
+        assert await self.put(store, [of(one, second), of(other, first), of(other, third)]) == [
             Kind.CONFLICT,
             None,
             None,
@@ -283,7 +326,7 @@ class StoreSuite(ClaimSuite):
     async def test_a_device_is_admitted_in_every_window_anew(self, tmp_path: Path) -> None:
         store, sent, (one,) = self.adopted(tmp_path), reports(3), devices(1)
         assert (
-            await store.append([of(one, report, window) for window, report in enumerate(sent)])
+            await self.put(store, [of(one, report, window) for window, report in enumerate(sent)])
             == [None] * 3
         )
         assert [(await seal(store, window))[1] for window in range(3)] == [
@@ -304,8 +347,8 @@ class StoreSuite(ClaimSuite):
             reports(3),
             devices(2),
         )
-        assert await store.append([of(one, first), of(other, second)]) == [None, Kind.OVERLOADED]
-        assert await store.append([of(other, second), of(one, second)]) == [
+        assert await self.put(store, [of(one, first), of(other, second)]) == [None, Kind.OVERLOADED]
+        assert await self.put(store, [of(other, second), of(one, second)]) == [
             Kind.OVERLOADED,
             Kind.CONFLICT,
         ]
@@ -313,7 +356,7 @@ class StoreSuite(ClaimSuite):
             store = self.adopted(tmp_path)
         else:
             store.adopt(TASK, HASH, OPEN_ENDED, ROW)
-        assert await store.append([of(other, third), of(other, second)]) == [None, Kind.CONFLICT]
+        assert await self.put(store, [of(other, third), of(other, second)]) == [None, Kind.CONFLICT]
         assert sorted((await seal(store))[1]) == sorted([first, third])
 
     async def test_several_messages_of_one_device_are_one_admission(self, tmp_path: Path) -> None:
@@ -323,9 +366,10 @@ class StoreSuite(ClaimSuite):
         )
         first, second = tuple(reports(3)), tuple(reports(2))
         window = WindowId(TASK, 0)
-        assert await store.append([AdmittedReport(window, first, one)]) == [None]
-        assert await store.append(
-            [AdmittedReport(window, (*second, first[0]), one), AdmittedReport(window, first, one)]
+        assert await self.put(store, [AdmittedReport(window, first, one)]) == [None]
+        assert await self.put(
+            store,
+            [AdmittedReport(window, (*second, first[0]), one), AdmittedReport(window, first, one)],
         ) == [Kind.CONFLICT, None]
         assert sorted((await seal(store))[1]) == sorted(first)
 
@@ -333,7 +377,7 @@ class StoreSuite(ClaimSuite):
         """Planted: the tag table with the key beside the tag -> fails."""
         store, sent, who = self.adopted(tmp_path), reports(20), devices(20)
         assert (
-            await store.append([of(one, report) for one, report in zip(who, sent, strict=True)])
+            await self.put(store, [of(one, report) for one, report in zip(who, sent, strict=True)])
             == [None] * 20
         )
         remains = self.remains(tmp_path)
@@ -350,13 +394,13 @@ class StoreSuite(ClaimSuite):
         first, second = folder / "first", folder / "second"
         first.mkdir(parents=True)
         sent = reports(count)
-        await self.adopted(first).append(submissions(sent[:1]))
+        await self.put(self.adopted(first), submissions(sent[:1]))
         self.fork(first, second)
         one, other = self.adopted(first), self.adopted(second)
         for at in range(0, count, 10):
-            await one.append(submissions(sent[at : at + 10]))
+            await self.put(one, submissions(sent[at : at + 10]))
         for report in sent[::-1]:
-            await other.append(submissions([report]))
+            await self.put(other, submissions([report]))
         return (await seal(one))[1], (await seal(other))[1]
 
     async def test_delivered_order_does_not_depend_on_arrival_order(self, tmp_path: Path) -> None:
@@ -375,7 +419,7 @@ class StoreSuite(ClaimSuite):
         windows, sent = size(72, 4_800), reports(4)
         seen: Counter[tuple[int, ...]] = Counter()
         for window in range(windows):
-            await store.append(submissions(sent, window))
+            await self.put(store, submissions(sent, window))
             seen[tuple(sent.index(row) for row in (await seal(store, window))[1])] += 1
         expected = windows / 24
         chi_square = sum(
@@ -391,7 +435,7 @@ class StoreSuite(ClaimSuite):
     ) -> None:
         """Planted: ``reports`` recorded only with ``sealed`` -> fails."""
         store, sent, one = self.adopted(tmp_path), reports(40), WindowId(TASK, 0)
-        await store.append(submissions(sent))
+        await self.put(store, submissions(sent))
         await store.close_intake(await mine(store, one))
         assert await store.held(one) == 40
         assert await store.held(WindowId(TASK, 1)) == 0
@@ -414,7 +458,7 @@ class StoreSuite(ClaimSuite):
     async def test_nothing_of_a_shredded_window_is_left(self, tmp_path: Path) -> None:
         """Planted: not unlinking the log -> fails."""
         store, sent, one = self.adopted(tmp_path), reports(40), WindowId(TASK, 0)
-        await store.append(submissions(sent))
+        await self.put(store, submissions(sent))
         assert sent[0] in self.remains(tmp_path)
         await seal(store)
         assert sent[0] in self.remains(tmp_path)

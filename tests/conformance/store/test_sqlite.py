@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import Kind, ShoalError
-from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores import sorting
 from shoal.shuffler.stores.sqlite import inbox
 from shoal.shuffler.stores.sqlite.store import SqliteStore
@@ -64,7 +64,7 @@ class TestSqliteStore(StoreSuite):
         store = self.adopted(tmp_path)
         sent = reports(50)
         for report in sent:
-            await store.append(submissions([report]))
+            await self.put(store, submissions([report]))
         box = inbox_of(store, 0)
         keys, secret = [box.key(report) for report in sent], box._secret
         # the scan finds what it looks for
@@ -95,7 +95,7 @@ class TestSqliteStore(StoreSuite):
         fails.
         """
         store, sent = self.adopted(tmp_path), reports(50)
-        await store.append(submissions(sent))
+        await self.put(store, submissions(sent))
         with closing(sqlite3.connect(tmp_path / f"inbox-{TASK.hex}-0.db")) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM inbox").fetchone()
@@ -108,7 +108,7 @@ class TestSqliteStore(StoreSuite):
         ``Inbox.append`` -> fails.
         """
         store, sent = self.adopted(tmp_path), reports(30)
-        await store.append(submissions(sent))
+        await self.put(store, submissions(sent))
         box = inbox_of(store, 0)
         found = [key for (key,) in box._connection.execute("SELECT key FROM inbox ORDER BY rowid")]
         assert found == sorted(box.key(report) for report in sent)
@@ -119,7 +119,7 @@ class TestSqliteStore(StoreSuite):
         """Planted: temporary files without the folder -> they are in /tmp, fails."""
         store = self.adopted(tmp_path)
         monkeypatch.setattr(sorting, "RUN_BYTES", 1 << 18)
-        await store.append(submissions(reports(20_000)))
+        await self.put(store, submissions(reports(20_000)))
         await store.close_intake(await mine(store, WindowId(TASK, 0)))
         before = _opened()
         rows = inbox.distinct_sorted(tmp_path / f"inbox-{TASK.hex}-0.db", tmp_path, 60)
@@ -142,8 +142,9 @@ class TestSqliteStore(StoreSuite):
         """
         store, who = self.adopted(tmp_path), devices(3)
         for window in (0, 1):
-            await store.append(
-                [of(one, report, window) for one, report in zip(who, reports(3), strict=True)]
+            await self.put(
+                store,
+                [of(one, report, window) for one, report in zip(who, reports(3), strict=True)],
             )
         boxes = [inbox_of(store, window) for window in (0, 1)]
         tags = [[box.tag(one) for one in who] for box in boxes]
@@ -170,7 +171,7 @@ class TestSqliteStore(StoreSuite):
         """
         store, who = self.adopted(tmp_path), devices(30)
         for one, report in zip(who, reports(30), strict=True):
-            await store.append([of(one, report)])
+            await self.put(store, [of(one, report)])
         connection = inbox_of(store, 0)._connection
         with pytest.raises(sqlite3.OperationalError, match="no such column: rowid"):
             connection.execute("SELECT rowid FROM admitted")
@@ -183,7 +184,7 @@ class TestSqliteStore(StoreSuite):
         inbox_001.sql -> fails.
         """
         store, sent = self.adopted(tmp_path), reports(3)
-        await store.append(submissions(sent[:2]))
+        await self.put(store, submissions(sent[:2]))
         await store.close()
         path = tmp_path / f"inbox-{TASK.hex}-0.db"
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -191,7 +192,7 @@ class TestSqliteStore(StoreSuite):
             connection.execute("ALTER TABLE secret DROP COLUMN digest")
             connection.execute("ALTER TABLE inbox DROP COLUMN crc")
             connection.execute("PRAGMA user_version = 1")
-        assert await self.adopted(tmp_path).append(submissions(sent)) == [None] * 3
+        assert await self.put(self.adopted(tmp_path), submissions(sent)) == [None] * 3
         with closing(sqlite3.connect(path)) as connection:
             assert connection.execute("PRAGMA user_version").fetchone() == (3,)
 
@@ -228,18 +229,18 @@ class TestSqliteStore(StoreSuite):
         """
         store = self.adopted(tmp_path)
         kept = reports(200)
-        assert await store.append(submissions(kept)) == [None] * 200
+        assert await self.put(store, submissions(kept)) == [None] * 200
         connection = inbox_of(store, 0)._connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 1}")
         refused = reports(1_000)
-        assert await store.append(submissions(refused)) == [Kind.OVERLOADED] * 1_000
+        assert await self.put(store, submissions(refused)) == [Kind.OVERLOADED] * 1_000
         assert (
-            await store.append(submissions([*refused, *kept[:3]]))
+            await self.put(store, submissions([*refused, *kept[:3]]))
             == [Kind.OVERLOADED] * 1_000 + [None] * 3
         )  # a repeat needs no room
         connection.execute("PRAGMA max_page_count = 1073741823")
-        assert await store.append(submissions(refused)) == [None] * 1_000
+        assert await self.put(store, submissions(refused)) == [None] * 1_000
         assert sorted((await seal(store))[1]) == sorted([*kept, *refused])
 
     async def test_a_full_disk_admits_nobody(self, tmp_path: Path) -> None:
@@ -251,13 +252,13 @@ class TestSqliteStore(StoreSuite):
         """
         store, sent, who = self.adopted(tmp_path), reports(600), devices(300)
         one, first = devices(1)[0], reports(1)[0]
-        assert await store.append([of(one, first)]) == [None]
+        assert await self.put(store, [of(one, first)]) == [None]
         connection = inbox_of(store, 0)._connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 1}")
         group = [of(device, report) for device, report in zip(who * 2, sent, strict=True)]
-        assert await store.append(
-            [*group, of(one, first), of(one, sent[0]), of(one, reports(1)[0])]
+        assert await self.put(
+            store, [*group, of(one, first), of(one, sent[0]), of(one, reports(1)[0])]
         ) == [
             *[Kind.OVERLOADED] * 600,
             None,
@@ -265,29 +266,18 @@ class TestSqliteStore(StoreSuite):
             Kind.CONFLICT,
         ]
         connection.execute("PRAGMA max_page_count = 1073741823")
-        assert await store.append(group[300:]) == [None] * 300
-        assert await store.append(group[:300]) == [Kind.CONFLICT] * 300
+        assert await self.put(store, group[300:]) == [None] * 300
+        assert await self.put(store, group[:300]) == [Kind.CONFLICT] * 300
         assert sorted((await seal(store))[1]) == sorted([first, *sent[300:]])
 
     async def test_a_full_disk_in_one_window_does_not_touch_another(self, tmp_path: Path) -> None:
         store = self.adopted(tmp_path)
-        await store.append([*submissions(reports(1), 0), *submissions(reports(1), 1)])
+        await self.put(store, [*submissions(reports(1), 0), *submissions(reports(1), 1)])
         inbox_of(store, 0)._connection.execute("PRAGMA max_page_count = 3")
-        outcomes = await store.append(
-            [*submissions(reports(500), 0), *submissions(reports(500), 1)]
+        outcomes = await self.put(
+            store, [*submissions(reports(500), 0), *submissions(reports(500), 1)]
         )
         assert outcomes == [Kind.OVERLOADED] * 500 + [None] * 500
-
-    async def test_a_row_of_a_wrong_size_is_found_at_sealing(self, tmp_path: Path) -> None:
-        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
-        await store.append([*submissions(reports(2)), *submissions([b"short"])])
-        await store.close_intake(await mine(store, one))
-        with pytest.raises(ShoalError) as refused:
-            await store.seal(await mine(store, one))
-        assert refused.value.kind is Kind.INTERNAL
-        record = store.record(one)
-        assert record is not None
-        assert record.state is WindowState.CLOSING
 
 
 def inbox_of(store: Store, window: int) -> inbox.Inbox:

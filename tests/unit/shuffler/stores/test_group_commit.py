@@ -36,6 +36,12 @@ class Memory:
         self.groups.append([submission.sealed[0] for submission in submissions])
         return [self.answer(submission) for submission in submissions]
 
+    def appended(self, items: Sequence[tuple[bytes, ...]]) -> list[AdmittedReport]:
+        """As ``append``, of items that are many reports each."""
+        flat = [report(text) for item in items for text in item]
+        self.append(flat)
+        return flat
+
     def confirm(self) -> None:
         self.confirmed = len(self.groups)
 
@@ -72,6 +78,36 @@ async def make(memory: Memory) -> AsyncIterator[Callable[..., GroupCommit[Admitt
 
 async def until(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, 30)
+
+
+async def test_an_item_that_is_many_counts_as_many(memory: Memory) -> None:
+    """Its outcomes are as many, and so is its room in the queue. Planted: outcomes cut by the
+    number of items -> fails. Planted: a call counted as its items are -> 6 wait, fails.
+    """
+    memory.gate.clear()
+    writer = GroupCommit[tuple[bytes, ...]](
+        lambda items: [*map(memory.answer, memory.appended(items))],
+        what="report",
+        wait_s=0.0,
+        group_items=100,
+        queue_items=6,
+    )
+    first = asyncio.ensure_future(writer.submit([(b"x",)]))
+    await until(memory.entered)
+    memory.answer = lambda one: Kind.CONFLICT if one.sealed[0] in (b"b", b"e") else None
+    calls = [
+        asyncio.ensure_future(writer.submit(items, count))
+        for items, count in (([(b"a", b"b"), (b"c",)], 3), ([(b"d", b"e")], 2))
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(ShoalError) as refused:
+        await writer.submit([(b"f", b"g")], 2)
+    assert refused.value.kind is Kind.OVERLOADED
+    memory.gate.set()
+    assert await first == [None]
+    assert [await call for call in calls] == [[None, Kind.CONFLICT, None], [None, Kind.CONFLICT]]
+    assert memory.groups[1:] == [[b"a", b"b", b"c", b"d", b"e"]]
+    await writer.stop()
 
 
 async def test_calls_are_committed_together_and_answered_each_with_its_own(
