@@ -3,8 +3,8 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full campaigns bench flower peers node lint format proto links \
-  constraints docs screenshots wheel dist sbom check-dist clean distclean
+.PHONY: help demo test test-full campaigns bench bench-check flower peers node lint format proto \
+  links constraints docs screenshots wheel dist sbom check-dist clean distclean
 
 PYTHON ?=
 # Two more than two cores: many tests wait for other processes and for the clock.
@@ -50,6 +50,10 @@ campaigns: $(DEV) ## run audits, kills and coverage at counts that take hours
 
 bench: $(SERVER) ## measure against bare limits (ARGS="--quick", ARGS="unary batch --json out.json")
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+# Its benchmarks are those of benchmarks/ratios.json, unless ARGS names some.
+bench-check: $(SERVER) ## what fell since the last release (ARGS="opening sealing", ARGS=--strict)
+	@$(BIN)/python -m benchmarks --quick --check $(ARGS)
 
 flower: .venv-flower/.made ## install Flower beside, for `make bench ARGS=secagg` to measure too
 

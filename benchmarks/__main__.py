@@ -8,19 +8,22 @@ neighbour is no verdict.
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from benchmarks import machine
+from benchmarks import machine, ratios
 from benchmarks.bench import Bench, Scale
 from benchmarks.figures import Outcome, show
 
@@ -56,9 +59,42 @@ def run_one(name: str, bench: Bench) -> tuple[str, Outcome]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the named benchmarks; 1 if a goal is missed or one could not run, else 0. ``arguments``:
-    None are the command's own.
+    """Run the named benchmarks; 1 if one could not run, or with ``--strict`` if a kept figure fell,
+    else 0. ``arguments``: None are the command's own.
     """
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in NAMES]
+    if unknown:
+        parser.error(f"no benchmark is named {unknown[0]}: choose from {', '.join(NAMES)}")
+    scale = Scale.QUICK if options.quick else Scale.FULL
+    try:
+        kept = ratios.load(ratios.FILE) if options.check or options.save_ratios else {}
+        commit = _commit() if options.save_ratios else ""
+    except ValueError as error:
+        parser.error(str(error))
+    wanted = options.names or (kept if options.check and not options.save_ratios else NAMES)
+    names = [name for name in NAMES if name in wanted]
+    with tempfile.TemporaryDirectory(prefix="shoal-bench-", dir=options.dir) as folder:
+        bench = Bench(scale, Path(folder))
+        try:
+            result = run_all(bench, names)
+        finally:
+            bench.close()
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    now = ratios.measured(result, commit, today)
+    fell: Sequence[ratios.Compared] = ()
+    if options.check:
+        text, fell = ratios.report(kept, now, names)
+        print(f"\nagainst {ratios.FILE.name}:\n{text}")
+    if options.save_ratios:
+        ratios.save(ratios.FILE, {**kept, **now})
+    return 1 if result["failed"] or (options.strict and fell) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Ratios to bare limits on this machine; see benchmarks/README.md.",
@@ -81,21 +117,39 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="DIR",
         help="where files go while it runs; a disk, not tmpfs (default: the system's)",
     )
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in NAMES]
-    if unknown:
-        parser.error(f"no benchmark is named {unknown[0]}: choose from {', '.join(NAMES)}")
-    scale = Scale.QUICK if options.quick else Scale.FULL
-    names = [name for name in NAMES if name in options.names] if options.names else list(NAMES)
-    with tempfile.TemporaryDirectory(prefix="shoal-bench-", dir=options.dir) as folder:
-        bench = Bench(scale, Path(folder))
-        try:
-            result = run_all(bench, names)
-        finally:
-            bench.close()
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
-    return 1 if result["failed"] else 0
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="say what fell or rose since the figures kept in benchmarks/ratios.json; without "
+        "names, run those that it has",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="with --check: exit status 1 if a figure fell"
+    )
+    parser.add_argument(
+        "--save-ratios",
+        action="store_true",
+        help="keep these figures in benchmarks/ratios.json, beside those of other benchmarks",
+    )
+    return parser
+
+
+def _commit() -> str:
+    """The commit that is measured. Raises ValueError if files differ from it, ratios.json apart."""
+    shown = [
+        subprocess.run(
+            ["git", *command], capture_output=True, text=True, check=False, cwd=ratios.FILE.parent
+        )
+        for command in (
+            ["rev-parse", "--short=10", "HEAD"],
+            ["status", "--porcelain", "--", ":/", f":!{ratios.FILE.name}"],
+        )
+    ]
+    if any(each.returncode for each in shown):
+        raise ValueError("figures are kept with their commit, and this is no git repository")
+    if shown[1].stdout.strip():
+        raise ValueError("figures are kept with their commit: commit what you changed first")
+    return shown[0].stdout.strip()
 
 
 def run_all(bench: Bench, names: list[str]) -> dict[str, Any]:

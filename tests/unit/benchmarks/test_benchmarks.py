@@ -57,6 +57,7 @@ def test_every_goal_of_the_project_is_held_by_some_benchmark(bench: Bench) -> No
         "fleet_site",
         "idle",
         "machine",
+        "ratios",
         "raw",
         "site",
         "secagg_round",
