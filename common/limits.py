@@ -90,6 +90,9 @@ class Limits:
     # reports
     disk_free: int = 64 * MIB
     # --- shuffler ---------------------------------------------------------------------------------
+    # for a shared database to answer one statement, over a far link: a round trip of 2 s, several
+    # losses, and as long for its standby
+    database_s: float = 60.0
     commit_rows: int = 256  # a group commit is made at this many rows ...
     commit_ms: float = 6.0  # ... or after this many milliseconds, whichever comes first
     writer_queue_rows: int = 65_536  # rows waiting for the disk; beyond it RESOURCE_EXHAUSTED

@@ -159,7 +159,7 @@ def declared_imports(module: Module) -> Iterator[str]:
             or one.name.startswith(".")
         ):
             continue
-        if distribution_of(one) not in declared("server", "parquet", "oidc"):
+        if distribution_of(one) not in declared("server", "parquet", "oidc", "postgresql"):
             yield f"{one.line}: {one.name} is in no dependency of pyproject.toml"
 
 

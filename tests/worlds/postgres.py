@@ -106,7 +106,7 @@ def _model() -> tuple[Path, str]:
     password = secrets.token_hex(16)
     secret = folder / "password"
     secret.write_text(password)
-    _own(secret)
+    give(secret)
     flags = "--data-checksums --no-locale --encoding=UTF8 --no-sync --auth-local=trust"
     _run(
         _program("initdb"),
@@ -121,11 +121,12 @@ def _model() -> tuple[Path, str]:
 
 def _private_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
-    _own(folder)
+    give(folder)
     return folder
 
 
-def _own(path: Path) -> None:
+def give(path: Path) -> None:
+    """To the user whom servers run as."""
     if os.geteuid() == 0:
         shutil.chown(path, USER)
 
@@ -141,7 +142,7 @@ class Server:
         self.folder = folder or _private_folder()
         self._given = folder is not None
         if self._given:
-            _own(self.folder)
+            give(self.folder)
         self.data = self.folder / "data"
         self.said: list[str] = []  # its log
         self.password = _model()[1]

@@ -1,0 +1,1 @@
+"""Reports in PostgreSQL, for several shufflers that serve one task together."""

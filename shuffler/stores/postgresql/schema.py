@@ -1,0 +1,89 @@
+"""The tables, brought up to date by whichever replica starts first, and whose they are.
+
+One schema of a database belongs to one shuffler: the row of ``cluster`` holds the public half of
+its signing key, so that another one, which would take its windows over and could not open them, is
+refused. Migrations are files, ``migrations/shoal_NNN.sql``, each carried out once, in one
+transaction with all that are missing.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.errors import Kind, ShoalError
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_LOCK = 0x53484F41  # "SHOA": of the advisory lock that migrations are made under
+LEAST_SERVER = 140_000  # PostgreSQL 14: what was tried, and is maintained
+
+
+def check_name(schema: str) -> str:
+    """Raises CONFIG for what would have to be quoted, or belongs to PostgreSQL."""
+    if not _NAME.fullmatch(schema) or schema.startswith("pg_") or schema == "information_schema":
+        raise ShoalError(
+            Kind.CONFIG,
+            "store.schema: small letters, digits and underscores, at most 63, for example shoal",
+        )
+    return schema
+
+
+def scripts() -> list[str]:
+    """Migrations in order: the first makes version 1."""
+    return [path.read_text() for path in sorted(_MIGRATIONS.glob("shoal_*.sql"))]
+
+
+async def prepare(connection: Connection, schema: str, identity: bytes) -> None:
+    """Make or mend the tables, inside a transaction of the caller, whose search path is ``schema``.
+    ``identity``: the shuffler's public signing key. May be repeated, and called by several replicas
+    at a time. Raises CONFIG: too old a server, a newer version, another shuffler's.
+    """
+    if connection.get_server_version().major * 10_000 < LEAST_SERVER:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"store: PostgreSQL {LEAST_SERVER // 10_000} or later is wanted: upgrade the server",
+        )
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+    if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", schema):
+        await connection.execute(f"CREATE SCHEMA {check_name(schema)}")
+    found, all_scripts = await version(connection, schema), scripts()
+    if found > len(all_scripts):
+        raise ShoalError(
+            Kind.CONFIG,
+            f"store: the schema {schema} was written by a newer version of this program: upgrade",
+        )
+    for script in all_scripts[found:]:
+        await connection.execute(script)
+    if found == 0:
+        await connection.execute(
+            "INSERT INTO cluster (version, shuffler_key) VALUES ($1, $2)",
+            len(all_scripts),
+            identity,
+        )
+    elif found < len(all_scripts):
+        await connection.execute("UPDATE cluster SET version = $1", len(all_scripts))
+    if await connection.fetchval("SELECT shuffler_key FROM cluster") != identity:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"store: the schema {schema} belongs to a shuffler with another signing key: name "
+            "another schema or database, or use its signing_key",
+        )
+
+
+async def version(connection: Connection, schema: str) -> int:
+    """0: there are no tables yet. Raises CONFIG if there are others of the same names."""
+    if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{schema}.cluster"):
+        return 0
+    found = await connection.fetchval("SELECT version FROM cluster")
+    if not isinstance(found, int) or found < 1:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"store: the schema {schema} has a table cluster without a version: it is damaged, or "
+            "not this program's; name another schema",
+        )
+    return found
