@@ -134,9 +134,8 @@ def test_every_decision_is_in_the_index_under_its_number() -> None:
     assert {name for _, name, _ in rows} == {
         str(path.relative_to(folder)) for path in folder.glob("*/*.md")
     }
-    assert sorted(number for number, _, _ in rows) == [
-        f"{number:04d}" for number in range(1, len(rows) + 1)
-    ]
+    # A number may be missing: it was kept for a record that is being written.
+    assert len({number for number, _, _ in rows}) == len(rows)
     for number, name, title in rows:
         assert (folder / name).read_text().startswith(f"# {number}. {title}\n\n**Decision.** "), (
             name
