@@ -5,9 +5,9 @@ sample.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from shoal.crypto.keyfiles import load_private_pem
@@ -69,6 +69,28 @@ class Mqtt(Section):
         )
 
 
+class StoreSection(Section):
+    """Where windows and reports are kept: on this machine, or in a database that ``replicas``
+    shufflers share. ``without_standby``: several share one that has no synchronous standby: what
+    was acknowledged is lost with its machine.
+    """
+
+    kind: Literal["sqlite", "postgresql"] = "sqlite"
+    dsn_file: Path | None = None
+    # pydantic's models have a method of the key's own name
+    schema_name: Annotated[str, Field(alias="schema", pattern=r"^[a-z_][a-z0-9_]{0,62}$")] = "shoal"
+    replicas: Annotated[int, Field(ge=1, le=256)] = 1
+    without_standby: bool = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.kind == "sqlite" and self.replicas > 1:
+            raise ValueError('several replicas want kind = "postgresql" and one dsn_file')
+        if (self.dsn_file is not None) != (self.kind == "postgresql"):
+            raise ValueError('dsn_file and kind = "postgresql" go together')
+        return self
+
+
 def _password(path: Path) -> str:
     """The one line of a file that nobody else may read. Raises CONFIG, KEY_FILE."""
     try:
@@ -94,6 +116,7 @@ class ShufflerConfig(RoleSettings):
     tls: ServerTls
     analyzer: Analyzer
     mqtt: Mqtt | None = None
+    store: StoreSection = StoreSection()
     delivery_delay_max_s: Annotated[float, Field(ge=0, le=7 * 86_400)] = 600.0
     open_workers: Annotated[int, Field(ge=0, le=256)] | None = None
     commit_ms: Annotated[float, Field(ge=0, le=1_000)] = LIMITS.commit_ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -47,11 +47,14 @@ def shuffler(findings: Findings, path: Path) -> ShufflerConfig | None:
         ]
         if config.mqtt is not None and config.mqtt.password_file is not None:
             secrets.append(config.mqtt.password_file)
+        if config.store.dsn_file is not None:
+            secrets.append(config.store.dsn_file)
         _common(findings, config, secrets, _SHUFFLER_STORES)
+        shared = _database(findings, config)
         front, to = config.tls, config.analyzer
         usable = tls_checks.own_files(findings, "tls", front.certificate, front.key, None, "")
         linked = tls_checks.own_files(findings, "analyzer", to.certificate, to.key, to.ca, "ca")
-        served = _tasks(findings, config, hop=True)
+        served = _tasks(findings, config, hop=True, decided=shared)
         if usable:
             for address, ca in sorted(
                 {(t.task.shuffler_address, t.task.shuffler_ca) for t in served}
@@ -69,6 +72,16 @@ def shuffler(findings: Findings, path: Path) -> ShufflerConfig | None:
             asyncio.run(_shuffler_links(findings, config, served if runs else [], linked))
         return config
     return None
+
+
+def _database(findings: Findings, config: ShufflerConfig) -> set[TaskWindow]:
+    """The windows that a shared database has decided."""
+    if config.store.kind == "postgresql":
+        with findings.checking("database"):
+            from shoal.cli.operations import database_checks
+
+            return asyncio.run(database_checks.database(findings, config))
+    return set()
 
 
 async def _shuffler_links(
@@ -205,8 +218,16 @@ def _common(
             )
 
 
-def _tasks(findings: Findings, config: RoleSettings, *, hop: bool) -> list[ServedTask]:
-    """Those that this role can serve. ``hop``: for a shuffler."""
+def _tasks(
+    findings: Findings,
+    config: RoleSettings,
+    *,
+    hop: bool,
+    decided: Collection[TaskWindow] = (),
+) -> list[ServedTask]:
+    """Those that this role can serve. ``hop``: for a shuffler. ``decided``: windows that are over,
+    beside those of which data_dir says so.
+    """
     served = list[ServedTask]()
     with findings.checking("tasks"):
         served = task_checks.tasks(findings, config.tasks_dir, config.authority_keys)
@@ -226,7 +247,7 @@ def _tasks(findings: Findings, config: RoleSettings, *, hop: bool) -> list[Serve
             lambda one: tuple(
                 key.key_id for key in (one.keys.hop_keys if hop else one.keys.analyzer_keys)
             ),
-            _over(config.data_dir, hop=hop),
+            _over(config.data_dir, hop=hop) | set(decided),
         )
     return served
 

@@ -48,6 +48,7 @@ def secret(config: RoleSettings) -> dict[str, Path]:
             "tls.key": config.tls.key,
             "analyzer.key": config.analyzer.key,
             "mqtt.password_file": password,
+            "store.dsn_file": config.store.dsn_file,
         }
     if isinstance(config, AnalyzerConfig):
         found["tls.key"] = config.tls.key

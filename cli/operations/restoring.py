@@ -310,8 +310,14 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 
 async def _close_begun(config: ShufflerConfig, now: float, *, again: bool) -> int:
     """A shuffler without its memory would open windows anew that were full, delivered or answered.
-    Returns how many were closed: of a restore that is done ``again`` all that are.
+    Returns how many were closed: of a restore that is done ``again`` all that are. A database that
+    shufflers share has their memory: with this disk nothing of it was lost.
     """
+    if config.store.kind == "postgresql" and not again:
+        from shoal.cli.operations import database_checks
+
+        if await database_checks.remembers(config):
+            return 0
     storage, count = await open_store(config), 0
     try:
         for one in places.served(config):

@@ -255,9 +255,14 @@ class Server:
         return _run(*command, self.socket_dsn(database), stdin=text).splitlines()
 
     def configure(self, *settings: str) -> None:
-        """``name = 'value'`` each, from now on."""
+        """``name = 'value'`` each, for whatever begins after this."""
+        (before,) = self.sql("SELECT clock_timestamp()")
         self.sql("\n".join(f"ALTER SYSTEM SET {setting};" for setting in settings))
         self.sql("SELECT pg_reload_conf()")
+        # Once the first process has it, all others are told; the one that makes checkpoints says
+        # whether commits wait.
+        _until(lambda: self.sql(f"SELECT pg_conf_load_time() >= '{before}'") == ["t"])
+        self.sql("CHECKPOINT")
 
     def database(self) -> str:
         """The DSN of a fresh database."""
@@ -283,7 +288,10 @@ class Server:
     def wait_for(self, name: str) -> None:
         """Every commit waits for the standby of this name from now on; it is there."""
         self.configure(f"synchronous_standby_names = '{name}'")
-        look = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+        look = (
+            "SELECT count(*) FROM pg_stat_replication "
+            "WHERE sync_state = 'sync' AND replay_lsn >= pg_current_wal_lsn()"
+        )
         _until(lambda: self.sql(look) == ["1"])
 
 

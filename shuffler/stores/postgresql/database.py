@@ -28,8 +28,10 @@ from shoal.shuffler.stores.postgresql import schema as tables
 from shoal.shuffler.stores.postgresql.address import check_dsn
 from shoal.shuffler.stores.postgresql.failures import (
     FAILURES,
+    NO_RIGHT,
     DatabaseError,
     judged,
+    no_right,
     unreachable,
     warned,
 )
@@ -108,6 +110,23 @@ class Database:
 
         Raises CONFIG (see ``schema.prepare``, ``check_dsn``), UNAVAILABLE, OVERLOADED.
         """
+        database = await cls.connect(dsn, schema, connections=connections)
+        try:
+            async with database.transaction() as connection:
+                await tables.prepare(connection, schema, identity)
+        except DatabaseError as error:
+            await database.close()
+            if error.sqlstate == NO_RIGHT:
+                raise no_right() from None
+            raise
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    @classmethod
+    async def connect(cls, dsn: str, schema: str = "shoal", *, connections: int = 12) -> Self:
+        """As ``open``, without a look at the tables."""
         check_dsn(dsn)
         tables.check_name(schema)
         try:
@@ -125,26 +144,15 @@ class Database:
             raise unreachable(error) from None
         database = cls(pool, schema)
         try:
-            await database._prepare(identity)
+            # a failure of the first is told as one of the configuration where it is
+            await pool.release(await pool.acquire(timeout=LIMITS.connect_s))
+        except (*FAILURES, OSError, ValueError) as error:
+            pool.terminate()
+            raise unreachable(error) from None
         except BaseException:
             pool.terminate()
             raise
         return database
-
-    async def _prepare(self, identity: bytes) -> None:
-        """The first connection: a failure is told as one of the configuration where it is."""
-        try:
-            connection = await self._pool.acquire(timeout=LIMITS.connect_s)
-        except (*FAILURES, OSError, ValueError) as error:
-            raise unreachable(error) from None
-        await self._pool.release(connection)
-        try:
-            async with self.transaction() as prepared:
-                await tables.prepare(prepared, self.schema, identity)  # type: ignore[arg-type]
-        except DatabaseError as error:
-            if error.sqlstate == "42501":
-                raise unreachable(error) from None
-            raise
 
     # --- asking
 

@@ -16,7 +16,7 @@ _FULL = "53100"
 _BUSY = ("40001", "40P01", "55P03")  # serialization, deadlock, lock not available
 # Nothing that waiting mends: no such database, password, role, certificate, startup parameter.
 _WRONG_ADDRESS = ("28", "3D", "42704", "08P01", "0A000")
-_NO_RIGHT = "42501"
+NO_RIGHT = "42501"
 
 # What asking may raise; connecting also any OSError. One of a disk of this machine is not among
 # them: it says nothing of the database.
@@ -73,7 +73,7 @@ def judged(error: BaseException) -> DatabaseError:
         return DatabaseError(Kind.UNAVAILABLE, text, sqlstate=state)
     if state[:2] in ("08", "57"):  # the connection, or the server is going
         return lost(state)
-    if state[:2] in ("28", "3D") or state == _NO_RIGHT:
+    if state[:2] in ("28", "3D") or state == NO_RIGHT:
         text = f"the database refuses this shuffler's user (SQLSTATE {state}): see its log"
         return DatabaseError(Kind.UNAVAILABLE, text, sqlstate=state)
     text = f"the database failed (SQLSTATE {state}): see its log"
@@ -121,12 +121,8 @@ def _unreachable(error: BaseException) -> ShoalError:
             Kind.UNAVAILABLE,
             "no host of the DSN takes writes: promote a standby, or name the primary",
         )
-    if state == _NO_RIGHT:
-        return ShoalError(
-            Kind.CONFIG,
-            "store: the DSN's user may not make the schema: GRANT CREATE ON DATABASE to it, or "
-            "make the schema for it",
-        )
+    if state == NO_RIGHT:
+        return no_right()
     if state.startswith(_WRONG_ADDRESS):
         return ShoalError(
             Kind.CONFIG,
@@ -140,4 +136,13 @@ def _unreachable(error: BaseException) -> ShoalError:
         f"the database can't be reached ({type(error).__name__}): see that it runs, and that the "
         "DSN names it",
         sqlstate=state,
+    )
+
+
+def no_right() -> ShoalError:
+    """Tables can't be made."""
+    return ShoalError(
+        Kind.CONFIG,
+        "store: the DSN's user may not make the schema: GRANT CREATE ON DATABASE to it, or make "
+        "the schema for it",
     )

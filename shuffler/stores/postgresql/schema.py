@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
-    from asyncpg import Connection
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
+
+    Connection: TypeAlias = PoolConnectionProxy[Record]
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -43,20 +46,11 @@ async def prepare(connection: Connection, schema: str, identity: bytes) -> None:
     ``identity``: the shuffler's public signing key. May be repeated, and called by several replicas
     at a time. Raises CONFIG: too old a server, a newer version, another shuffler's.
     """
-    if connection.get_server_version().major * 10_000 < LEAST_SERVER:
-        raise ShoalError(
-            Kind.CONFIG,
-            f"store: PostgreSQL {LEAST_SERVER // 10_000} or later is wanted: upgrade the server",
-        )
+    check_server(connection)
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
     if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", schema):
         await connection.execute(f"CREATE SCHEMA {check_name(schema)}")
-    found, all_scripts = await version(connection, schema), scripts()
-    if found > len(all_scripts):
-        raise ShoalError(
-            Kind.CONFIG,
-            f"store: the schema {schema} was written by a newer version of this program: upgrade",
-        )
+    found, all_scripts = await version(connection, schema, identity), scripts()
     for script in all_scripts[found:]:
         await connection.execute(script)
     if found == 0:
@@ -67,23 +61,40 @@ async def prepare(connection: Connection, schema: str, identity: bytes) -> None:
         )
     elif found < len(all_scripts):
         await connection.execute("UPDATE cluster SET version = $1", len(all_scripts))
-    if await connection.fetchval("SELECT shuffler_key FROM cluster") != identity:
+
+
+def check_server(connection: Connection) -> None:
+    """Raises CONFIG for one that is too old."""
+    if connection.get_server_version().major * 10_000 < LEAST_SERVER:
         raise ShoalError(
             Kind.CONFIG,
-            f"store: the schema {schema} belongs to a shuffler with another signing key: name "
-            "another schema or database, or use its signing_key",
+            f"store: PostgreSQL {LEAST_SERVER // 10_000} or later is wanted: upgrade the server",
         )
 
 
-async def version(connection: Connection, schema: str) -> int:
-    """0: there are no tables yet. Raises CONFIG if there are others of the same names."""
+async def version(connection: Connection, schema: str, identity: bytes) -> int:
+    """Of this shuffler's tables; 0: there are none yet. Raises CONFIG: a newer version, another
+    shuffler's, or tables that are not this program's.
+    """
     if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{schema}.cluster"):
         return 0
-    found = await connection.fetchval("SELECT version FROM cluster")
-    if not isinstance(found, int) or found < 1:
+    row = await connection.fetchrow(f"SELECT version, shuffler_key FROM {schema}.cluster")  # noqa: S608 - a checked name
+    found = row["version"] if row is not None else None
+    if row is None or not isinstance(found, int) or found < 1:
         raise ShoalError(
             Kind.CONFIG,
             f"store: the schema {schema} has a table cluster without a version: it is damaged, or "
             "not this program's; name another schema",
+        )
+    if found > len(scripts()):
+        raise ShoalError(
+            Kind.CONFIG,
+            f"store: the schema {schema} was written by a newer version of this program: upgrade",
+        )
+    if row["shuffler_key"] != identity:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"store: the schema {schema} belongs to a shuffler with another signing key: name "
+            "another schema or database, or use its signing_key",
         )
     return found

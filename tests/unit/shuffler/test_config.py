@@ -14,7 +14,7 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
 from shoal.services.settings import AdminSection, load_settings
-from shoal.shuffler.config import Analyzer, Mqtt, ServerTls, ShufflerConfig
+from shoal.shuffler.config import Analyzer, Mqtt, ServerTls, ShufflerConfig, StoreSection
 from tests.worlds.services.shuffler import CA, World
 
 SAMPLE = Path(__file__).parents[3] / "deploy" / "shuffler.toml"
@@ -64,7 +64,7 @@ def test_the_sample_with_every_key_loads(tmp_path: Path) -> None:
     assert config.mqtt.broker == "broker.internal:8883"
 
 
-def test_the_sample_loads_and_shows_every_key_with_its_default() -> None:
+def test_the_sample_loads_and_shows_every_key_with_its_default(tmp_path: Path) -> None:
     text = SAMPLE.read_text()
     config = load_settings(ShufflerConfig, SAMPLE)
     uncommented = tomllib.loads(uncomment(text))
@@ -73,6 +73,11 @@ def test_the_sample_loads_and_shows_every_key_with_its_default() -> None:
     assert uncommented["analyzer"].keys() == Analyzer.model_fields.keys()
     assert uncommented["mqtt"].keys() == Mqtt.model_fields.keys()
     assert uncommented["admin"].keys() == AdminSection.model_fields.keys()
+    assert uncommented["store"].keys() == {
+        field.alias or name for name, field in StoreSection.model_fields.items()
+    }
+    assert load(world := World(tmp_path), store=uncommented["store"]).store.replicas == 2
+    assert load(world).store == StoreSection()
     for name, field in Mqtt.model_fields.items():
         if name not in ("broker", "ca", "username", "password_file"):
             assert uncommented["mqtt"][name] == field.default, name
@@ -240,3 +245,20 @@ def test_a_ca_that_is_missing_or_none(world: World) -> None:
         with pytest.raises(ShoalError) as error:
             mqtt(world, broker="127.0.0.1:8883", ca=ca)
         assert error.value.kind is kind
+
+
+def test_a_shared_store_says_where_it_is_and_a_files_store_has_no_replicas(world: World) -> None:
+    """Planted: ``_fits`` left out -> all load, fails."""
+    shared = {"kind": "postgresql", "dsn_file": "dsn", "replicas": 3}
+    config = load(world, store=shared)
+    assert config.store.dsn_file == world.folder / "dsn"
+    assert config.store.schema_name == "shoal"
+    for wrong in (
+        {"replicas": 2},
+        {"kind": "postgresql"},
+        {"dsn_file": "dsn"},
+        {**shared, "replicas": 0},
+        {**shared, "schema": "a b"},
+        {**shared, "kind": "mysql"},
+    ):
+        assert "store" in refused(world, store=wrong)

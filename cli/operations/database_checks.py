@@ -1,0 +1,60 @@
+"""A database that several shufflers share: whether this one may use it, and what its
+acknowledgements are worth. Nothing is changed: tables are made by the service.
+"""
+
+from __future__ import annotations
+
+from shoal.cli.operations.findings import Findings
+from shoal.crypto.keyfiles import load_signing_key
+from shoal.ids import TaskId
+from shoal.services.given_up import TaskWindow
+from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.core import WindowState
+from shoal.shuffler.stores.postgresql import schema
+from shoal.shuffler.stores.postgresql.address import load_dsn
+from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.watch import look, problems
+
+_OPEN = [WindowState.OPEN.value, WindowState.CLOSING.value]
+
+
+async def remembers(config: ShufflerConfig) -> bool:
+    """Whether the database has this shuffler's tables. Raises as ``database``."""
+    identity = load_signing_key(config.signing_key).public
+    async with await _connected(config) as found, found.transaction() as connection:
+        return await schema.version(connection, config.store.schema_name, identity) > 0
+
+
+async def _connected(config: ShufflerConfig) -> Database:
+    store = config.store
+    assert store.dsn_file is not None  # noqa: S101 - StoreSection wants it
+    return await Database.connect(load_dsn(store.dsn_file), store.schema_name, connections=1)
+
+
+async def database(findings: Findings, config: ShufflerConfig) -> set[TaskWindow]:
+    """The windows that are decided there. Raises CONFIG, KEY_FILE, UNAVAILABLE, OVERLOADED."""
+    store = config.store
+    identity = load_signing_key(config.signing_key).public
+    async with await _connected(config) as found:
+        facts = await look(found)
+        wrong = list(
+            problems(facts, replicas=store.replicas, without_standby=store.without_standby)
+        )
+        for one in wrong:
+            (findings.fail if one.stops else findings.warn)("database", one.message)
+        if not any(one.stops for one in wrong):
+            waits = "waits for its standby" if facts.waited_for else "on one machine"
+            findings.ok("database", f"PostgreSQL {facts.version // 10_000}, a commit {waits}")
+        async with found.transaction() as connection:
+            schema.check_server(connection)
+            version = await schema.version(connection, store.schema_name, identity)
+            if version == 0:
+                findings.ok(
+                    "database", f"schema {store.schema_name} has no tables: the service makes them"
+                )
+                return set()
+            findings.ok("database", f"schema {store.schema_name} is this shuffler's")
+            rows = await connection.fetch(
+                "SELECT task_id, win FROM win WHERE NOT state = ANY($1::smallint[])", _OPEN
+            )
+        return {(TaskId(bytes(row["task_id"])), row["win"]) for row in rows}
