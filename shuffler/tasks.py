@@ -117,7 +117,13 @@ class ShufflerTasks(TaskFolder):
             if key_id not in self.keys and key_id not in keys and wanted:
                 keys[key_id] = self._load_key(key_id)
         verifier = verifier_of(task)  # like all that may raise, before anything changes
-        self._store.adopt(task_id, served.keys.digest, Capacity.of(task), row_size(task))
+        self._store.adopt(
+            task_id,
+            served.keys.digest,
+            Capacity.of(task),
+            row_size(task),
+            lambda window: self._hop_key(served.keys.hop_keys[window].key_id),
+        )
         self.keys.update(keys)
         self.keys_by_raw_id.update((key_id.raw, key) for key_id, key in keys.items())
         self._uses.update(served.keys.hop_keys[window].key_id for window in undecided)
@@ -144,6 +150,13 @@ class ShufflerTasks(TaskFolder):
                 Kind.KEY_FILE,
                 f"key file {path} holds another key than its name says: put the right file there",
             )
+        return key
+
+    def _hop_key(self, key_id: KeyId) -> HpkePrivateKey | None:
+        """For the store: also one that no window needs any more whose file is still there."""
+        key = self.keys.get(key_id)
+        if key is None and self.key_path(self._keys_dir, key_id).is_file():
+            key = self._load_key(key_id)
         return key
 
     @staticmethod

@@ -19,15 +19,23 @@ Nothing stored is trusted when it is read: what a disk lost or changed is found,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from shoal.crypto.hpke import HpkePrivateKey
 from shoal.errors import Kind
 from shoal.ids import Digest, TaskId
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim, WindowClaims
+
+HopKeys = Callable[[int], HpkePrivateKey | None]  # None: it is not on this machine (any more)
+
+
+def no_hop_key(_window: int) -> HpkePrivateKey | None:
+    """For whoever stores nothing that needs one."""
+    return None
 
 
 class AdmittedReport(NamedTuple):
@@ -115,9 +123,16 @@ class Store(WindowClaims, Protocol):
     # --- what this process knows
 
     def adopt(
-        self, task_id: TaskId, schedule_hash: Digest, capacity: Capacity, row_size: int
+        self,
+        task_id: TaskId,
+        schedule_hash: Digest,
+        capacity: Capacity,
+        row_size: int,
+        hop_key: HopKeys = no_hop_key,
     ) -> None:
         """Serve this task. Raises CONFLICT if it was ever served with another key schedule.
+        ``hop_key``: of a window of it, for a member that several shufflers share: they derive its
+        keys from that, and agree without a word. Asked for while the window is open, or first seen.
 
         Not awaited, because tasks are taken up between two steps of everything else: a member
         behind a network knows the schedules of all tasks from its opening on.

@@ -23,7 +23,14 @@ from shoal.shuffler.stores.blocking import BlockingStore
 from shoal.shuffler.stores.claims import Claim, OwnerId
 from shoal.shuffler.stores.group_commit import GroupCommit
 from shoal.shuffler.stores.joined import Admitted
-from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows, SealedRows, WindowRecord
+from shoal.shuffler.stores.store import (
+    AdmittedReport,
+    AdmittedRows,
+    HopKeys,
+    SealedRows,
+    WindowRecord,
+    no_hop_key,
+)
 from shoal.shuffler.stores.threaded_claims import ThreadedClaims, to_its_end
 
 
@@ -50,7 +57,12 @@ class ThreadedStore:
     # --- what this process knows
 
     def adopt(
-        self, task_id: TaskId, schedule_hash: Digest, capacity: Capacity, row_size: int
+        self,
+        task_id: TaskId,
+        schedule_hash: Digest,
+        capacity: Capacity,
+        row_size: int,
+        hop_key: HopKeys = no_hop_key,
     ) -> None:
         """As ``Store.adopt``."""
         self._blocking.adopt(task_id, schedule_hash, capacity, row_size)

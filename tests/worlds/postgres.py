@@ -271,6 +271,11 @@ class Server:
         self.sql(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY = file_copy")
         return self.dsn(name)
 
+    def copy(self, source: str, target: str) -> None:
+        """The content of one database in another, which is empty; people may work in both."""
+        dump = _run(_program("pg_dump"), self.socket_dsn(source))
+        self.sql(dump, target)
+
     def dsn(self, database: str = "postgres") -> str:
         """Over loopback, with the password."""
         return f"postgresql://{USER}:{self.password}@127.0.0.1:{self.port}/{database}"

@@ -30,7 +30,7 @@ class ClaimSuite(StoreHarness):
         """Of two that ask, and after each other. Planted: the owner not looked at -> both get it;
         the fence not counted on -> equal, fails.
         """
-        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        store, one = await self.adopted(tmp_path), WindowId(TASK, 0)
         first = await store.claim(one, ME, HOUR)
         assert first is not None
         assert (first.window, first.owner) == (one, ME)
@@ -49,7 +49,7 @@ class ClaimSuite(StoreHarness):
         """Time alone decides nothing. Planted: the time looked at in every step -> the first one
         fails; not looked at when somebody claims -> None, fails.
         """
-        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        store, one = await self.adopted(tmp_path), WindowId(TASK, 0)
         await store.append(submissions(reports(3)))
         late = await store.claim(one, ME, 0.0)
         assert late is not None
@@ -71,7 +71,7 @@ class ClaimSuite(StoreHarness):
         """A process may forget what it claimed; what it began before must not end after that.
         Planted: the fence left out of the comparison -> fails.
         """
-        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        store, one = await self.adopted(tmp_path), WindowId(TASK, 0)
         await store.append(submissions(reports(3)))
         before, after = await mine(store, one), await mine(store, one)
         assert after.fence > before.fence
@@ -83,7 +83,7 @@ class ClaimSuite(StoreHarness):
         """An owner that slept, lost the window, and got it back: what it was at before it slept
         must not go on. Planted: claims compared by their owner alone -> it does, fails.
         """
-        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        store, one = await self.adopted(tmp_path), WindowId(TASK, 0)
         await store.append(submissions(reports(3)))
         claims = [await store.claim(one, owner, 0.0) for owner in (ME, OTHER, ME)]
         *stale, last = [claim for claim in claims if claim is not None]
@@ -102,11 +102,11 @@ class ClaimSuite(StoreHarness):
         """After a start everybody asks anew, and what the process before had claimed is stale.
         Planted: claims compared by their fence alone -> it is not, fails.
         """
-        store, one = self.adopted(tmp_path), WindowId(TASK, 0)
+        store, one = await self.adopted(tmp_path), WindowId(TASK, 0)
         await store.append(submissions(reports(3)))
         before = await mine(store, one)
         await store.close()
-        store = self.adopted(tmp_path)
+        store = await self.adopted(tmp_path)
         after = await mine(store, one, OTHER)
         with pytest.raises(StaleClaimError):
             await store.close_intake(before)
@@ -118,7 +118,7 @@ class ClaimSuite(StoreHarness):
         """Planted: the claims not looked at, or one of them alone -> windows lapse, fails. Planted:
         a window's turn waited for twice -> hangs.
         """
-        store = self.adopted(tmp_path)
+        store = await self.adopted(tmp_path)
         windows = [WindowId(TASK, number) for number in range(3)]
         old = [await mine(store, window) for window in windows]
         new = [await mine(store, window, ME) for window in windows]
@@ -173,14 +173,14 @@ class ClaimSuite(StoreHarness):
             [("shred an open window", lambda store, claim: store.shred(claim))],
         ]
         for number, life in enumerate(lives):
-            store, one = self.adopted(tmp_path), WindowId(TASK, number)
+            store, one = await self.adopted(tmp_path), WindowId(TASK, number)
             await store.append(submissions(reports(3), number))
             for name, step in life:
                 stale = await store.claim(one, ME, 0.0)
                 fresh = await store.claim(one, OTHER, 0.0)
                 assert stale is not None
                 assert fresh is not None
-                before, remains = store.records(), self.remains(tmp_path)
+                before, remains = store.records(), self.content(tmp_path)
                 kind = None
                 try:
                     await step(store, stale)
@@ -188,6 +188,6 @@ class ClaimSuite(StoreHarness):
                     kind = error.kind
                 assert kind is Kind.CONFLICT, f"a stale owner could {name}"
                 assert store.records() == before, name
-                assert self.remains(tmp_path) == remains, name
+                assert self.content(tmp_path) == remains, name
                 await step(store, fresh)
             await store.close()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.crypto.hpke import generate
+from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind
 from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import Capacity, WindowId, WindowState
@@ -20,6 +22,7 @@ ROW = 60
 TASK = TaskId(bytes(range(32)))
 HASH = Digest(bytes(32))
 HOUR = 3600.0
+HOP_KEY = generate(SuiteId.X25519_AES128)
 ME, OTHER = OwnerId(b"m" * 16), OwnerId(b"o" * 16)
 OPEN_ENDED = Capacity(messages=1, distinct=0, rows=1_000_000)
 
@@ -96,6 +99,7 @@ class StoreHarness:
     """
 
     entry: str = "reports"
+    legible = True  # whether sealed messages lie on the disk as they came
 
     async def put(self, store: Store, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
         """What became of each report, whatever the way that it took."""
@@ -114,11 +118,14 @@ class StoreHarness:
         for store in self._opened:
             await store.close()
 
-    def make(self, folder: Path) -> Store:
+    async def make(self, folder: Path) -> Store:
         """The store in this folder, as a process finds it after a start (also after a crash:
         nothing was closed).
         """
         raise NotImplementedError
+
+    async def entered(self, store: Store) -> None:
+        """Wait for what ``adopt`` began, of a store that is behind a network."""
 
     def fork(self, folder: Path, copy: Path) -> None:
         """A second store with the same content, secrets of open windows included."""
@@ -128,12 +135,17 @@ class StoreHarness:
         """Every byte that the store holds on disk."""
         raise NotImplementedError
 
-    def open(self, folder: Path) -> Store:
-        store = self.make(folder)
+    def content(self, folder: Path) -> bytes:
+        """What the store holds, however its disk is written: nothing of it changes by itself."""
+        return self.remains(folder)
+
+    async def open(self, folder: Path) -> Store:
+        store = await self.make(folder)
         self._opened.append(store)
         return store
 
-    def adopted(self, folder: Path, capacity: Capacity = OPEN_ENDED) -> Store:
-        store = self.open(folder)
-        store.adopt(TASK, HASH, capacity, ROW)
+    async def adopted(self, folder: Path, capacity: Capacity = OPEN_ENDED) -> Store:
+        store = await self.open(folder)
+        store.adopt(TASK, HASH, capacity, ROW, lambda _: HOP_KEY)
+        await self.entered(store)
         return store

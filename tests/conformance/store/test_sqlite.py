@@ -24,7 +24,7 @@ from tests.conformance.store.suite import StoreSuite
 
 
 class TestSqliteStore(StoreSuite):
-    def make(self, folder: Path) -> Store:
+    async def make(self, folder: Path) -> Store:
         return ThreadedStore(SqliteStore(folder), commit_ms=0)
 
     def fork(self, folder: Path, copy: Path) -> None:
@@ -61,7 +61,7 @@ class TestSqliteStore(StoreSuite):
 
         Planted: leaving the -wal file, or writing keys into the batch -> fails.
         """
-        store = self.adopted(tmp_path)
+        store = await self.adopted(tmp_path)
         sent = reports(50)
         for report in sent:
             await self.put(store, submissions([report]))
@@ -94,7 +94,7 @@ class TestSqliteStore(StoreSuite):
         """An open reader keeps SQLite from removing its log. Planted: unlinking the .db alone ->
         fails.
         """
-        store, sent = self.adopted(tmp_path), reports(50)
+        store, sent = await self.adopted(tmp_path), reports(50)
         await self.put(store, submissions(sent))
         with closing(sqlite3.connect(tmp_path / f"inbox-{TASK.hex}-0.db")) as reader:
             reader.execute("BEGIN")
@@ -107,7 +107,7 @@ class TestSqliteStore(StoreSuite):
         """Within a commit even an open window's file shows no order. Planted: no sort in
         ``Inbox.append`` -> fails.
         """
-        store, sent = self.adopted(tmp_path), reports(30)
+        store, sent = await self.adopted(tmp_path), reports(30)
         await self.put(store, submissions(sent))
         box = inbox_of(store, 0)
         found = [key for (key,) in box._connection.execute("SELECT key FROM inbox ORDER BY rowid")]
@@ -117,7 +117,7 @@ class TestSqliteStore(StoreSuite):
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Planted: temporary files without the folder -> they are in /tmp, fails."""
-        store = self.adopted(tmp_path)
+        store = await self.adopted(tmp_path)
         monkeypatch.setattr(sorting, "RUN_BYTES", 1 << 18)
         await self.put(store, submissions(reports(20_000)))
         await store.close_intake(await mine(store, WindowId(TASK, 0)))
@@ -140,7 +140,7 @@ class TestSqliteStore(StoreSuite):
         Planted: SHA-256 of the key as the tag, or an HMAC under a key of the program's -> fails.
         Planted: tags in state.db -> fails.
         """
-        store, who = self.adopted(tmp_path), devices(3)
+        store, who = await self.adopted(tmp_path), devices(3)
         for window in (0, 1):
             await self.put(
                 store,
@@ -169,7 +169,7 @@ class TestSqliteStore(StoreSuite):
         """No row number of the table pairs a device with a row of the inbox. Planted: a table with
         row numbers -> fails.
         """
-        store, who = self.adopted(tmp_path), devices(30)
+        store, who = await self.adopted(tmp_path), devices(30)
         for one, report in zip(who, reports(30), strict=True):
             await self.put(store, [of(one, report)])
         connection = inbox_of(store, 0)._connection
@@ -183,7 +183,7 @@ class TestSqliteStore(StoreSuite):
         """A window that was open when the program was replaced. Planted: the table made in
         inbox_001.sql -> fails.
         """
-        store, sent = self.adopted(tmp_path), reports(3)
+        store, sent = await self.adopted(tmp_path), reports(3)
         await self.put(store, submissions(sent[:2]))
         await store.close()
         path = tmp_path / f"inbox-{TASK.hex}-0.db"
@@ -192,30 +192,30 @@ class TestSqliteStore(StoreSuite):
             connection.execute("ALTER TABLE secret DROP COLUMN digest")
             connection.execute("ALTER TABLE inbox DROP COLUMN crc")
             connection.execute("PRAGMA user_version = 1")
-        assert await self.put(self.adopted(tmp_path), submissions(sent)) == [None] * 3
+        assert await self.put(await self.adopted(tmp_path), submissions(sent)) == [None] * 3
         with closing(sqlite3.connect(path)) as connection:
             assert connection.execute("PRAGMA user_version").fetchone() == (3,)
 
     # --- folders that do not hold together --------------------------------------------------------
 
     async def test_a_state_file_of_a_newer_version_refuses_to_start(self, tmp_path: Path) -> None:
-        await self.adopted(tmp_path).close()
+        await (await self.adopted(tmp_path)).close()
         connection = sqlite3.connect(tmp_path / "state.db")
         connection.execute("PRAGMA user_version = 99")
         connection.close()
         with pytest.raises(ShoalError, match="newer version of shoal") as refused:
-            self.open(tmp_path)
+            await self.open(tmp_path)
         assert refused.value.kind is Kind.CONFIG
 
     async def test_leftovers_of_a_shredded_window_are_removed_at_the_start(
         self, tmp_path: Path
     ) -> None:
-        store = self.adopted(tmp_path)
+        store = await self.adopted(tmp_path)
         await store.lapse([await mine(store, WindowId(TASK, 3))])
         left = [tmp_path / f"inbox-{TASK.hex}-3.db-wal", tmp_path / f"batch-{TASK.hex}-3.rows.tmp"]
         for path in left:
             path.write_bytes(b"left")
-        self.open(tmp_path)
+        await self.open(tmp_path)
         assert not any(path.exists() for path in left)
 
     # --- a full disk ------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class TestSqliteStore(StoreSuite):
         refused are missing, fails. Planted: keys remembered before the commit -> the second try is
         acknowledged, fails.
         """
-        store = self.adopted(tmp_path)
+        store = await self.adopted(tmp_path)
         kept = reports(200)
         assert await self.put(store, submissions(kept)) == [None] * 200
         connection = inbox_of(store, 0)._connection
@@ -250,7 +250,7 @@ class TestSqliteStore(StoreSuite):
         Planted: the tags remembered before the commit -> CONFLICT at the end, fails. Planted:
         CONFLICT left as it is -> fails.
         """
-        store, sent, who = self.adopted(tmp_path), reports(600), devices(300)
+        store, sent, who = await self.adopted(tmp_path), reports(600), devices(300)
         one, first = devices(1)[0], reports(1)[0]
         assert await self.put(store, [of(one, first)]) == [None]
         connection = inbox_of(store, 0)._connection
@@ -271,7 +271,7 @@ class TestSqliteStore(StoreSuite):
         assert sorted((await seal(store))[1]) == sorted([first, *sent[300:]])
 
     async def test_a_full_disk_in_one_window_does_not_touch_another(self, tmp_path: Path) -> None:
-        store = self.adopted(tmp_path)
+        store = await self.adopted(tmp_path)
         await self.put(store, [*submissions(reports(1), 0), *submissions(reports(1), 1)])
         inbox_of(store, 0)._connection.execute("PRAGMA max_page_count = 3")
         outcomes = await self.put(

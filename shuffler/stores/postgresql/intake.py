@@ -1,0 +1,399 @@
+"""Reports come in: each commit group of a window becomes one block, stored in one round trip.
+
+A group that needs more seats than this replica has is stored alone: in a transaction that waits for
+all others of the window and keeps new ones out (the *gate*), takes a slice of seats or counts anew,
+and stores its block, so that whoever counts gets on. Of enrolled devices a tag is entered in the
+transaction of the block: of two replicas that admit one device at a time the second waits for the
+first, finds the tag, and looks whether it is the same report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from shoal import failpoints
+from shoal.errors import Kind, ShoalError
+from shoal.log import get_log
+from shoal.shuffler import core
+from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.distinct import Placement, place
+from shoal.shuffler.stores.joined import DIGEST, Admitted, join, reports_of, rows_of, spread
+from shoal.shuffler.stores.postgresql.inbox import MAKE, OpenWindow
+from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
+from shoal.shuffler.stores.postgresql.seats import grant, limit_of
+from shoal.shuffler.stores.postgresql.window_keys import Purpose, derive
+from shoal.shuffler.stores.postgresql.windows import ServedWindows, SharedWindows
+from shoal.shuffler.stores.store import AdmittedRows
+
+if TYPE_CHECKING:
+    from shoal.shuffler.stores.postgresql.database import Connection
+
+log = get_log("shuffler")
+_TRIES = 50  # each is lost to a count that somebody else ended
+_REFUSALS = frozenset({Kind.OVERLOADED, Kind.UNAVAILABLE, Kind.INTERNAL})
+_COLUMNS = "writer, number, acked, count, keys, body"
+# The gate is a condition of the scan, so it is passed before the row is locked: the other way round
+# two could wait for each other. FOR SHARE looks again at a row that was changed meanwhile.
+_OPEN = (
+    "SELECT 1 FROM win WHERE id = $1 AND state = 1 AND epoch = $2"
+    " AND pg_advisory_xact_lock_shared($3) IS NOT NULL FOR SHARE"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Reports of one window. ``keyed``: of each the storage keys of its messages; ``rows``: key and
+    message of all of them; ``tags``: of each its device's, or none at all.
+    """
+
+    keyed: list[tuple[bytes, ...]]
+    rows: list[tuple[bytes, bytes]]
+    tags: list[bytes]
+
+    def fresh(self, keys: set[bytes]) -> list[tuple[bytes, bytes]]:
+        """The rows of these keys, one of each."""
+        return list({key: row for key, row in self.rows if key in keys}.items())
+
+
+class SharedIntake(SharedWindows):
+    """Open windows."""
+
+    def _begin_intake(self) -> None:
+        self._boxes: dict[WindowId, OpenWindow] = {}
+        self._turns: WeakValueDictionary[WindowId, asyncio.Lock] = WeakValueDictionary()
+
+    async def load(self) -> None:
+        """As ``SharedWindows.load``; and the keys of open windows that are known here, so that
+        their counts are exact from the start.
+        """
+        await super().load()
+        for window, row in list(self._rows.items()):
+            if row.is_open and self._keys.get(window, Purpose.INBOX) is not None:
+                await self._box(row)
+
+    def distinct(self, window: WindowId) -> int:
+        """As ``Store.distinct``: what this replica stored or read, or what was last counted."""
+        box, row = self._boxes.get(window), self._rows.get(window)
+        rows = max(len(box.keys) if box else 0, row.found if row else 0)
+        served = self._tasks.get(window.task_id)
+        return 0 if served is None else core.distinct_reports(rows, served.capacity.messages)
+
+    async def _append(self, items: list[Admitted]) -> list[Kind | None]:
+        """One commit group. An outcome for every report."""
+        groups: dict[WindowId, list[int]] = {}
+        for index, item in enumerate(items):
+            groups.setdefault(item.window, []).append(index)
+        found = await asyncio.gather(
+            *(
+                self._append_to(window, [items[index] for index in indices])
+                for window, indices in groups.items()
+            )
+        )
+        if len(found) == 1:
+            return found[0]
+        outcomes: dict[int, list[Kind | None]] = {}
+        for indices, kinds in zip(groups.values(), found, strict=True):
+            left = iter(kinds)
+            for index in indices:
+                outcomes[index] = list(islice(left, reports_of(items[index])))
+        return list(chain.from_iterable(outcomes[index] for index in range(len(items))))
+
+    async def _append_to(self, window: WindowId, items: Sequence[Admitted]) -> list[Kind | None]:
+        served = self._tasks[window.task_id]
+        rows, fits = join(window, items, served.capacity.messages, served.row_size)
+        try:
+            kinds = await self._store(rows, served) if rows.count else []
+        except ShoalError as error:
+            kind = error.kind if error.kind in _REFUSALS else Kind.UNAVAILABLE
+            log.error(
+                "reports could not be stored",
+                task=window.task_id,
+                window=window.window,
+                count=rows.count,
+                kind=kind,
+                error=error,
+            )
+            kinds = [kind] * rows.count
+        return spread(items, fits, kinds)
+
+    async def _store(self, rows: AdmittedRows, served: ServedWindows) -> list[Kind | None]:
+        """Raises OVERLOADED, UNAVAILABLE, INTERNAL: which of them are stored is not known then."""
+        window, capacity, group = rows.window, served.capacity, None
+        for _ in range(_TRIES):
+            row = self._rows.get(window) or await self._open_window(window)
+            if not row.is_open:
+                full = core.was_full(capacity.distinct, row.record.reports)
+                return [Kind.WINDOW_FULL if full else Kind.WINDOW_CLOSED] * rows.count
+            box = await self._box(row)
+            group = group or _group(box, rows, served)
+            kinds = await self._try(box, group, capacity)
+            if kinds is not None:
+                return kinds
+            await self._read(window)
+        raise ShoalError(Kind.UNAVAILABLE, "the window is counted again and again: try again")
+
+    async def _try(
+        self, box: OpenWindow, group: _Group, capacity: Capacity
+    ) -> list[Kind | None] | None:
+        """None: the window was closed or counted meanwhile, look at it again."""
+        if box.row.found >= limit_of(capacity) > len(box.keys):  # full, of what others stored
+            async with self._db.transaction() as connection:
+                await box.read(connection)
+        placed = place(group.keyed, box.keys, capacity, group.tags, box.admitted)
+        if not placed.keys:
+            return placed.outcomes
+        known = box.keys.known([key for keys in group.keyed for key in keys])
+        try:
+            if box.seats.spend(len(placed.keys)):
+                return await self._store_block(box, group, placed)
+            return await self._store_alone(box, group, capacity)
+        except ShoalError as error:
+            box.begin_writer()  # nobody knows whether the last block is there
+            box.seats.left = 0
+            if error.kind not in _REFUSALS or not any(known):
+                raise
+            log.error("reports could not be stored", kind=error.kind, error=error)
+            whole = _whole(group, known)
+            return [None if stored else error.kind for stored in whole]
+
+    # --- blocks -----------------------------------------------------------------------------------
+
+    async def _store_block(
+        self, box: OpenWindow, group: _Group, placed: Placement
+    ) -> list[Kind | None] | None:
+        # the seats that were just spent are of this epoch
+        row, epoch, place_of = box.row, box.seats.epoch, box.next_place()
+        failpoints.hit("postgresql.append")
+        if group.tags:
+            async with self._db.transaction() as connection:
+                found = await connection.fetchrow(_OPEN, row.id, epoch, row.gate)
+                if found is None:
+                    return None
+                kinds, keys, tags = await self._enter(connection, box, group, placed)
+                await self._insert(connection, box, place_of, group.fresh(keys))
+            failpoints.hit("postgresql.appended")
+        else:
+            kinds, keys, tags = placed.outcomes, placed.keys, placed.tags
+            done = await self._db.execute(
+                f"WITH w AS ({_OPEN}) INSERT INTO {row.inbox} ({_COLUMNS})"  # noqa: S608 - names of ours
+                " SELECT $4, $5, $6, $7, $8, $9 FROM w",
+                *(row.id, epoch, row.gate),
+                *place_of,
+                *box.sealed(place_of, group.fresh(keys)),
+            )
+            failpoints.hit("postgresql.appended")
+            if done != "INSERT 0 1":
+                return None
+        box.stored(place_of, keys, tags)
+        return kinds
+
+    async def _store_alone(
+        self, box: OpenWindow, group: _Group, capacity: Capacity
+    ) -> list[Kind | None] | None:
+        """With the window's row locked and nothing under way: take seats, or count; then store."""
+        place_of, limit = box.next_place(), limit_of(capacity)
+        async with self._db.transaction() as connection:
+            row = await lock(connection, box.row)
+            if not row.is_open or (row.epoch, row.emptied) != (box.seats.epoch, box.row.emptied):
+                return None
+            placed = place(group.keyed, box.keys, capacity, group.tags, box.admitted)
+            had = box.seats.take_all()
+            given = grant(row.seats, limit, max(1, len(placed.keys) - had))
+            counted = had + given < len(placed.keys)
+            failpoints.hit("postgresql.alone")
+            if counted:
+                await box.read(connection, alone=True)
+                placed = place(group.keyed, box.keys, capacity, group.tags, box.admitted)
+            kinds, keys, tags = await self._enter(connection, box, group, placed)
+            if counted:
+                found = len(box.keys) + len(keys)
+                spare = grant(found, limit, 1)
+                changed = replace(row, epoch=row.epoch + 1, seats=found + spare, found=found)
+            else:
+                spare = had + given - len(placed.keys)
+                changed = replace(row, seats=row.seats + given)
+            await connection.execute(
+                "UPDATE win SET seats = $2, epoch = $3, found = $4,"
+                " changed = CASE WHEN epoch = $3 THEN changed ELSE now() END WHERE id = $1",
+                *(row.id, changed.seats, changed.epoch, changed.found),
+            )
+            if keys:
+                await self._insert(connection, box, place_of, group.fresh(keys))
+            failpoints.hit("postgresql.alone-commit")
+        failpoints.hit("postgresql.alone-committed")
+        box.stored(place_of, keys, tags)
+        await self._take(changed)
+        box.seats.add(changed.epoch, spare)
+        return kinds
+
+    async def _enter(
+        self, connection: Connection, box: OpenWindow, group: _Group, placed: Placement
+    ) -> tuple[list[Kind | None], set[bytes], set[bytes]]:
+        """Admit the devices of what is to be stored. The outcomes, the keys that are stored, and
+        the tags that were entered: fewer where a device was admitted by another replica.
+        """
+        if not placed.tags:
+            return placed.outcomes, placed.keys, set()
+        entered = {
+            bytes(tag)
+            for (tag,) in await connection.fetch(
+                f"INSERT INTO {box.row.tags} SELECT unnest($1::bytea[])"
+                " ON CONFLICT DO NOTHING RETURNING tag",
+                sorted(placed.tags),
+            )
+        }
+        if entered == placed.tags:
+            return placed.outcomes, placed.keys, entered
+        await box.read(connection)
+        known = set[bytes]()
+        for keys in group.keyed:
+            known |= {key for key, old in zip(keys, box.keys.known(keys), strict=True) if old}
+        stored = {
+            key
+            for kind, keys, tag in zip(placed.outcomes, group.keyed, group.tags, strict=True)
+            if kind is None and tag in entered
+            for key in keys
+            if key not in known
+        }
+        return (
+            [
+                Kind.CONFLICT if kind is None and not stored.union(known).issuperset(keys) else kind
+                for kind, keys in zip(placed.outcomes, group.keyed, strict=True)
+            ],
+            stored,
+            entered,
+        )
+
+    async def _insert(
+        self,
+        connection: Connection,
+        box: OpenWindow,
+        place_of: tuple[bytes, int],
+        rows: Sequence[tuple[bytes, bytes]],
+    ) -> None:
+        if rows:
+            await connection.execute(
+                f"INSERT INTO {box.row.inbox} ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)",  # noqa: S608 - names of ours
+                *place_of,
+                *box.sealed(place_of, rows),
+            )
+
+    # --- windows ----------------------------------------------------------------------------------
+
+    async def _box(self, row: WindowRow) -> OpenWindow:
+        """What is known of an open window, read when it is first asked for. Raises UNAVAILABLE
+        where its keys are not here.
+        """
+        async with self._turns.setdefault(row.window, asyncio.Lock()):
+            box = self._boxes.get(row.window)
+            if box is None:
+                key = self._keys.get(row.window, Purpose.INBOX)
+                if key is None or key.check_value != row.check_value:
+                    raise ShoalError(
+                        Kind.UNAVAILABLE, "the window's keys are not on this machine: try another"
+                    )
+                box = OpenWindow(row, key, self._entropy)
+                async with self._db.transaction() as connection:
+                    await box.read(connection)
+                current = self._rows.get(row.window, row)
+                if current.is_open and current.emptied == row.emptied:
+                    self._boxes[row.window] = box
+                    box.follow(current)
+            return box
+
+    async def _open_window(self, window: WindowId) -> WindowRow:
+        """Its row, made if nobody did before, with the tables of its reports. Its keys come
+        first.
+        """
+        async with self._turns.setdefault(window, asyncio.Lock()):
+            row = self._rows.get(window)
+            if row is not None:
+                return row
+            served = self._tasks[window.task_id]
+            hop_key = served.hop_key(window.window)
+            if hop_key is None:
+                raise ShoalError(Kind.UNAVAILABLE, "the window's hop key is not here: try another")
+            for purpose in Purpose:
+                key = derive(hop_key, window, purpose)
+                await asyncio.to_thread(self._keys.keep, window, purpose, key)
+            inbox = self._keys.get(window, Purpose.INBOX)
+            assert inbox is not None  # noqa: S101 - it was just kept
+            failpoints.hit("postgresql.open")
+            async with self._db.transaction() as connection:
+                await self._register(connection, window)
+                found = await connection.fetchrow(
+                    "INSERT INTO win (task_id, win, state, check_value) VALUES ($1, $2, $3, $4)"  # noqa: S608 - constants
+                    f" ON CONFLICT DO NOTHING RETURNING {COLUMNS}",
+                    *(window.task_id.raw, window.window, WindowState.OPEN.value),
+                    inbox.check_value,
+                )
+                if found is not None:
+                    made = parse(found)
+                    for statement in MAKE:
+                        await connection.execute(statement.format(inbox=made.inbox, tags=made.tags))
+            failpoints.hit("postgresql.opened")
+            await self._tell_held(window, Purpose)
+            row = await self._read(window)
+            if row is None:
+                raise ShoalError(Kind.INTERNAL, "a window that was just opened is gone")
+            return row
+
+    async def _register(self, connection: Connection, *windows: WindowId) -> None:
+        """That their tasks are served, and with which schedules. Raises CONFLICT."""
+        for task_id in {window.task_id for window in windows}:
+            ours = self._tasks[task_id].schedule_hash
+            await connection.execute(
+                "INSERT INTO task VALUES ($1, $2) ON CONFLICT DO NOTHING", task_id.raw, ours.raw
+            )
+            found = await connection.fetchrow(
+                "SELECT schedule_hash FROM task WHERE task_id = $1", task_id.raw
+            )
+            if found is None or bytes(found["schedule_hash"]) != ours.raw:
+                raise ShoalError(
+                    Kind.CONFLICT,
+                    f"task {task_id.short} is served by another replica with another key schedule: "
+                    "give all of them the same files",
+                )
+
+    def _publish(self, row: WindowRow) -> None:
+        box = self._boxes.get(row.window)
+        if box is not None and box.row.emptied != row.emptied:
+            del self._boxes[row.window]
+        elif box is not None:
+            box.follow(row)
+        super()._publish(row)
+
+    def _closed(self, window: WindowId) -> None:
+        self._boxes.pop(window, None)
+
+
+async def lock(connection: Connection, row: WindowRow) -> WindowRow:
+    """The window's row as it is now, locked to the transaction's end, while nothing of the window
+    is under way.
+    """
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", row.gate)
+    found = await connection.fetchrow(
+        f"SELECT {COLUMNS} FROM win WHERE id = $1 FOR UPDATE",  # noqa: S608 - constants
+        row.id,
+    )
+    if found is None:
+        raise ShoalError(Kind.INTERNAL, "a window's row is gone from the database: restore it")
+    return parse(found)
+
+
+def _group(box: OpenWindow, rows: AdmittedRows, served: ServedWindows) -> _Group:
+    keys = box.hashes.keys_of(rows_of(rows.digests, DIGEST))
+    keyed = list(zip(*[iter(keys)] * served.capacity.messages, strict=True))
+    pairs = list(zip(keys, rows_of(rows.sealed, served.row_size), strict=True))
+    return _Group(keyed, pairs, [box.hashes.tag(device) for device in rows.devices])
+
+
+def _whole(group: _Group, known: Sequence[bool]) -> list[bool]:
+    """Of each report whether all its messages were known."""
+    left = iter(known)
+    return [all(list(islice(left, len(keys)))) for keys in group.keyed]

@@ -1,0 +1,431 @@
+"""Reports in PostgreSQL: what several shufflers that serve one task share.
+
+    win               a row for each window: its state, and how it is filled
+    claim             who works on which window
+    holder            which machines have which key files
+    inbox_<id>        an open window: encrypted blocks, one for each commit group
+    tag_<id>          devices that it admitted, as keyed hashes
+    batch_<id>_<fence>  a sealed window: encrypted rows in storage key order
+
+No report, key or secret gets there in the clear, so what its log, standbys and backups hold is
+waste once the window's key files are gone. Contents are dropped with their tables, never deleted
+row by row.
+
+The order of durable steps is what makes a crash harmless: key files before a window's row; its row
+and tables in one transaction; CLOSING before sealing; the batch, complete, before SEALED; SEALED
+before the inbox goes; ACKNOWLEDGED before the batch goes; SHREDDED last. Whoever takes a window
+over goes on from its row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from shoal import failpoints
+from shoal.entropy import SYSTEM, Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest
+from shoal.limits import LIMITS
+from shoal.log import get_log
+from shoal.services.conditions import Condition
+from shoal.shuffler import core
+from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.stores.claims import Claim
+from shoal.shuffler.stores.joined import Admitted
+from shoal.shuffler.stores.postgresql import batches
+from shoal.shuffler.stores.postgresql.batches import Sealing, exists, make_table, parts, tables_of
+from shoal.shuffler.stores.postgresql.blocks import BlockCipher
+from shoal.shuffler.stores.postgresql.commits import AsyncCommits
+from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.inbox import MAKE
+from shoal.shuffler.stores.postgresql.intake import SharedIntake, lock
+from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
+from shoal.shuffler.stores.postgresql.window_keys import Purpose, WindowKey, WindowKeyFiles
+from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows, SealedRows
+from shoal.shuffler.stores.threaded_claims import to_its_end
+
+log = get_log("shuffler")
+_REPLICA = "replica-id"
+_DECIDED = frozenset({WindowState.ACKNOWLEDGED, WindowState.WITHHELD, WindowState.EXPIRED})
+
+
+class PostgresStore(SharedIntake):
+    """See ``Store``. Made by ``open_reports``; belongs to the event loop that makes it."""
+
+    def __init__(
+        self,
+        database: Database,
+        data_dir: Path,
+        entropy: Entropy = SYSTEM,
+        *,
+        commit_ms: float = LIMITS.commit_ms,
+    ) -> None:
+        """``data_dir``: key files, and temporary ones without names. Raises KEY_FILE, CONFIG."""
+        super().__init__(database, WindowKeyFiles(data_dir), _replica_id(data_dir), entropy)
+        self._begin_intake()
+        self._commits: AsyncCommits[Admitted] = AsyncCommits(self._append, wait_s=commit_ms / 1000)
+        self._spill = data_dir
+        # by window: under which fence this process wrote a batch, and what it is
+        self._wrote: dict[WindowId, tuple[int, SealedRows]] = {}
+        self._gone: set[WindowId] = set()  # inboxes that are dropped
+        self._intact: set[WindowId] = set()  # batches that were read whole
+
+    async def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
+        """As ``Store.append``."""
+        return await self._commits.submit(submissions, len(submissions))
+
+    async def append_rows(self, groups: Sequence[AdmittedRows]) -> list[list[Kind | None]]:
+        """As ``Store.append_rows``."""
+        left = iter(await self._commits.submit(groups, sum(group.count for group in groups)))
+        return [list(islice(left, group.count)) for group in groups]
+
+    # --- a window's end ---------------------------------------------------------------------------
+
+    async def lapse(self, claims: Collection[Claim]) -> None:
+        """As ``Store.lapse``."""
+        await to_its_end(self._lapse(claims))
+
+    async def _lapse(self, claims: Collection[Claim]) -> None:
+        windows = {claim.window for claim in claims}
+        async with self._step(*claims) as connection:
+            await self._register(connection, *windows)
+            for window in sorted(windows, key=lambda one: (one.task_id.raw, one.window)):
+                await connection.execute(
+                    "INSERT INTO win (task_id, win, state, outcome) VALUES ($1, $2, $3, $4)"
+                    " ON CONFLICT DO NOTHING",
+                    *(window.task_id.raw, window.window),
+                    *(WindowState.SHREDDED.value, WindowState.WITHHELD.value),
+                )
+        for window in windows:
+            await self._read(window)
+
+    async def close_intake(self, claim: Claim) -> None:
+        """As ``Store.close_intake``."""
+        await to_its_end(self._close_intake(claim))
+
+    async def _close_intake(self, claim: Claim) -> None:
+        row = self._known(claim.window)
+        capacity = self._tasks[claim.window.task_id].capacity
+        async with self._step(claim) as connection:
+            now = await lock(connection, row)
+            _expect(now, WindowState.OPEN)
+            found = await connection.fetchrow(
+                f"SELECT coalesce(sum(count), 0)::bigint AS rows FROM {row.inbox}"  # noqa: S608 - a name of ours
+            )
+            rows = distinct = 0 if found is None else found["rows"]
+            if capacity.distinct:  # whether it was full is said by the exact number alone
+                box = await self._box(now)
+                await box.read(connection, alone=True)
+                distinct = len(box.keys)
+            failpoints.hit("postgresql.close")
+            await connection.execute(
+                "UPDATE win SET state = $2, reports = $3, acked = $4, epoch = epoch + 1,"
+                " changed = now() WHERE id = $1",
+                *(row.id, WindowState.CLOSING.value),
+                *(core.distinct_reports(distinct, capacity.messages), rows),
+            )
+        failpoints.hit("postgresql.closed")
+        await self._read(claim.window)
+
+    async def held(self, window: WindowId) -> int:
+        """As ``Store.held``: rows, repeats over replicas among them."""
+        row = self._rows.get(window)
+        if row is None or not await exists(self._db, row.inbox):
+            return 0
+        found = await self._db.fetchrow(
+            f"SELECT coalesce(sum(count), 0)::bigint AS rows FROM {row.inbox}"  # noqa: S608 - a name of ours
+        )
+        return 0 if found is None else int(found["rows"])
+
+    async def seal(self, claim: Claim) -> SealedRows:
+        """As ``Store.seal``."""
+        return await to_its_end(self._seal(claim))
+
+    async def _seal(self, claim: Claim) -> SealedRows:
+        row = self._known(claim.window)
+        size = self._tasks[claim.window.task_id].row_size
+        async with self._step(claim) as connection:
+            _expect(row, WindowState.CLOSING)
+            inbox, batch = (self._key(row, purpose) for purpose in Purpose)
+            await make_table(connection, row, claim.fence)
+        sealing = Sealing(self._db, claim, row, size)
+        if await exists(self._db, row.inbox):
+            sealed = await sealing.run(inbox, batch, self._spill, self._entropy)
+        else:  # it was shredded, and the word for it is still to come
+            sealed = SealedRows(0, size, Digest.of(b""))
+        if sealed.damaged:
+            self._tell_damage(row.window, sealed.damaged)
+        self._wrote[claim.window] = claim.fence, sealed
+        return sealed
+
+    async def advance(
+        self,
+        claim: Claim,
+        before: WindowState,
+        after: WindowState,
+        sealed: SealedRows | None = None,
+        reports: int = 0,
+        manifest: bytes = b"",
+    ) -> None:
+        """As ``Store.advance``."""
+        await to_its_end(self._advance(claim, before, after, sealed, reports, manifest))
+
+    async def _advance(
+        self,
+        claim: Claim,
+        before: WindowState,
+        after: WindowState,
+        sealed: SealedRows | None,
+        reports: int,
+        manifest: bytes,
+    ) -> None:
+        window = claim.window
+        failpoints.hit(f"postgresql.{after.name.lower()}")
+        async with self._step(claim) as connection:
+            found = await connection.fetchrow(
+                f"SELECT {COLUMNS} FROM win WHERE task_id = $1 AND win = $2 FOR UPDATE",  # noqa: S608 - constants
+                *(window.task_id.raw, window.window),
+            )
+            if found is None or before is WindowState.OPEN:
+                raise _not(window, before)
+            row = parse(found)
+            _expect(row, before)
+            record = replace(row.record, state=after)
+            fence = row.batch_fence
+            if after in _DECIDED:
+                record = replace(record, outcome=after)
+            if sealed is not None:
+                fence, wrote = self._wrote.get(window, (fence, None))
+                if wrote != sealed:
+                    raise ShoalError(Kind.INTERNAL, "what is to be recorded is not what was sealed")
+                record = replace(
+                    record,
+                    reports=reports,
+                    rows=sealed.rows,
+                    row_size=sealed.row_size,
+                    rows_hash=sealed.rows_hash,
+                    damaged=sealed.damaged,
+                    manifest=manifest,
+                    acked=0,
+                )
+            elif reports:
+                record = replace(record, reports=reports)
+            if after is WindowState.SHREDDED:
+                record = replace(record, manifest=b"", acked=0)
+            await connection.execute(
+                "UPDATE win SET state = $2, outcome = $3, reports = $4, row_count = $5,"
+                " row_size = $6, acked = $7, damaged = $8, rows_hash = $9, manifest = $10,"
+                " batch_fence = $11, changed = now() WHERE id = $1",
+                *(row.id, after.value, record.outcome and record.outcome.value, record.reports),
+                *(record.rows, record.row_size, record.acked, record.damaged),
+                *(record.rows_hash and record.rows_hash.raw, record.manifest, fence),
+            )
+        failpoints.hit(f"postgresql.{after.name.lower()}.done")
+        if sealed is not None:
+            self._wrote.pop(window, None)
+            self._intact.discard(window)
+        await self._read(window)
+
+    async def destroy_inbox(self, claim: Claim) -> None:
+        """As ``Store.destroy_inbox``."""
+        await to_its_end(self._destroy_inbox(claim))
+
+    async def _destroy_inbox(self, claim: Claim) -> None:
+        row, done = self._known(claim.window), claim.window in self._gone
+        async with self._step(claim) as connection:
+            if row.record.state in (WindowState.OPEN, WindowState.CLOSING):
+                raise _not(claim.window, WindowState.SEALED)
+            if not done:
+                failpoints.hit("postgresql.drop-inbox")
+                await connection.execute(f"DROP TABLE IF EXISTS {row.inbox}, {row.tags}")
+        if not done:
+            await self._drop_key(claim.window, Purpose.INBOX)
+            self._gone.add(claim.window)
+
+    async def shred(self, claim: Claim) -> None:
+        """As ``Store.shred``. A window that is still open stays so, and is empty."""
+        await to_its_end(self._shred(claim))
+
+    async def _shred(self, claim: Claim) -> None:
+        known = self._known(claim.window)
+        async with self._step(claim) as connection:
+            row = await lock(connection, known)
+            failpoints.hit("postgresql.shred")
+            for name in await tables_of(connection, row):
+                await connection.execute(f"DROP TABLE {name}")
+            await connection.execute(f"DROP TABLE IF EXISTS {row.inbox}, {row.tags}")
+            if row.is_open:
+                for statement in MAKE:
+                    await connection.execute(statement.format(inbox=row.inbox, tags=row.tags))
+                await connection.execute(
+                    "UPDATE win SET seats = 0, found = 0, epoch = epoch + 1,"
+                    " emptied = emptied + 1, changed = now() WHERE id = $1",
+                    row.id,
+                )
+        for purpose in Purpose:
+            if not purpose.needed(row.record.state):
+                await self._drop_key(claim.window, purpose)
+        await self._read(claim.window)
+
+    # --- batches ----------------------------------------------------------------------------------
+
+    async def read_rows(self, window: WindowId, first: int, count: int) -> bytes:
+        """As ``Store.read_rows``."""
+        row = self._known(window)
+        size, step = row.record.row_size, batches.rows_of_part(row.record.row_size or 1)
+        last = min(first + count, row.record.rows)
+        begin, end = first // step, -(-last // step)
+        found: list[bytes] = []
+        if first < last and await exists(self._db, row.batch()):
+            closing = self._closing(row)
+            async for part, _, rows in parts(self._db, row, closing, begin, end):
+                if rows is not None and part == begin + len(found):
+                    found.append(rows)
+        data = b"".join(found)[(first - begin * step) * size : (last - begin * step) * size]
+        if len(data) != max(0, last - first) * size:
+            self._intact.discard(window)
+            raise ShoalError(
+                Kind.MISMATCH, "rows of the batch are damaged or missing in the database"
+            )
+        return data
+
+    async def mend(self, claim: Claim) -> SealedRows | None:
+        """As ``Store.mend``."""
+        return await to_its_end(self._mend(claim))
+
+    async def _mend(self, claim: Claim) -> SealedRows | None:
+        row, before = self._known(claim.window), self._known(claim.window).record.sealed
+        async with self._step(claim):
+            pass
+        if claim.window in self._intact:
+            return None
+        if not await exists(self._db, row.batch()):
+            raise ShoalError(Kind.MISMATCH, "the batch is gone from the database: restore it")
+        closing, digest, size = self._closing(row), hashlib.sha256(), before.row_size
+        whole = -(-before.rows // batches.rows_of_part(size))
+        async for _, _, rows in parts(self._db, row, closing, 0, whole):
+            digest.update(rows or b"")
+        if digest.digest() == before.rows_hash.raw:
+            self._intact.add(claim.window)
+            return None
+        after = await self._rewrite(claim, row, closing, whole)
+        after = replace(after, damaged=before.damaged + before.rows - after.rows)
+        self._tell_damage(claim.window, after.damaged)
+        self._wrote[claim.window] = claim.fence, after
+        return after
+
+    async def _rewrite(
+        self, claim: Claim, row: WindowRow, closing: BlockCipher, whole: int
+    ) -> SealedRows:
+        """What is left of a batch, in a table of this claim."""
+        async with self._step(claim) as connection:
+            await make_table(connection, row, claim.fence, keep=row.batch())
+        size = row.record.row_size
+        writing, digest, step = (
+            Sealing(self._db, claim, row, size),
+            hashlib.sha256(),
+            batches.rows_of_part(size) * size,
+        )
+        waiting, number, rows = bytearray(), 0, 0
+        async for _, _, some in parts(self._db, row, closing, 0, whole):
+            waiting += some or b""
+            digest.update(some or b"")
+            rows += len(some or b"") // size
+            while len(waiting) >= step:
+                await writing.write(closing, number, step // size, bytes(waiting[:step]))
+                del waiting[:step]
+                number += 1
+        if waiting:
+            await writing.write(closing, number, len(waiting) // size, bytes(waiting))
+        return SealedRows(rows, size, Digest(digest.digest()))
+
+    # --- small things -----------------------------------------------------------------------------
+
+    def _known(self, window: WindowId) -> WindowRow:
+        row = self._rows.get(window)
+        if row is None:
+            raise _not(window, WindowState.OPEN)
+        return row
+
+    def _key(self, row: WindowRow, purpose: Purpose) -> WindowKey:
+        key = self._keys.get(row.window, purpose)
+        if key is None or row.window in self._trouble:
+            raise ShoalError(
+                Kind.KEY_FILE,
+                "the window's keys are not on this machine: a replica that has them goes on",
+            )
+        return key
+
+    def _closing(self, row: WindowRow) -> BlockCipher:
+        return BlockCipher(self._key(row, Purpose.BATCH).of("rows"), row.window, self._entropy)
+
+    def _tell_damage(self, window: WindowId, rows: int) -> None:
+        log.error(
+            "reports of a window are damaged",
+            task=window.task_id,
+            window=window.window,
+            count=rows,
+        )
+        subject = f"{window.task_id.short}:{window.window}"
+        self._damage[window] = Condition(
+            "damage",
+            subject,
+            f"window {window.window} of task {window.task_id.short}: {rows} acknowledged rows were "
+            "lost in the database, its release says so; check its disks",
+            stops=False,
+        )
+
+    async def settle(self) -> None:
+        """Enter the tasks that were adopted. Otherwise the first window of each does. Raises
+        CONFLICT.
+        """
+        async with self._db.transaction() as connection:
+            await self._register(connection, *(WindowId(task_id, 0) for task_id in self._tasks))
+
+    async def close(self) -> None:
+        """As ``Store.close``."""
+        await self._commits.stop()
+        await super().close()
+
+
+async def open_reports(
+    database: Database,
+    data_dir: Path,
+    entropy: Entropy = SYSTEM,
+    *,
+    commit_ms: float = LIMITS.commit_ms,
+) -> PostgresStore:
+    """Read what is there. ``database`` is the store's to close. Raises KEY_FILE, UNAVAILABLE."""
+    store = PostgresStore(database, data_dir, entropy, commit_ms=commit_ms)
+    await store.load()
+    return store
+
+
+def _expect(row: WindowRow, state: WindowState) -> None:
+    if row.record.state is not state:
+        raise _not(row.window, state)
+
+
+def _not(window: WindowId, state: WindowState) -> ShoalError:
+    return ShoalError(
+        Kind.INTERNAL, f"window {window.window} of task {window.task_id.short} is not {state.name}"
+    )
+
+
+def _replica_id(data_dir: Path) -> bytes:
+    """This machine's, drawn at its first start. Public. Raises CONFIG."""
+    path = data_dir / _REPLICA
+    try:
+        with contextlib.suppress(FileExistsError), path.open("x") as file:
+            file.write(secrets.token_hex(16))
+        return bytes.fromhex(path.read_text())
+    except (OSError, ValueError):
+        raise ShoalError(
+            Kind.CONFIG, f"{path} can't be used: delete it, a new id is drawn"
+        ) from None

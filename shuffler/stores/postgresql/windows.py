@@ -1,0 +1,326 @@
+"""What a replica knows of windows: their rows, as they were last read, the key files that go with
+them, and who works on which (claims).
+
+Records are answered from memory. A look at what changed, once a second, keeps it up to date;
+whoever claims a window or takes a step reads its row anew. A window is published only when its keys
+are safe on this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shoal import failpoints
+from shoal.entropy import SYSTEM, Entropy
+from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest, TaskId
+from shoal.log import get_log
+from shoal.services.conditions import Condition
+from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.claims import Claim, OwnerId, StaleClaimError
+from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
+from shoal.shuffler.stores.postgresql.window_keys import Purpose, WindowKeyFiles, derive
+from shoal.shuffler.stores.store import HopKeys, WindowRecord, no_hop_key
+
+if TYPE_CHECKING:
+    from shoal.shuffler.stores.postgresql.database import Connection
+
+log = get_log("shuffler")
+_LOOK_S = 1.0  # between two looks at what changed
+_SLACK = "1 minute"  # a change may become visible so long after its time
+_WHOLE_EVERY = 600  # looks at changes between two at everything
+
+
+@dataclass(frozen=True, slots=True)
+class ServedWindows:
+    """What a task's windows take, and how to come by their hop keys."""
+
+    schedule_hash: Digest
+    capacity: Capacity
+    row_size: int
+    hop_key: HopKeys
+
+
+class SharedWindows:
+    """Belongs to the event loop of its first call. ``replica``: this machine's id in the table of
+    those who hold keys; 16 bytes, public.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        keys: WindowKeyFiles,
+        replica: bytes,
+        entropy: Entropy = SYSTEM,
+    ) -> None:
+        """Nothing is known yet: see ``load``."""
+        self._db, self._keys, self._replica, self._entropy = database, keys, replica, entropy
+        self._rows: dict[WindowId, WindowRow] = {}
+        self._published: dict[WindowId, WindowRecord] = {}
+        self._tasks: dict[TaskId, ServedWindows] = {}
+        self._schedules: dict[TaskId, Digest] = {}  # as the database has them
+        self._damage: dict[WindowId, Condition] = {}
+        self._trouble: dict[WindowId, Condition] = {}  # that mending a key file ends
+        self._claimed: dict[WindowId, Claim] = {}  # by this process, as far as it knows
+        self._looking: asyncio.Task[None] | None = None
+        self._looks = 0
+
+    # --- what this process knows ------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Everything that the database has, and key files that nobody needs any more deleted."""
+        await self._look(everything=True)
+
+    def records(self) -> dict[WindowId, WindowRecord]:
+        """As ``Store.records``."""
+        return dict(self._published)
+
+    def record(self, window: WindowId) -> WindowRecord | None:
+        """As ``Store.record``."""
+        return self._published.get(window)
+
+    def adopt(
+        self,
+        task_id: TaskId,
+        schedule_hash: Digest,
+        capacity: Capacity,
+        row_size: int,
+        hop_key: HopKeys = no_hop_key,
+    ) -> None:
+        """As ``Store.adopt``."""
+        known = self._schedules.setdefault(task_id, schedule_hash)
+        if known != schedule_hash:
+            raise ShoalError(
+                Kind.CONFLICT,
+                f"task {task_id.short} was served with another key schedule before: a task has one",
+            )
+        self._tasks[task_id] = ServedWindows(schedule_hash, capacity, row_size, hop_key)
+        for row in [row for window, row in self._rows.items() if window.task_id == task_id]:
+            self._secure(row)  # before anybody may delete the hop key
+            self._publish(row)
+        if self._looking is None:
+            with contextlib.suppress(RuntimeError):  # no loop: a test of what needs none
+                self._looking = asyncio.get_running_loop().create_task(self._keep_looking())
+
+    def damage(self) -> Iterable[Condition]:
+        """As ``Store.damage``."""
+        for window, condition in [*self._damage.items(), *self._trouble.items()]:
+            record = self._published.get(window)
+            if record is None or record.state is not WindowState.SHREDDED:
+                yield condition
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                self._looks += 1
+                await self._look(everything=self._looks % _WHOLE_EVERY == 0)
+            except ShoalError as error:
+                log.warning("the database could not be asked for windows", error=error)
+            except Exception as error:  # noqa: BLE001 - looking must go on
+                log.error("looking at windows failed unexpectedly", error=error)
+
+    async def _look(self, *, everything: bool = False) -> None:
+        """Take up what changed. Keys of windows that are over here are deleted."""
+        for task in await self._db.fetch("SELECT task_id, schedule_hash FROM task"):
+            self._schedules[TaskId(bytes(task["task_id"]))] = Digest(bytes(task["schedule_hash"]))
+        since = "" if everything else f" WHERE changed > now() - interval '{_SLACK}'"
+        for found in await self._db.fetch(f"SELECT {COLUMNS} FROM win{since}"):  # noqa: S608 - constants
+            await self._take(parse(found))
+        for window, purpose in await asyncio.to_thread(self._keys.held):
+            row = self._rows.get(window)
+            if row is not None and not purpose.needed(row.record.state):
+                await self._drop_key(window, purpose)
+
+    async def _read(self, window: WindowId) -> WindowRow | None:
+        """The window's row as it is now, taken up."""
+        found = await self._db.fetchrow(
+            f"SELECT {COLUMNS} FROM win WHERE task_id = $1 AND win = $2",  # noqa: S608 - constants
+            window.task_id.raw,
+            window.window,
+        )
+        return None if found is None else await self._take(parse(found))
+
+    async def _take(self, row: WindowRow) -> WindowRow:
+        """Take up a row: its keys first, in a thread where they have to be written."""
+        before = self._rows.get(row.window)
+        if before is not None and _progress(before) > _progress(row):
+            return before  # of two looks that cross the later one stays
+        if before != row:
+            if row.window.task_id in self._tasks:
+                await self._make_safe(row)
+            self._publish(row)
+        return row
+
+    def _publish(self, row: WindowRow) -> None:
+        before = self._rows.get(row.window)
+        self._rows[row.window] = row
+        self._published[row.window] = row.record
+        if before is not None and before.is_open and not row.is_open:
+            self._closed(row.window)
+
+    def _closed(self, window: WindowId) -> None:
+        """The window takes nothing more, whoever decided it."""
+
+    # --- keys -------------------------------------------------------------------------------------
+
+    async def _make_safe(self, row: WindowRow) -> None:
+        """What ``_secure`` does, and what is told of it in the database."""
+        missing = [one for one in Purpose if not self._has(row, one)]
+        if missing:
+            await asyncio.to_thread(self._secure, row)
+            await self._tell_held(row.window, missing)
+
+    def _has(self, row: WindowRow, purpose: Purpose) -> bool:
+        return (
+            not purpose.needed(row.record.state)
+            or row.window in self._trouble
+            or self._keys.get(row.window, purpose) is not None
+        )
+
+    def _secure(self, row: WindowRow) -> None:
+        """Every key that the window still needs is in a file, durably; or what keeps it from that
+        is told.
+        """
+        self._trouble.pop(row.window, None)
+        wanted = [one for one in Purpose if one.needed(row.record.state)]
+        try:
+            if any(self._keys.get(row.window, one) is None for one in wanted):
+                self._derive(row.window, wanted)
+            inbox = self._keys.get(row.window, Purpose.INBOX) if wanted else None
+            if inbox is not None and row.check_value not in (b"", inbox.check_value):
+                raise ShoalError(
+                    Kind.KEY_FILE,
+                    "the window was opened by a shuffler with another hop key: give all replicas "
+                    "the same keys_dir",
+                )
+        except ShoalError as error:
+            window = row.window
+            if window not in self._trouble:
+                log.error("a window's keys", task=window.task_id, window=window.window, error=error)
+            self._trouble[window] = Condition(
+                "key", f"{window.task_id.short}:{window.window}", str(error), stops=False
+            )
+
+    def _derive(self, window: WindowId, wanted: Iterable[Purpose]) -> None:
+        """Raises KEY_FILE."""
+        served = self._tasks.get(window.task_id)
+        hop_key = None if served is None else served.hop_key(window.window)
+        if hop_key is None:
+            raise ShoalError(
+                Kind.KEY_FILE,
+                f"window {window.window} of task {window.task_id.short}: neither its keys nor its "
+                "hop key are on this machine, so another replica has to bring it to its end",
+            )
+        for purpose in wanted:
+            failpoints.hit("window-keys.keep")
+            self._keys.keep(window, purpose, derive(hop_key, window, purpose))
+
+    async def _tell_held(self, window: WindowId, purposes: Iterable[Purpose]) -> None:
+        await self._db.execute(
+            "INSERT INTO holder SELECT $1, $2, $3, unnest($4::text[]) ON CONFLICT DO NOTHING",
+            self._replica,
+            window.task_id.raw,
+            window.window,
+            [purpose.value for purpose in purposes],
+        )
+
+    async def _drop_key(self, window: WindowId, purpose: Purpose) -> None:
+        """The file, and then the word that it is there."""
+        failpoints.hit("window-keys.delete")
+        await asyncio.to_thread(self._keys.delete, window, purpose)
+        await self._db.execute(
+            "DELETE FROM holder WHERE replica = $1 AND task_id = $2 AND win = $3 AND purpose = $4",
+            self._replica,
+            window.task_id.raw,
+            window.window,
+            purpose.value,
+        )
+
+    # --- claims -----------------------------------------------------------------------------------
+
+    async def claim(self, window: WindowId, owner: OwnerId, seconds: float) -> Claim | None:
+        """As ``WindowClaims.claim``. By the database's clock."""
+        found = await self._db.fetchrow(
+            "INSERT INTO claim VALUES ($1, $2, $3, 1,"
+            " clock_timestamp() + make_interval(secs => $4))"
+            " ON CONFLICT (task_id, win) DO UPDATE SET owner = $3, fence = claim.fence + 1,"
+            " lease_until = clock_timestamp() + make_interval(secs => $4)"
+            " WHERE claim.owner = $3 OR claim.lease_until <= clock_timestamp() RETURNING fence",
+            window.task_id.raw,
+            window.window,
+            owner.raw,
+            seconds,
+        )
+        if found is None:
+            return None
+        await self._read(window)  # what the owner before has done
+        self._claimed[window] = claim = Claim(window, owner, found["fence"])
+        return claim
+
+    async def renew(self, claim: Claim, seconds: float) -> None:
+        """As ``WindowClaims.renew``."""
+        await self._change_claim(
+            "UPDATE claim SET lease_until = clock_timestamp() + make_interval(secs => $5)",
+            claim,
+            seconds,
+        )
+
+    async def release(self, claim: Claim) -> None:
+        """As ``WindowClaims.release``."""
+        if self._claimed.get(claim.window) == claim:
+            del self._claimed[claim.window]
+        with contextlib.suppress(StaleClaimError):
+            await self._change_claim(
+                "UPDATE claim SET owner = '', lease_until = '-infinity'", claim
+            )
+
+    async def _change_claim(self, change: str, claim: Claim, *arguments: float) -> None:
+        found = await self._db.fetchrow(
+            f"{change} WHERE task_id = $1 AND win = $2 AND owner = $3 AND fence = $4 RETURNING 1",
+            *_named(claim),
+            *arguments,
+        )
+        if found is None:
+            raise StaleClaimError
+
+    @contextlib.asynccontextmanager
+    async def _step(self, *claims: Claim) -> AsyncIterator[Connection]:
+        """A transaction in which the claims hold to its end. Raises StaleClaimError."""
+        async with self._db.transaction() as connection:
+            for claim in sorted(set(claims), key=lambda one: (_named(one)[:2], one.fence)):
+                found = await connection.fetchrow(
+                    "SELECT 1 FROM claim WHERE task_id = $1 AND win = $2 AND owner = $3"
+                    " AND fence = $4 FOR SHARE",
+                    *_named(claim),
+                )
+                if found is None:
+                    raise StaleClaimError
+            yield connection
+
+    async def close(self) -> None:
+        """Stop looking, leave claimed windows to others, and then the database."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+            self._looking = None
+        with contextlib.suppress(ShoalError):  # they run out
+            for claim in list(self._claimed.values()):
+                await self.release(claim)
+        await self._db.close()
+
+
+def _named(claim: Claim) -> tuple[bytes, int, bytes, int]:
+    return claim.window.task_id.raw, claim.window.window, claim.owner.raw, claim.fence
+
+
+def _progress(row: WindowRow) -> tuple[int, int, int]:
+    """Never steps back: windows go through their states in the order of the states' numbers."""
+    return row.record.state.value, row.epoch, row.emptied

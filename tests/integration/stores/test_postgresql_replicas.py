@@ -1,0 +1,246 @@
+"""Several stores on one database, as several shufflers have them: one window, one capacity, one
+admission for each device, one set of keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.crypto.hpke import HpkePrivateKey, generate
+from shoal.crypto.suites import SuiteId
+from shoal.errors import Kind, ShoalError
+from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
+from shoal.shuffler.stores.store import AdmittedReport
+from tests.conformance.store.harness import (
+    HASH,
+    HOP_KEY,
+    OPEN_ENDED,
+    OTHER,
+    ROW,
+    TASK,
+    devices,
+    mine,
+    of,
+    reports,
+    seal,
+    submissions,
+)
+from tests.worlds import postgres
+
+pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
+ONE = WindowId(TASK, 0)
+Replicas = Callable[..., Awaitable[PostgresStore]]
+
+
+@pytest.fixture
+async def replica(tmp_path: Path) -> AsyncIterator[Replicas]:
+    """Makes one more replica; each has a folder of its own."""
+    dsn, opened = postgres.shared().database(), list[PostgresStore]()
+
+    async def make(
+        capacity: Capacity = OPEN_ENDED, hop_key: HopKey = HOP_KEY, folder: str = ""
+    ) -> PostgresStore:
+        place = tmp_path / (folder or f"replica-{len(opened)}")
+        place.mkdir(exist_ok=True)
+        store = await open_reports(await Database.open(dsn, b"\x07" * 32), place, commit_ms=0)
+        opened.append(store)
+        store.adopt(TASK, HASH, capacity, ROW, lambda _: hop_key)
+        return store
+
+    yield make
+    for store in opened:
+        await store.close()
+
+
+HopKey = HpkePrivateKey | None
+
+
+async def test_a_report_that_went_to_several_replicas_is_sealed_once(replica: Replicas) -> None:
+    """And whoever did not take a report seals it all the same. Planted: keys under another secret
+    in each replica -> 60 rows, fails.
+    """
+    one, two = await replica(), await replica()
+    sent = reports(20)
+    for store, some in ((one, sent), (two, sent[::-1]), (two, reports(20)), (one, sent)):
+        assert await store.append(submissions(some)) == [None] * len(some)
+    three = await replica()
+    sealed, rows = await seal(three)
+    assert sealed.rows == 40
+    assert set(sent) < set(rows)
+
+
+@pytest.mark.parametrize("messages", [1, 3])
+async def test_max_batch_is_exact_over_replicas(replica: Replicas, messages: int) -> None:
+    """Three replicas, each given the same reports in its own order, all at a time, far more than
+    the window takes. Planted: the epoch not looked at in an append -> more than 40, fails. Planted:
+    ``found`` not counted -> fewer, fails.
+    """
+    capacity = Capacity(messages, 40, 4_000)
+    stores = [await replica(capacity) for _ in range(3)]
+    sent = [tuple(reports(messages)) for _ in range(90)]
+    taken: set[tuple[bytes, ...]] = set()
+
+    async def send(store: PostgresStore) -> None:
+        mixed = sorted(sent, key=lambda _: secrets.token_bytes(8))
+        for at in range(0, 90, 3):
+            some = mixed[at : at + 3]
+            kinds = await store.append([of_many(report) for report in some])
+            assert set(kinds) <= {None, Kind.WINDOW_FULL}
+            taken.update(report for report, kind in zip(some, kinds, strict=True) if kind is None)
+
+    await asyncio.gather(*map(send, stores))
+    assert len(taken) == 40
+    assert [store.distinct(ONE) for store in stores] == [40] * 3
+    for store in stores:  # what was taken anywhere is acknowledged everywhere
+        assert await store.append([of_many(report) for report in taken]) == [None] * 40
+        others = [of_many(report) for report in sent if report not in taken]
+        assert await store.append(others) == [Kind.WINDOW_FULL] * 50
+    sealed, rows = await seal(stores[0])
+    assert sealed.rows == 40 * messages
+    assert sorted(rows) == sorted(message for report in taken for message in report)
+
+
+async def test_seats_of_a_replica_that_died_are_given_to_others(replica: Replicas) -> None:
+    """Planted: seats that were given out counted as filled -> full at fewer than 40, fails."""
+    capacity = Capacity(1, 40, 4_000)
+    dead, alive = await replica(capacity), await replica(capacity)
+    assert await dead.append(submissions(reports(1))) == [None]  # a slice, and one seat of it used
+    kinds = [(await alive.append(submissions(reports(1))))[0] for _ in range(45)]
+    assert kinds == [None] * 39 + [Kind.WINDOW_FULL] * 6
+
+
+async def test_a_device_is_admitted_once_wherever_it_comes(replica: Replicas) -> None:
+    """Also by two replicas at a time; the same report is taken by any. Planted: tags entered in a
+    transaction of their own -> CONFLICT for a report that is nowhere, fails under the kills of
+    tests/faults. Planted: blocks of others not read for a tag that was refused -> CONFLICT, fails.
+    """
+    one, two = await replica(), await replica()
+    who, sent, second = devices(30), reports(30), reports(30)
+    both = [
+        [of(device, report) for device, report in zip(who, some, strict=True)]
+        for some in (sent, second)
+    ]
+    outcomes = await asyncio.gather(one.append(both[0]), two.append(both[1]))
+    won = [
+        (first is None and other is Kind.CONFLICT) or (first is Kind.CONFLICT and other is None)
+        for first, other in zip(*outcomes, strict=True)
+    ]
+    assert all(won)
+    again = await asyncio.gather(two.append(both[0]), one.append(both[1]))
+    assert [list(some) for some in again] == [list(some) for some in outcomes]
+    assert (await seal(one))[0].rows == 30
+
+
+async def test_what_one_replica_decided_the_others_follow(replica: Replicas) -> None:
+    """Planted: no look at what changed -> the second waits for ever."""
+    one, two = await replica(), await replica()
+    await one.append(submissions(reports(3)))
+    await two.append(submissions(reports(3)))
+    assert await two.claim(ONE, OTHER, 0.0) is not None
+    await one.close_intake(await mine(one, ONE))
+    assert await two.append(submissions(reports(1))) == [Kind.WINDOW_CLOSED]
+    await one.seal(await mine(one, ONE))
+    await one.advance(await mine(one, ONE), WindowState.CLOSING, WindowState.EXPIRED, reports=6)
+    for _ in range(600):
+        record = two.record(ONE)
+        if record is not None and record.state is WindowState.EXPIRED:
+            break
+        await asyncio.sleep(0.05)
+    assert two.records() == one.records()
+
+
+async def test_keys_are_held_as_long_as_somebody_may_need_them(
+    replica: Replicas, tmp_path: Path
+) -> None:
+    """A replica that was away while its hop key went derives nothing and refuses; one that knew the
+    window goes on without the hop key. Planted: files written when the window closes -> fails.
+    """
+    one, two = await replica(), await replica()
+    sent = reports(10)
+    await one.append(submissions(sent[:5]))
+    await two.append(submissions(sent[5:]))
+    await one.close_intake(await mine(one, ONE))
+    await one.close()
+    await two.close()
+    keyless = await replica(hop_key=None, folder="another-machine")
+    assert [condition.code for condition in keyless.damage()] == ["key"]
+    with pytest.raises(ShoalError) as refused:
+        await keyless.seal(await mine(keyless, ONE))
+    assert refused.value.kind is Kind.KEY_FILE
+    await keyless.close()
+    again = await replica(hop_key=None, folder="replica-1")
+    sealed = await again.seal(await mine(again, ONE))
+    assert sealed.rows == 10
+    await again.advance(
+        await mine(again, ONE), WindowState.CLOSING, WindowState.SEALED, sealed, 10, b"m"
+    )
+    await again.destroy_inbox(await mine(again, ONE))
+    names = [path.name for path in (tmp_path / "replica-1" / "window-keys").iterdir()]
+    assert names == [f"{TASK.hex}-0.batch.key"]
+    # whoever was away deletes what nobody needs any more when it comes back
+    await replica(hop_key=None, folder="replica-0")
+    names = [path.name for path in (tmp_path / "replica-0" / "window-keys").iterdir()]
+    assert names == [f"{TASK.hex}-0.batch.key"]
+
+
+async def test_a_replica_with_another_hop_key_acknowledges_nothing(replica: Replicas) -> None:
+    """Planted: the check value not compared -> its reports are taken and can't be opened, fails."""
+    one = await replica()
+    await one.append(submissions(reports(3)))
+    other = await replica(hop_key=generate(SuiteId.X25519_AES128))
+    assert await other.append(submissions(reports(3))) == [Kind.UNAVAILABLE] * 3
+    assert [condition.code for condition in other.damage()] == ["key"]
+    assert (await seal(one))[0].rows == 3
+
+
+async def test_blocks_that_are_gone_or_changed_are_counted(replica: Replicas) -> None:
+    """Planted: ``acked`` not looked at -> a lost block is not missed, fails. Planted: a block that
+    does not open taken for an empty one -> fails.
+    """
+    store = await replica()
+    for _ in range(6):
+        assert await store.append(submissions(reports(10))) == [None] * 10
+    database = store._db
+    await database.execute("DELETE FROM inbox_1 WHERE number = 2")
+    await database.execute(
+        "UPDATE inbox_1 SET body = overlay(body placing '\\x00ff00ff' from 40) WHERE number = 4"
+    )
+    await store.close_intake(await mine(store, ONE))
+    sealed = await store.seal(await mine(store, ONE))
+    assert (sealed.rows, sealed.damaged) == (40, 20)
+    assert [condition.code for condition in store.damage()] == ["damage"]
+
+
+async def test_a_batch_that_lost_a_part_is_mended(replica: Replicas) -> None:
+    """What is left is delivered, and the loss is told. Planted: the digest not looked at -> None,
+    fails.
+    """
+    store = await replica()
+    for _ in range(3):
+        await store.append(submissions(reports(3_000)))
+    sealed, _ = await seal(store)
+    assert sealed.rows == 9_000
+    assert await store.mend(await mine(store, ONE)) is None
+    name = store._rows[ONE].batch()
+    await store._db.execute(f"DELETE FROM {name} WHERE part = 0")  # noqa: S608 - a name of ours
+    with pytest.raises(ShoalError) as damaged:
+        await store.read_rows(ONE, 0, 10)
+    assert damaged.value.kind is Kind.MISMATCH
+    left = await store.mend(await mine(store, ONE))
+    assert left is not None
+    assert (left.rows + left.damaged, left.damaged > 0) == (9_000, True)
+    state = WindowState.SEALED
+    await store.advance(await mine(store, ONE), state, state, left, left.rows, b"another")
+    assert len(await store.read_rows(ONE, 0, 9_000)) == left.rows * ROW
+    assert await store.mend(await mine(store, ONE)) is None
+
+
+def of_many(messages: tuple[bytes, ...]) -> AdmittedReport:
+    return AdmittedReport(ONE, messages)
