@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 from shoal import codec
 from shoal.clocks.clock import Moment, SureClock
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.admission.revocation import revoked
-from shoal.crypto.envelope import HEADER_SIZE, HopContent, frame_header, open_frame, receipt_mac
+from shoal.crypto.envelope import (
+    ACK_KEY_SIZE,
+    HEADER_SIZE,
+    HopContent,
+    frame_header,
+    open_frame,
+    receipt_mac,
+)
+from shoal.crypto.hpke import HpkePrivateKey
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
@@ -28,13 +35,14 @@ from shoal.rpc.server import Method, Service
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.latency import AnswerTimes
-from shoal.shuffler.reports.opening import AdmissionChecks, Content, Opener, key_id_of
+from shoal.shuffler.reports.opened import ACCEPTED, Facts, OpenedGroup
+from shoal.shuffler.reports.opening import AdmissionChecks, Opener, key_id_of
+from shoal.shuffler.reports.taken import Answer, Taken
 from shoal.shuffler.revocations import Revocations
-from shoal.shuffler.stores.store import AdmittedReport, Store
+from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows, Store
 from shoal.shuffler.tasks import ShufflerTasks
 
 SERVICE = "shoal.v1.Ingress"
-_ACCEPTED = 0
 # batches for each worker that are parsed, opened and written at a time; others wait as the bytes
 # that came
 _TURNS = 4
@@ -54,26 +62,6 @@ _TEXTS: dict[Kind, str] = {
 
 def _nothing(_: WindowId) -> bool:
     return False
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of a frame. ``kind`` None: it is on disk. ``ack_key`` None: it did not open, so
-    nobody can be told in a way that its sender could verify.
-    """
-
-    kind: Kind | None
-    ack_key: bytes | None = field(repr=False)
-
-    @property
-    def status(self) -> int:
-        """What a receipt says: 0, or the number of the kind."""
-        return _ACCEPTED if self.kind is None else self.kind.value
-
-
-# one for all that could not be opened: they cost their sender next to nothing
-_MISSHAPEN = Answer(Kind.INVALID, None)
-_NO_FRAME = submit_pb2.Receipt(status=_MISSHAPEN.status)
 
 
 class Ingress:
@@ -137,7 +125,7 @@ class Ingress:
             raise
         self.times.add_call((window,), perf_counter() - began)
         return submit_pb2.SubmitReply(
-            mac=receipt_mac(content.ack_key, _ACCEPTED, frame)
+            mac=receipt_mac(content.ack_key, ACCEPTED, frame)
         ).SerializeToString()
 
     async def submit_batch(self, request: bytes, call: Call) -> bytes:
@@ -147,18 +135,15 @@ class Ingress:
         may be sent again.
         """
         async with self._turns:
-            frames = codec.parse(submit_pb2.SubmitBatchRequest, request, "submission").frames
+            frames = list(codec.parse(submit_pb2.SubmitBatchRequest, request, "submission").frames)
             if len(frames) > LIMITS.batch_frames:
                 raise ShoalError(
                     Kind.OVERSIZE,
                     f"{len(frames)} frames in one call, at most {LIMITS.batch_frames} are taken: "
                     "send several calls",
                 )
-            answers = await self.take(frames)
-            receipts = [
-                _receipt(answer, frame) for answer, frame in zip(answers, frames, strict=True)
-            ]
-        return submit_pb2.SubmitBatchReply(receipts=receipts).SerializeToString()
+            taken = await self._take(frames)
+            return taken.reply(frames)
 
     async def take(self, frames: Sequence[bytes]) -> list[Answer]:
         """Open, admit and store many frames: one answer each, in order, when what is accepted is on
@@ -168,97 +153,115 @@ class Ingress:
         OVERLOADED, UNAVAILABLE, INTERNAL for all of them alike: which of them are on disk is then
         not known, and the same bytes may be sent again.
         """
+        return (await self._take(frames)).answers()
+
+    async def _take(self, frames: Sequence[bytes]) -> Taken:
         began = perf_counter()
-        statuses: list[Kind | None] = [None] * len(frames)
-        known, held = self._tasks.keys_by_raw_id, list[int]()  # held: frames for a key of ours
+        taken, known = Taken(len(frames)), self._tasks.keys_by_raw_id
+        held = self._ours(frames, known, taken)
+        moment = Moment.of(self._clock)
+        checks = AdmissionChecks(dict(self._tasks.verifiers), moment.now)
+        opened = await self._opener.open_many(known, [frames[index] for index in held], checks)
+        for place, kind in opened.refused.items():
+            taken.refuse(held[place], kind)
+        # what admission looks at is the same for all of a group
+        verdicts = [self._judge(group.facts, checks) for group in opened.groups]
+        entering = list[tuple[OpenedGroup, AdmittedRows, list[Kind | None] | None]]()
+        for group, verdict in zip(opened.groups, verdicts, strict=True):
+            if isinstance(verdict, Kind):
+                taken.settle(group, group.indices(held), [verdict] * len(group.places))
+            else:
+                entering.append((group, *self._unrevoked(group, verdict)))
+        # also when nothing of them is to be stored: refusals queue up behind the same commits
+        outcomes = (
+            await self._store.append_rows([rows for _, rows, _ in entering if rows.count])
+            if frames
+            else []
+        )
+        stored = iter(outcomes)
+        for group, rows, refusals in entering:
+            kinds = next(stored) if rows.count else []
+            taken.settle(group, group.indices(held), _merged(kinds, refusals))
+        if not moment.sure:
+            taken.soften(moment.kind)
+        self.refused.update(taken.refused())
+        self.times.add_call(verdicts, perf_counter() - began)
+        return taken
+
+    def _ours(
+        self, frames: Sequence[bytes], known: Mapping[bytes, HpkePrivateKey], taken: Taken
+    ) -> Sequence[int]:
+        """The numbers of frames that name a key of ours; the others are refused."""
+        sizes = LIMITS.frame_sizes
+        if {*map(len, frames)} <= {*sizes} and {*map(key_id_of, frames)} <= known.keys():
+            return range(len(frames))
+        held = list[int]()
         # by header: whoever sends what can't be opened must not cost us more than himself
         refusals: dict[bytes, Kind] = {}
         for index, frame in enumerate(frames):
-            if len(frame) not in LIMITS.frame_sizes:
-                statuses[index] = Kind.INVALID
+            if len(frame) not in sizes:
+                taken.refuse(index, Kind.INVALID)
             elif key_id_of(frame) in known:
                 held.append(index)
             else:
                 header = frame[:HEADER_SIZE]
-                statuses[index] = refusals.get(header) or refusals.setdefault(
-                    header, self._refusal_of(frame)
-                )
-        moment = Moment.of(self._clock)
-        checks = AdmissionChecks(dict(self._tasks.verifiers), moment.now)
-        opened = await self._opener.open_many(known, [frames[index] for index in held], checks)
-        ack_keys: dict[int, bytes] = {}
-        submissions: dict[int, AdmittedReport] = {}
-        # what admission looks at is the same for most frames of a call
-        judged: dict[object, WindowId | Kind] = {}
-        for index, opened_frame in zip(held, opened, strict=True):
-            if isinstance(opened_frame, Kind):
-                statuses[index] = opened_frame
-                continue
-            task, window, ack_key, analyzer_key, who, sealed = opened_frame
-            ack_keys[index] = ack_key
-            facts = (
-                task,
-                window,
-                analyzer_key,
-                isinstance(who, Kind) and who,
-                *map(len, sealed),
-                key_id_of(frames[index]),
-                len(frames[index]),
-            )
-            verdict = judged.get(facts)
-            if verdict is None:
-                verdict = judged[facts] = self._judge(opened_frame, frames[index], checks)
-            if isinstance(verdict, Kind):
-                statuses[index] = verdict
-            elif isinstance(who, bytes):
-                submissions[index] = AdmittedReport(verdict, sealed, who)
-        # also when nothing of them is to be stored: refusals queue up behind the same commits
-        if frames:
-            outcomes = await self._store.append(self._unrevoked(submissions, statuses))
-            for index, outcome in zip(submissions, outcomes, strict=True):
-                statuses[index] = outcome
-        if not moment.sure:
-            statuses = [None if kind is None else moment.kind(kind) for kind in statuses]
-        self.refused.update(kind for kind in statuses if kind is not None)
-        self.times.add_call(judged.values(), perf_counter() - began)
-        return [
-            Answer(kind, ack_keys[index])
-            if index in ack_keys
-            else _MISSHAPEN
-            if kind is Kind.INVALID
-            else Answer(kind, None)
-            for index, kind in enumerate(statuses)
-        ]
+                kind = refusals.get(header)
+                if kind is None:
+                    kind = refusals[header] = self._refusal_of(frame)
+                taken.refuse(index, kind)
+        return held
 
-    def _judge(self, opened: Content, frame: bytes, checks: AdmissionChecks) -> WindowId | Kind:
-        task, window, ack_key, analyzer_key, who, sealed = opened
+    def _judge(self, facts: Facts, checks: AdmissionChecks) -> WindowId | Kind:
+        task = facts.task_id
         try:
-            content = HopContent(TaskId(task), window, ack_key, KeyId(analyzer_key), b"", sealed)
-            admitted = self._admit(content, KeyId(key_id_of(frame)), checks.now)
+            content = HopContent(
+                TaskId(task),
+                facts.window,
+                bytes(ACK_KEY_SIZE),
+                KeyId(facts.analyzer_key_id),
+                b"",
+                (bytes(facts.message_size),) * facts.messages,
+            )
+            admitted = self._admit(content, KeyId(facts.hop_key_id), checks.now)
         except ShoalError as error:
             return error.kind
         if task in self._tasks.verifiers and task not in checks.verifiers:
             return Kind.UNAVAILABLE  # served since the frame was opened: nobody looked at its proof
-        if isinstance(who, Kind):
-            return who
+        if facts.refusal is not None:
+            return facts.refusal
         try:
-            core.check_size(self._tasks.served[admitted.task_id].task, len(frame))
+            core.check_size(self._tasks.served[admitted.task_id].task, facts.frame_size)
         except ShoalError as error:
             return error.kind
         return admitted
 
     def _unrevoked(
-        self, submissions: dict[int, AdmittedReport], statuses: list[Kind | None]
-    ) -> list[AdmittedReport]:
-        """Those of ``submissions`` that stay: the others are refused, and taken out."""
-        if self._revocations is not None and self._revocations.any():
-            for index, report in list(submissions.items()):
-                try:
-                    self._check_revoked(report.window.task_id, report.device)
-                except ShoalError as error:
-                    del submissions[index]
-                    statuses[index] = error.kind
-        return list(submissions.values())
+        self, group: OpenedGroup, window: WindowId
+    ) -> tuple[AdmittedRows, list[Kind | None] | None]:
+        """Those of a group that stay, and of all of them who is refused; None: nobody is."""
+        count = len(group.places)
+        whole = AdmittedRows(window, group.sealed, count, group.devices, group.digests)
+        if not group.devices or self._revocations is None or not self._revocations.any():
+            return whole, None
+        refusals = [self._revoked(window.task_id, device) for device in group.devices]
+        if not any(refusals):
+            return whole, None
+        stay = [index for index, refusal in enumerate(refusals) if refusal is None]
+        size = len(group.sealed) // count
+        some = AdmittedRows(
+            window,
+            b"".join(group.sealed[index * size : (index + 1) * size] for index in stay),
+            len(stay),
+            tuple(group.devices[index] for index in stay),
+        )
+        return some, refusals
+
+    def _revoked(self, task_id: TaskId, device: bytes) -> Kind | None:
+        try:
+            self._check_revoked(task_id, device)
+        except ShoalError as error:
+            return error.kind
+        return None
 
     def _check_revoked(self, task_id: TaskId, device: bytes) -> None:
         """``device``: empty in tasks for everybody. Raises UNAUTHENTICATED, UNAVAILABLE."""
@@ -320,12 +323,9 @@ class Ingress:
         return window
 
 
-def _receipt(answer: Answer, frame: bytes) -> submit_pb2.Receipt:
-    """Without a mac where the frame could not be opened."""
-    if answer is _MISSHAPEN:
-        return _NO_FRAME
-    if not answer.ack_key:
-        return submit_pb2.Receipt(status=answer.status)
-    return submit_pb2.Receipt(
-        status=answer.status, mac=receipt_mac(answer.ack_key, answer.status, frame)
-    )
+def _merged(kinds: list[Kind | None], refusals: list[Kind | None] | None) -> list[Kind | None]:
+    """What the store said of those who were not refused before, in the places of all."""
+    if refusals is None:
+        return kinds
+    left = iter(kinds)
+    return [next(left) if refusal is None else refusal for refusal in refusals]

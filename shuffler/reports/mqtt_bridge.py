@@ -30,7 +30,7 @@ from shoal.log import get_log
 from shoal.mqtt.link import Link
 from shoal.mqtt.settings import BrokerSettings
 from shoal.mqtt.topics import down_topic, reply_of, up_filter
-from shoal.shuffler.reports.ingress import Answer
+from shoal.shuffler.reports.taken import Answer
 
 log = get_log("shuffler")
 _GROUP = 512  # frames taken together, of at most ...

@@ -4,7 +4,8 @@ them.
 HPKE and Ed25519 hold the interpreter lock, so parallelism means processes. Workers are handed
 frames only (as one bytes object per chunk) and the folder of key files, from which they load what
 they need; a private key never travels through a pipe. Who sent a frame is proven inside it, so it
-is verified where it was opened, by the verifiers of the tasks that want it.
+is verified where it was opened, by the verifiers of the tasks that want it. What comes back is
+grouped (``opened``): a few objects per call, not per frame.
 """
 
 from __future__ import annotations
@@ -16,18 +17,14 @@ from pathlib import Path
 
 from shoal.crypto.admission.admission import Verifier
 from shoal.crypto.admission.open import OPEN
-from shoal.crypto.envelope import HEADER_SIZE, open_frame
+from shoal.crypto.envelope import HEADER_SIZE, open_fields
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import load_hpke_key
 from shoal.errors import Kind, ShoalError
-from shoal.ids import KeyId
+from shoal.ids import KeyId, TaskId
 from shoal.services.workers import WorkerPool
+from shoal.shuffler.reports.opened import Grouping, OpenedFrames
 
-# What a frame held: task id, window, ack key, analyzer key id, who sent it (the tag of the
-# task's ``Verifier``, or why it is not admitted), sealed messages. A plain tuple of plain
-# values costs a third of a HopContent on its way between processes.
-Content = tuple[bytes, int, bytes, bytes, bytes | Kind, tuple[bytes, ...]]
-Opened = Content | Kind  # or why it could not be opened
 _SLICE = 32  # frames opened in a row on the event loop before others get a turn: about 2 ms
 
 _worker_folder: Path = Path()
@@ -52,24 +49,23 @@ class AdmissionChecks:
 ANYBODY = AdmissionChecks({}, 0.0)
 
 
-def _open(key: HpkePrivateKey, frame: bytes, checks: AdmissionChecks) -> Content:
-    content = open_frame(key, frame)
-    verifier = checks.verifiers.get(content.task_id.raw, OPEN)
+def _open(
+    grouping: Grouping, place: int, key: HpkePrivateKey, frame: bytes, checks: AdmissionChecks
+) -> None:
+    """Into the group where it belongs. Raises what ``open_fields`` raises."""
+    fields = open_fields(key, frame)
+    verifier = checks.verifiers.get(fields.task_id)
+    if verifier is None and not fields.admission:  # nothing is asked for, nothing is shown
+        grouping.add(place, frame, fields, b"")
+        return
     who: bytes | Kind
     try:
-        who = verifier.verify(
-            content.admission, content.task_id, content.window, content.sealed, checks.now
+        who = (verifier or OPEN).verify(
+            fields.admission, TaskId(fields.task_id), fields.window, fields.sealed, checks.now
         )
     except ShoalError as error:
         who = error.kind
-    return (
-        content.task_id.raw,
-        content.window,
-        content.ack_key,
-        content.analyzer_key_id.raw,
-        who,
-        content.sealed,
-    )
+    grouping.add(place, frame, fields, who)
 
 
 def _prepare(folder: str) -> None:
@@ -78,13 +74,13 @@ def _prepare(folder: str) -> None:
     _worker_folder = Path(folder)
 
 
-def _open_chunk(frames: bytes, sizes: Sequence[int], checks: AdmissionChecks) -> list[Opened]:
+def _open_chunk(frames: bytes, sizes: Sequence[int], checks: AdmissionChecks) -> OpenedFrames:
     """In a worker: frames back to back with their sizes. The parent has checked that it holds each
     frame's key.
     """
-    opened: list[Opened] = []
+    grouping = Grouping()
     at = 0
-    for size in sizes:
+    for place, size in enumerate(sizes):
         frame = frames[at : at + size]
         at += size
         try:
@@ -92,12 +88,14 @@ def _open_chunk(frames: bytes, sizes: Sequence[int], checks: AdmissionChecks) ->
             key = _worker_keys.get(raw)
             if key is None:
                 key = _worker_keys[raw] = load_hpke_key(_worker_folder / f"{raw.hex()}.key")
-            opened.append(_open(key, frame, checks))
+            _open(grouping, place, key, frame, checks)
         except ShoalError as error:
             # A key file that went away between the parent's look and ours belongs to windows that
             # are over.
-            opened.append(Kind.WINDOW_CLOSED if error.kind is Kind.KEY_FILE else error.kind)
-    return opened
+            grouping.refuse(
+                place, Kind.WINDOW_CLOSED if error.kind is Kind.KEY_FILE else error.kind
+            )
+    return grouping.done()
 
 
 class Opener:
@@ -120,7 +118,7 @@ class Opener:
         keys: Mapping[bytes, HpkePrivateKey],
         frames: Sequence[bytes],
         checks: AdmissionChecks = ANYBODY,
-    ) -> list[Opened]:
+    ) -> OpenedFrames:
         """Frames that name one of ``keys`` in their headers. Raises UNAVAILABLE if a worker
         dies.
         """
@@ -129,17 +127,17 @@ class Opener:
             return await pool.run(
                 _open_chunk, b"".join(frames), [len(frame) for frame in frames], checks
             )
-        opened: list[Opened] = []
-        for index, frame in enumerate(frames):
-            if index % _SLICE == _SLICE - 1:
+        grouping = Grouping()
+        for place, frame in enumerate(frames):
+            if place % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
             try:
-                opened.append(_open(keys[key_id_of(frame)], frame, checks))
+                _open(grouping, place, keys[key_id_of(frame)], frame, checks)
             except ShoalError as error:
-                opened.append(error.kind)
+                grouping.refuse(place, error.kind)
             except KeyError:  # retired while others had their turn
-                opened.append(Kind.WINDOW_CLOSED)
-        return opened
+                grouping.refuse(place, Kind.WINDOW_CLOSED)
+        return grouping.done()
 
     async def forget_keys(self) -> None:
         """After a key was deleted: start the workers anew, so that no process still holds it."""

@@ -24,25 +24,41 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally
 from shoal.protos import submit_pb2
 from shoal.shuffler.reports.ingress import Ingress
+from shoal.shuffler.stores.joined import Admitted, reports_of
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import AdmittedReport
+from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows
 
 
 def lose(task_id: str) -> None:
+    """The third report of the task, alone or joined with others, is acknowledged and not stored."""
     append, seen = SqliteStore.append, [0]
 
-    def planted(self: SqliteStore, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
-        lost = []
-        for index, one in enumerate(submissions):
+    def planted(self: SqliteStore, submissions: Sequence[Admitted]) -> list[Kind | None]:
+        kept, at, missing = list[Admitted](), 0, list[int]()
+        for one in submissions:
+            count, before = reports_of(one), seen[0]
             if one.window.task_id.hex == task_id:
-                seen[0] += 1
-                if seen[0] == 3:
-                    lost.append(index)
-        kept = [one for index, one in enumerate(submissions) if index not in lost]
-        outcomes = iter(append(self, kept) if kept else [])
-        return [None if index in lost else next(outcomes) for index in range(len(submissions))]
+                seen[0] += count
+            if before < 3 <= seen[0]:
+                missing.append(at + 2 - before)
+                one = _without(one, 2 - before)  # noqa: PLW2901 - what is left of it
+            at += count
+            if reports_of(one):
+                kept.append(one)
+        outcomes = append(self, kept) if kept else []
+        for place in missing:
+            outcomes.insert(place, None)
+        return outcomes
 
     SqliteStore.append = planted  # type: ignore[method-assign,assignment] # planted
+
+
+def _without(one: Admitted, place: int) -> Admitted:
+    if isinstance(one, AdmittedReport):
+        return AdmittedRows(one.window, b"", 0)
+    size = len(one.sealed) // one.count
+    left = one.sealed[: place * size] + one.sealed[(place + 1) * size :]
+    return AdmittedRows(one.window, left, one.count - 1)
 
 
 def double(task_id: str) -> None:

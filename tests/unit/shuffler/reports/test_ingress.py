@@ -14,9 +14,10 @@ from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId
 from shoal.limits import LIMITS
-from shoal.shuffler.reports.ingress import Answer, Ingress
+from shoal.shuffler.reports.ingress import Ingress
 from shoal.shuffler.reports.opening import Opener
-from shoal.shuffler.stores.store import AdmittedReport
+from shoal.shuffler.reports.taken import Answer
+from shoal.shuffler.stores.store import AdmittedRows
 
 OVER = KeyId(b"\x07" * KeyId.SIZE)
 
@@ -40,11 +41,11 @@ class NotingStore:
         self.calls: list[int] = []
         self.failure: ShoalError | None = None
 
-    async def append(self, reports: Sequence[AdmittedReport]) -> list[Kind | None]:
-        self.calls.append(len(reports))
+    async def append_rows(self, groups: Sequence[AdmittedRows]) -> list[list[Kind | None]]:
+        self.calls.append(len(groups))
         if self.failure is not None:
             raise self.failure
-        return [None] * len(reports)
+        return [[None] * group.count for group in groups]
 
 
 def ingress(folder: Path) -> tuple[Ingress, NotingStore]:

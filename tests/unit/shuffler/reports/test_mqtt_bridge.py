@@ -20,8 +20,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mqtt.topics import down_topic, new_reply, tag_of, up_topic
 from shoal.shuffler.reports import mqtt_bridge
-from shoal.shuffler.reports.ingress import Answer
 from shoal.shuffler.reports.mqtt_bridge import MqttBridge, departure
+from shoal.shuffler.reports.taken import Answer
 from tests.cases import for_each
 
 TAG = tag_of(bytes(32))
