@@ -96,7 +96,7 @@ def _pads(bench: Bench, notes: list[str]) -> list[Figure]:
     for dimension in bench.pick(
         (1_000,), (_DIMENSION, 10 * _DIMENSION), (_DIMENSION, 10 * _DIMENSION)
     ):
-        words = np.zeros(dimension, dtype=pads.WORD[32])
+        words = pads.zeros(dimension, pads.WORD[32])
         work = partial(_pad, words, bench.pick(3, 300, 1_000) * _DIMENSION // dimension + 1)
         work()
         pairs = alternate(bench.repetitions, partial(_openssl, bench.pick(1, 1, 2)), work)

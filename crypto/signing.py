@@ -4,10 +4,16 @@ what it is for.
 The signed input is ``"shoal/v1/sign/" || context || 0x00 || data``: a signature over a manifest
 can't be passed off as one over a task, whatever the bytes. Verification raises; it never returns
 False, so it can't be ignored by mistake.
+
+Whoever verifies many signatures, as in a round of secure aggregation, calls ``hasten`` first: where
+PyNaCl is installed, libsodium verifies in half the time that OpenSSL takes. What it does not accept
+is asked of OpenSSL, so the answer is the same with it and without: libsodium refuses some keys and
+signatures of small order that OpenSSL accepts, and two devices of one round must not differ.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, unique
 from typing import NoReturn
 
@@ -103,12 +109,44 @@ class SigningKey:
         raise TypeError("private keys are not pickled or copied: pass to_pem() on purpose")
 
 
+class _Second:
+    """What ``hasten`` found: libsodium's crypto_sign_open(signature || message, key), and what it
+    raises.
+    """
+
+    open: Callable[[bytes, bytes], bytes] | None = None
+    refused: tuple[type[Exception], ...] = ()
+
+
+def hasten() -> bool:
+    """Let ``verify`` ask libsodium first, in this process, from now on. False where PyNaCl is not
+    installed: nothing changes then. Not called where few signatures are verified: it takes memory.
+    """
+    if _Second.open is None:
+        try:
+            from nacl.bindings import crypto_sign_open
+            from nacl.exceptions import CryptoError
+        except ImportError:
+            return False
+        _Second.refused = (CryptoError, ValueError)
+        _Second.open = crypto_sign_open
+    return True
+
+
 def verify(public: bytes, context: SigningContext, data: bytes, signature: bytes) -> None:
     """Return if ``signature`` is that of ``public`` over ``data`` in this context; otherwise raise
     BAD_SIGNATURE.
     """
+    message = signed_input(context, data)
+    if (
+        _Second.open is not None
+        and len(public) == PUBLIC_SIZE
+        and len(signature) == SIGNATURE_SIZE
+        and _is_open(_Second.open, signature + message, public)
+    ):
+        return
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, signed_input(context, data))
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     # One answer for a wrong key and a wrong signature: which of them it was is nobody's business.
     except (InvalidSignature, ValueError):
         raise ShoalError(
@@ -123,5 +161,13 @@ def is_signed(public: bytes, context: SigningContext, data: bytes, signature: by
     try:
         verify(public, context, data, signature)
     except ShoalError:
+        return False
+    return True
+
+
+def _is_open(opened: Callable[[bytes, bytes], bytes], signed: bytes, public: bytes) -> bool:
+    try:
+        opened(signed, public)
+    except _Second.refused:
         return False
     return True

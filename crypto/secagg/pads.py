@@ -44,15 +44,22 @@ _FIELD_PRIME = (1 << 255) - 19  # of Curve25519
 # Measured: flat from 256 KiB to 1 MiB.
 _CHUNK = 512 * 1024  # bytes; a multiple of every word size
 _ZEROS = memoryview(bytes(_CHUNK))
+_LINE = 64  # bytes of a cache line, and of the widest vector that numpy adds
 
 
 def hkdf(salt: bytes, secret: bytes, info: bytes, size: int) -> bytes:
     """HKDF-SHA256 (RFC 5869): ``size`` bytes, 1 to 8160. Written with two or three HMAC calls,
     because it runs per neighbour.
     """
+    return hkdf_expand(hmac.digest(salt, secret, "sha256"), info, size)
+
+
+def hkdf_expand(extracted: bytes, info: bytes, size: int) -> bytes:
+    """The second half of HKDF-SHA256, from ``hmac.digest(salt, secret, "sha256")``: for two outputs
+    of one secret.
+    """
     if not 1 <= size <= 255 * _HASH_SIZE:
         raise ShoalError(Kind.INVALID, f"HKDF-SHA256 gives 1 to {255 * _HASH_SIZE} bytes")
-    extracted = hmac.digest(salt, secret, "sha256")
     block = output = hmac.digest(extracted, info + b"\x01", "sha256")
     counter = 2
     while len(output) < size:
@@ -140,15 +147,26 @@ def single_stream_key(seed: bytes, task_id: TaskId, window: int) -> bytes:
     )
 
 
+def zeros(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A fresh array of so many zeros that begins at a multiple of ``_LINE`` bytes.
+
+    Words that pads are added to want it: an addition whose vectors lie across cache lines takes a
+    third longer, and an array of numpy's own begins 16 bytes after a line.
+    """
+    memory = np.zeros(count * dtype.itemsize + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    return memory[start : start + count * dtype.itemsize].view(dtype)
+
+
 class _Scratch(threading.local):
     """One chunk of pad per thread: allocating it for every call would cost as much as a small
     pad.
     """
 
     def __init__(self) -> None:
-        self.memory = bytearray(_CHUNK)
-        self.view = memoryview(self.memory)
-        self.words = {dtype: np.frombuffer(self.memory, dtype=dtype) for dtype in WORD.values()}
+        memory = zeros(_CHUNK, np.dtype(np.uint8))
+        self.view = memory.data
+        self.words = {dtype: memory.view(dtype) for dtype in WORD.values()}
 
 
 _scratch = _Scratch()

@@ -11,6 +11,7 @@ keep the bytes for every retry.
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
@@ -19,7 +20,7 @@ from typing import NoReturn
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from shoal.crypto.secagg.pads import PUBLIC_SIZE, SEED_SIZE, hkdf, u32
+from shoal.crypto.secagg.pads import PUBLIC_SIZE, SEED_SIZE, hkdf_expand, u32
 from shoal.crypto.secagg.primitives.shamir import SHARE_SIZE, parse_share
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
@@ -60,17 +61,28 @@ def share_key(shared: bytes, round_id: Digest, sender: bytes, receiver: bytes) -
     ``shared``: ``agree`` of the two share keys; ``sender``, ``receiver``: their public halves.
     Raises INVALID for a wrong length or equal keys.
     """
+    return share_keys(shared, round_id, sender, receiver)[0]
+
+
+def share_keys(shared: bytes, round_id: Digest, own: bytes, other: bytes) -> tuple[bytes, bytes]:
+    """``share_key`` from the device with the public key ``own`` to the other one, and back. Raises
+    INVALID.
+    """
     if (
         len(shared) != KEY_SIZE
-        or len(sender) != PUBLIC_SIZE
-        or len(receiver) != PUBLIC_SIZE
-        or sender == receiver
+        or len(own) != PUBLIC_SIZE
+        or len(other) != PUBLIC_SIZE
+        or own == other
     ):
         raise ShoalError(
             Kind.INVALID,
             "a share key comes from a shared secret and two different public keys, 32 bytes each",
         )
-    return hkdf(round_id.raw, shared, b"shoal/v1/secagg/share\x00" + sender + receiver, KEY_SIZE)
+    extracted, label = hmac.digest(round_id.raw, shared, "sha256"), b"shoal/v1/secagg/share\x00"
+    return (
+        hkdf_expand(extracted, label + own + other, KEY_SIZE),
+        hkdf_expand(extracted, label + other + own, KEY_SIZE),
+    )
 
 
 def seal_shares(key: bytes, pair: SharePair, round_id: Digest, sender: int, receiver: int) -> bytes:

@@ -195,7 +195,7 @@ def _constants(terms: RoundTerms) -> NDArray[Any]:
 
 
 def _zeros(terms: RoundTerms) -> NDArray[Any]:
-    return np.zeros(terms.dimension + terms.plan.check_words, dtype=pads.WORD[terms.plan.word_bits])
+    return pads.zeros(terms.dimension + terms.plan.check_words, pads.WORD[terms.plan.word_bits])
 
 
 def _check_mode(terms: RoundTerms) -> None:

@@ -16,7 +16,7 @@ import hashlib
 from typing import Any, TypeAlias
 
 from shoal.arrays import NDArray, np
-from shoal.crypto.secagg.pads import WORD
+from shoal.crypto.secagg.pads import WORD, zeros
 from shoal.errors import Kind, ShoalError
 from shoal.secagg import CHECK_WORDS
 
@@ -56,7 +56,7 @@ def append_checks(vector: NDArray[np.int64], constants: WordArray, bits: int) ->
     )
     fits = constants.dtype == WORD[bits] and constants.shape == (CHECK_WORDS[bits],)
     _require(fits, f"{CHECK_WORDS[bits]} check words of {bits} bits are wanted")
-    words: WordArray = np.empty(len(vector) + len(constants), WORD[bits])
+    words: WordArray = zeros(len(vector) + len(constants), WORD[bits])
     words[: len(vector)] = vector.view(np.uint64)  # the low bits: modulo 2^bits
     words[len(vector) :] = constants
     return words

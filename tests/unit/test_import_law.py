@@ -65,6 +65,7 @@ LAZILY = {
     "clients/fleet/simulator.py": {"uvloop"},
     "common/pictures/templates.py": {"jinja2"},
     "common/mqtt/session.py": {"paho"},
+    "crypto/signing.py": {"nacl"},
 }
 # in a base install, for commands; nothing on a device's path loads them
 COMMAND_LINE = frozenset({"pydantic", "rich", "tomlkit", "typer"})

@@ -24,7 +24,7 @@ from shoal.crypto.secagg.analyzer.unmasking import (
     remove_masks,
 )
 from shoal.crypto.secagg.exchange import shares_info, vector_info
-from shoal.crypto.secagg.pads import WORD
+from shoal.crypto.secagg.pads import WORD, zeros
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.records import Commit, Offer, Reason, Start, Status
 from shoal.crypto.secagg.ring import Ring, decode_seats, graph_seed
@@ -167,7 +167,7 @@ class Collector:
         reply = pairwise_pb2.StartRoundReply(
             start=start, analyzer_signature=self._key.sign(SigningContext.ROUND_START, start)
         )
-        total = np.zeros(self.terms.dimension + plan.check_words, WORD[plan.word_bits])
+        total = zeros(self.terms.dimension + plan.check_words, WORD[plan.word_bits])
         self._begun = _Begun(
             said,
             reply,

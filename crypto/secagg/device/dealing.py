@@ -45,10 +45,10 @@ def deal(
         streams.append((stream, pads.sign_of(joined.own.pad_key, peer.pad_key)))
         agreed = pads.agree(joined.share_private, peer.share_key)
         # a key for each direction: the same one would let a ciphertext be sent back to its dealer
-        outbound = shares.share_key(agreed, circle.round_id, joined.own.share_key, peer.share_key)
-        inbound.append(
-            shares.share_key(agreed, circle.round_id, peer.share_key, joined.own.share_key)
+        outbound, back = shares.share_keys(
+            agreed, circle.round_id, joined.own.share_key, peer.share_key
         )
+        inbound.append(back)
         ciphertexts.append(
             shares.seal_shares(
                 outbound, SharePair(*pair), circle.round_id, circle.position, peer.position

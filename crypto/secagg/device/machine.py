@@ -59,7 +59,7 @@ from shoal.crypto.secagg.device.secrets import (
 )
 from shoal.crypto.secagg.exchange import shares_info, vector_info
 from shoal.crypto.secagg.terms import SESSION_SIZE, RoundTerms
-from shoal.crypto.signing import SigningContext
+from shoal.crypto.signing import SigningContext, hasten
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
@@ -121,6 +121,7 @@ class DeviceRound(RoundSecret):
             raise ShoalError(
                 Kind.INVALID, "a task in helper mode has no rounds: send a single masked vector"
             )
+        hasten()  # two signatures per neighbour will be verified
         self._terms = terms
         self._identity = identity
         self._entropy = entropy

@@ -47,7 +47,7 @@ from shoal.crypto.secagg.shuffler.effects import (
 )
 from shoal.crypto.secagg.shuffler.phases import Stage
 from shoal.crypto.secagg.terms import RoundTerms
-from shoal.crypto.signing import SigningContext, SigningKey, verify
+from shoal.crypto.signing import SigningContext, SigningKey, hasten, verify
 from shoal.entropy import Entropy, shuffled
 from shoal.errors import ShoalError
 from shoal.protos import pairwise_pb2
@@ -79,6 +79,7 @@ class Coordinator(DeviceSteps):
         """``offer`` from ``opening.countersign``, ``nonce`` the 32 bytes that it commits to. The
         join phase begins ``now``, Unix seconds.
         """
+        hasten()  # two signatures per device that joins will be verified
         super().__init__(terms, offer, now)
         self.blamed, self.left = (), frozenset()
         self._nonce, self._key, self._entropy = nonce, signing_key, entropy

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from collections.abc import Iterator
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -14,9 +16,20 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from shoal.crypto.signing import SIGNATURE_SIZE, SigningContext, SigningKey, signed_input, verify
+from shoal.crypto import signing
+from shoal.crypto.signing import (
+    SIGNATURE_SIZE,
+    SigningContext,
+    SigningKey,
+    hasten,
+    is_signed,
+    signed_input,
+    verify,
+)
+from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
+from tests.sizes import size
 
 DATA = b"the bytes as they came"
 
@@ -116,3 +129,71 @@ def test_other_pem_is_refused(kind: str) -> None:
     with pytest.raises(ShoalError) as caught:
         SigningKey.from_pem(_other_pem(kind))
     assert caught.value.kind is Kind.INVALID
+
+
+# --- libsodium first ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody in this process has called ``hasten``."""
+    monkeypatch.setattr(signing._Second, "open", None)
+    monkeypatch.setattr(signing._Second, "refused", ())
+
+
+def _hostile() -> Iterator[tuple[bytes, bytes]]:
+    """(public key, signature) over DATA: right ones, changed ones, wrong lengths, and points of
+    small order, whose signatures OpenSSL accepts and libsodium refuses.
+    """
+    key, entropy = SigningKey.generate(), SeededEntropy(7)
+    right = key.sign(SigningContext.ROUND_KEYS, DATA)
+    order = (2**252 + 27742317777372353535851937790883648493).to_bytes(32, "little")
+    yield from ((key.public, right), (key.public, right[:63]), (key.public, right + b"\x00"))
+    # of other bytes, whose first one is passed off as the signature's last
+    other = key._handle.sign(b"x" + signed_input(SigningContext.ROUND_KEYS, DATA))
+    yield key.public, other + b"x"
+    yield from ((key.public[:31], right), (b"", b""), (key.public, bytes(64)))
+    # S + L is another spelling of S
+    s = (int.from_bytes(right[32:], "little") + int.from_bytes(order, "little")) % 2**256
+    yield key.public, right[:32] + s.to_bytes(32, "little")
+    for _ in range(size(50, 1_000)):
+        place, changed = entropy.bytes(2), bytearray(key.public + right)
+        changed[place[0] % 96] ^= 1 << place[1] % 8
+        yield bytes(changed[:32]), bytes(changed[32:])
+    neutral = b"\x01" + bytes(31)
+    yield neutral, neutral + bytes(32)
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_second_library_changes_no_answer() -> None:
+    """Planted: what libsodium does not accept refused without asking OpenSSL -> the last one
+    differs, fails; the signature's length not looked at -> a byte of it counts as the message's,
+    fails.
+    """
+    cases = list(_hostile())
+    before = [is_signed(key, SigningContext.ROUND_KEYS, DATA, sign) for key, sign in cases]
+    assert (before[0], before[-1]) == (True, True)
+    assert sum(before) == 2
+    assert hasten()
+    assert signing._Second.open is not None
+    after = [is_signed(key, SigningContext.ROUND_KEYS, DATA, sign) for key, sign in cases]
+    assert after == before
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_second_library_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: ``hasten`` without effect -> fails."""
+    key = SigningKey.generate()
+    assert hasten()
+    monkeypatch.setattr(signing, "Ed25519PublicKey", None)  # OpenSSL is not
+    verify(key.public, SigningContext.TASK, DATA, key.sign(SigningContext.TASK, DATA))
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_the_second_library_everything_verifies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base install. Planted: the import outside of ``try`` -> raises, fails."""
+    monkeypatch.setitem(sys.modules, "nacl.bindings", None)
+    key = SigningKey.generate()
+    assert not hasten()
+    verify(key.public, SigningContext.TASK, DATA, key.sign(SigningContext.TASK, DATA))
+    refused(key.public, SigningContext.TASK, DATA, bytes(64))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -21,7 +22,7 @@ from shoal.crypto.admission.enrolment import (
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
-from shoal.protos.pairwise_pb2 import AdmissionProof
+from shoal.protos.pairwise_pb2 import AdmissionProof, Certificate
 from tests.cases import for_each
 from tests.sizes import size
 
@@ -70,6 +71,42 @@ def test_a_certificate_holds_all_the_time_that_is_asked_for() -> None:
     assert "expired" in refused(
         lambda: verify_certificate(SIGNED, ROOT.public, TO - 60, until=TO + 1)
     )
+
+
+def test_one_layout_is_read_as_protobuf_reads_it() -> None:
+    """Certificates are read from their places. Whatever is accepted, protobuf reads as the same,
+    and writes as the same bytes. Planted: one tag, or the last byte of a time, not looked at ->
+    fails.
+    """
+    certificate, _ = enrolment._split_certificate(SIGNED)
+    for time in (1 << 28, (1 << 28) + 1, TO, (1 << 35) - 1):
+        one = DeviceCertificate(DEVICE.public, 1 << 28, time)
+        assert DeviceCertificate.decode(one.encode()) == one
+    refused_bytes = 0
+    for place in range(len(certificate)):
+        for bit in range(8):
+            changed = bytearray(certificate)
+            changed[place] ^= 1 << bit
+            try:
+                found = DeviceCertificate.decode(bytes(changed))
+            except ShoalError:
+                refused_bytes += 1
+                continue
+            message = Certificate.FromString(bytes(changed))
+            assert message.version == 1
+            assert message.device_key == found.device_key
+            assert (message.not_before_s, message.not_after_s) == (
+                found.not_before_s,
+                found.not_after_s,
+            )
+            assert found.encode() == changed
+    # every bit of four tags, a length and the version; the high bits of ten bytes; a few times that
+    # end before they begin, or begin before 1978
+    assert refused_bytes >= 6 * 8 + 10
+    for place in (0, 1, 50, 51):
+        signed = bytearray(SIGNED)
+        signed[place] ^= 4
+        refused(partial(verify_certificate, bytes(signed), ROOT.public, FROM))
 
 
 def test_a_certificate_is_not_remembered_unless_asked() -> None:
