@@ -30,6 +30,7 @@ from benchmarks.figures import Outcome, show
 # In this order: "memory" uses the deployments up that "opening" reads.
 NAMES = (
     "unary",
+    "connections",
     "batch",
     "overload",
     "inbox",
