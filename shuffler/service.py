@@ -350,7 +350,9 @@ class Shuffler:
     ) -> MqttBridge | None:
         if broker is None:
             return None
-        return MqttBridge(ingress.take, broker_link(broker, tag, self._entropy), tag, self._entropy)
+        shared = self._config.store.replicas > 1
+        link = broker_link(broker, tag, self._entropy, shared=shared)
+        return MqttBridge(ingress.take, link, tag, self._entropy)
 
 
 async def _drain(server: RpcServer, bridge: MqttBridge | None) -> None:

@@ -6,7 +6,8 @@
 
 ``tag``: hex of the first 8 bytes of SHA-256("shoal/v1/mqtt" || 0x00 || shuffler_key): all tasks of
 a shuffler share it. ``reply``: hex of 16 random bytes, drawn anew for every connection. Hex is
-lower case; nothing else is read.
+lower case; nothing else is read. Several shufflers with one key take frames by the shared
+subscription $share/shoal-<tag>/shoal/v1/up/<tag>/+: the broker gives each frame to one of them.
 """
 
 from __future__ import annotations
@@ -50,6 +51,13 @@ def up_topic(tag: str, reply: str) -> str:
 def up_filter(tag: str) -> str:
     """What a shuffler subscribes to. Raises INVALID."""
     return f"{_UP}/{_checked(_TAG, tag, 'tag')}/+"
+
+
+def shared_filter(tag: str) -> str:
+    """What each of several shufflers with one key subscribes to: a frame comes to one of them.
+    Raises INVALID.
+    """
+    return f"$share/shoal-{_checked(_TAG, tag, 'tag')}/{up_filter(tag)}"
 
 
 def down_topic(reply: str) -> str:

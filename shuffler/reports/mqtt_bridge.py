@@ -11,7 +11,9 @@ stored), and that a disk is slower than that: of refused frames nothing is writt
 
 QoS 1 brings a frame at least once up to here; that it is stored is said by its reply alone, and a
 device that gets none sends the same bytes again. So nothing is kept on disk, and a broker or a
-shuffler that dies loses no report that was acknowledged.
+shuffler that dies loses no report that was acknowledged. Of several shufflers with one key, which
+share a store, the broker gives each frame to one; whichever took a frame answers it. A device whose
+frame went to one that died gets no reply, and sends it again.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.mqtt.link import Link
 from shoal.mqtt.settings import BrokerSettings
-from shoal.mqtt.topics import down_topic, reply_of, up_filter
+from shoal.mqtt.topics import down_topic, reply_of, shared_filter, up_filter
 from shoal.shuffler.reports.taken import Answer
 
 log = get_log("shuffler")
@@ -89,15 +91,19 @@ class Wire(Protocol):
 Connect = Callable[[Callable[[str, bytes], None]], Wire]
 
 
-def broker_link(settings: BrokerSettings, tag: str, entropy: Entropy = SYSTEM) -> Connect:
-    """A link that brings every uplink of this tag. What the broker had stored is no frame of a
-    device that waits: it is dropped.
+def broker_link(
+    settings: BrokerSettings, tag: str, entropy: Entropy = SYSTEM, *, shared: bool = False
+) -> Connect:
+    """A link that brings every uplink of this tag; ``shared``: those that the broker gives to this
+    one of several shufflers with one key. What the broker had stored is no frame of a device that
+    waits: it is dropped.
     """
+    wanted = shared_filter(tag) if shared else up_filter(tag)
 
     def connect(on_message: Callable[[str, bytes], None]) -> Link:
         return Link(
             settings,
-            subscribe=[(up_filter(tag), 1)],
+            subscribe=[(wanted, 1)],
             on_message=on_message,
             entropy=entropy,
             retained=False,
