@@ -14,13 +14,16 @@ that has not been admitted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from shoal.arrays import NDArray, np
 from shoal.errors import Kind
+from shoal.ids import StorageKey
 from shoal.shuffler.core import Capacity
+from shoal.shuffler.stores.joined import rows_of
 
+_FEW = 256  # keys that are added one by one; more are a run from the beginning
 _RECENT = 32_768  # keys in the Python set (about 100 bytes each) before they are merged into a run
 
 
@@ -33,9 +36,24 @@ class _Run(NamedTuple):
     low: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, keys: Collection[bytes]) -> _Run:
-        halves = np.frombuffer(b"".join(keys), dtype=">u8").reshape(-1, 2)
+    def of(cls, joined: bytes) -> _Run:
+        halves = np.frombuffer(joined, dtype=">u8").reshape(-1, 2)
         return cls(halves[:, 0].astype(np.uint64), halves[:, 1].astype(np.uint64))
+
+    def order(self) -> NDArray[np.intp]:
+        """That of the keys, without all but one row of each."""
+        order = np.argsort(self.high)
+        high = self.high[order]
+        if not (high[1:] == high[:-1]).any():
+            return order
+        order = np.lexsort((self.low, self.high))
+        high, low = self.high[order], self.low[order]
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+        return order[new]
+
+    def taken(self, places: NDArray[np.intp]) -> _Run:
+        return _Run(self.high[places], self.low[places])
 
     def ordered(self) -> _Run:
         order = np.argsort(self.high, kind="stable")  # merges what is already sorted in linear time
@@ -79,28 +97,71 @@ class KeySet:
 
     def known(self, keys: Sequence[bytes]) -> list[bool]:
         """For each key (16 bytes) whether it was added before."""
-        known = [key in self._recent for key in keys]
-        if self._runs and keys:
-            wanted = _Run.of(keys)
-            hits = np.array(known)
-            for run in self._runs:
-                hits |= run.has(wanted)
-            known = hits.tolist()
-        return known
+        hits: list[bool] = self._known(_Run.of(b"".join(keys)), keys).tolist()
+        return hits
+
+    def _known(self, wanted: _Run, keys: Iterable[bytes]) -> NDArray[np.bool_]:
+        hits = np.zeros(len(wanted.high), dtype=bool)
+        if self._recent:
+            hits |= np.fromiter(map(self._recent.__contains__, keys), dtype=bool, count=len(hits))
+        for run in self._runs:
+            hits |= run.has(wanted)
+        return hits
+
+    def unknown(self, joined: bytes) -> NDArray[np.intp]:
+        """Of keys joined to one bytes object the places of those that were not added before, in the
+        order of the keys; of equal ones, one.
+        """
+        if len(joined) < _FEW * StorageKey.SIZE:
+            return self._few_unknown(rows_of(joined, StorageKey.SIZE))
+        wanted = _Run.of(joined)
+        order = wanted.order()
+        # in their order, because then each search begins where the one before it ended
+        ordered = wanted.taken(order)
+        table = _table(joined)[order].tobytes() if self._recent else b""
+        return order[~self._known(ordered, rows_of(table, StorageKey.SIZE))]
+
+    def _few_unknown(self, keys: Sequence[bytes]) -> NDArray[np.intp]:
+        """Each call of numpy costs as much as a dozen keys one by one."""
+        places = {key: len(keys) - 1 - at for at, key in enumerate(reversed(keys))}
+        left = sorted(places.keys() - self._recent)
+        if self._runs and left:
+            known = self.known(left)
+            left = [key for key, old in zip(left, known, strict=True) if not old]
+        return np.array([places[key] for key in left], dtype=np.intp)
 
     def add(self, keys: Collection[bytes]) -> None:
-        """Add keys, none of which is here; no key twice."""
+        """Add keys that are different and were not added before."""
         self._recent.update(keys)
         if len(self._recent) >= _RECENT:
-            run = _Run.of(self._recent).ordered()
+            run = _Run.of(b"".join(self._recent)).ordered()
             self._recent = set()
-            while self._runs and len(self._runs[-1].high) <= 2 * len(run.high):
-                run = self._runs.pop().with_all(run).ordered()
-            self._runs.append(run)
+            self._merge(run)
+
+    def add_joined(self, joined: bytes) -> None:
+        """As ``add``, of keys in their order, joined to one bytes object."""
+        if len(joined) < _FEW * StorageKey.SIZE:
+            self.add(rows_of(joined, StorageKey.SIZE))
+        else:
+            self._merge(_Run.of(joined))
+
+    def _merge(self, run: _Run) -> None:
+        while self._runs and len(self._runs[-1].high) <= len(run.high):
+            run = self._runs.pop().with_all(run).ordered()
+        self._runs.append(run)
 
     def load(self, keys: Sequence[bytes]) -> None:
         """Add keys of unknown newness, with repeats: for rebuilding after a start."""
-        self.add({key for key, old in zip(keys, self.known(keys), strict=True) if not old})
+        self.load_joined(b"".join(keys))
+
+    def load_joined(self, joined: bytes) -> None:
+        """As ``load``, of keys joined to one bytes object."""
+        places = self.unknown(joined)
+        self.add_joined(_table(joined)[places].tobytes())
+
+
+def _table(joined: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, StorageKey.SIZE)
 
 
 class Placement(NamedTuple):
@@ -162,3 +223,44 @@ def place(
                 Kind.WINDOW_FULL if capacity.distinct and taken > limit else Kind.OVERLOADED
             )
     return Placement(outcome, fresh, entering)
+
+
+class JoinedPlacement(NamedTuple):
+    """``outcomes``: as in ``Placement``. ``places``: of the keys that have to be written, in the
+    order of the keys. ``tags``: what has to be written with them.
+    """
+
+    outcomes: list[Kind | None]
+    places: NDArray[np.intp]
+    tags: set[bytes]
+
+
+def place_joined(
+    joined: bytes,
+    keys: KeySet,
+    capacity: Capacity,
+    tags: Sequence[bytes] = (),
+    admitted: KeySet | None = None,
+) -> JoinedPlacement:
+    """As ``place``, of the keys of all reports joined to one bytes object, ``capacity.messages`` to
+    a report.
+
+    Where there is room for all that is new and nobody is named twice, no report is looked at by
+    itself.
+    """
+    places = keys.unknown(joined)
+    rows, entering = len(joined) // StorageKey.SIZE, set(tags)
+    limit = capacity.distinct * capacity.messages or capacity.rows
+    room = len(keys) + len(places) <= min(limit, capacity.rows)
+    once = not tags or (
+        len(entering) == len(tags)
+        and len(places) == rows
+        and not (admitted is not None and any(admitted.known(tags)))
+    )
+    if room and once:
+        return JoinedPlacement([None] * (rows // capacity.messages), places, entering)
+    flat = rows_of(joined, StorageKey.SIZE)
+    reports = list(zip(*[iter(flat)] * capacity.messages, strict=True))
+    found = place(reports, keys, capacity, tags, admitted)
+    some = [place for place in places.tolist() if flat[place] in found.keys]
+    return JoinedPlacement(found.outcomes, np.array(some, dtype=np.intp), found.tags)

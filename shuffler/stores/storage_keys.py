@@ -9,6 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Iterable
 
+from shoal.arrays import np
 from shoal.ids import StorageKey
 
 _ADMITTED = b"shoal/v1/admitted\x00"
@@ -60,6 +61,11 @@ class WindowHashes:
     def keys_of(self, digests: Iterable[bytes]) -> list[bytes]:
         """``key`` of each, of which the caller has SHA-256 already."""
         return [digest[: StorageKey.SIZE] for digest in self._keyed.digests(digests)]
+
+    def joined_keys_of(self, digests: Iterable[bytes]) -> bytes:
+        """As ``keys_of``, joined to one bytes object."""
+        whole = np.frombuffer(b"".join(self._keyed.digests(digests)), dtype=np.uint8)
+        return whole.reshape(-1, hashlib.sha256().digest_size)[:, : StorageKey.SIZE].tobytes()
 
     def tag(self, device: bytes) -> bytes:
         """HMAC-SHA256(secret of this window, "shoal/v1/admitted" 0x00 device's public key)[:16].

@@ -37,6 +37,7 @@ from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import AdmittedReport
 from tests.sizes import size
+from tests.worlds.inbox_file import stored
 from tests.worlds.services.analyzer import make_world
 
 TASK, ROW = TaskId(bytes(range(32))), 200
@@ -132,9 +133,8 @@ def _counted(window: WindowId, rows: int) -> set[bytes]:
 
 
 def _rows_of(store: SqliteStore, window: WindowId) -> set[bytes]:
-    return {
-        sealed for (sealed,) in store._inbox(window)._connection.execute("SELECT sealed FROM inbox")
-    }
+    path = store._inbox_path(window)
+    return {sealed for _, sealed in stored(path, ROW)} if path.exists() else set()
 
 
 def windows_found(folder: Path) -> set[bytes]:

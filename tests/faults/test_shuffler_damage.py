@@ -29,6 +29,7 @@ from shoal.shuffler.stores.store import AdmittedReport
 from shoal.storage.checksums import row_digest
 from tests.faults import corrupt
 from tests.sizes import size
+from tests.worlds.inbox_file import KEY
 
 pytestmark = pytest.mark.campaign
 
@@ -127,7 +128,12 @@ def damaged(store: SqliteStore) -> int:
 def lose_rows(folder: Path, kept: int) -> None:
     """The inbox of WINDOW holds its first rows alone."""
     with closing(sqlite3.connect(folder / INBOX, isolation_level=None)) as box:
-        box.execute("DELETE FROM inbox WHERE rowid > ?", (kept,))
+        found = box.execute("SELECT number, length(body) FROM block ORDER BY number").fetchall()
+        held = 0
+        for number, length in found:
+            held += length // (KEY + ROW)
+            if held > kept:
+                box.execute("DELETE FROM block WHERE number = ?", (number,))
 
 
 def verdict(site: Site, folder: Path, *, of_state: bool) -> str:
@@ -267,10 +273,12 @@ def test_two_rows_with_each_other_s_bytes_are_both_damaged(site: Site, tmp_path:
     folder = tmp_path / "one"
     shutil.copytree(site.opened, folder)
     with closing(sqlite3.connect(folder / INBOX, isolation_level=None)) as box:
-        (one,), (other,) = box.execute(
-            "SELECT sealed FROM inbox WHERE rowid IN (7, 90) ORDER BY rowid"
+        (first,), (second,) = box.execute(
+            "SELECT body FROM block WHERE number IN (2, 9) ORDER BY number"
         ).fetchall()
-        box.executemany("UPDATE inbox SET sealed = ? WHERE rowid = ?", [(other, 7), (one, 90)])
+        one, other = first[KEY : KEY + ROW], second[-ROW:]
+        changed = [(first.replace(one, other), 2), (second.replace(other, one), 9)]
+        box.executemany("UPDATE block SET body = ? WHERE number = ?", changed)
     with closing(adopted(folder)) as store:
         assert delivered(store, WINDOW) == site.acked - {one, other}
         assert damaged(store) == 2

@@ -1,50 +1,53 @@
 """The inbox: what a window receives while it is open, one SQLite file per window.
 
-A rowid table without any index takes 250,000 rows a second whatever it holds (a table kept in the
-order of random keys falls to 20,000 and writes 50 bytes per byte), so sorting waits until sealing.
-Rows of one commit are sorted by key, so the file shows arrival order between commits, never within
-one; that is why it, its log and its shared memory file are unlinked before anything is delivered.
-The secret that keys the storage keys lives in this file and dies with it.
+Reports come in commits: what a commit brings is sorted by storage key and written as packed blocks
+(``blocks``), at the end of the file. There is no index (a table kept in the order of random keys
+falls to 20,000 rows a second and writes 50 bytes per byte), so sorting all of it waits until
+sealing. The file shows arrival order between commits, never within one; that is why it, its log and
+its shared memory file are unlinked before anything is delivered. The secret that keys the storage
+keys lives in this file and dies with it.
 
 Of enrolled devices the file holds tags: keyed hashes of their public keys, in a table of its own
 that is kept in the order of the tags. That order costs a page of log per tag, which is little
 beside the two signatures that were verified for it, and the table doesn't repeat in which commit a
 device came. (The log does, until SQLite writes over it.)
 
-Nothing in it is believed: every row has a CRC-32 of its key and bytes, which costs little enough to
-be looked at for every row at sealing, and behind it the key, which is a MAC of the bytes; the
-secret and every tag carry a checksum; how many rows were acknowledged is counted in another file
-(``acknowledged``).
+Nothing in it is believed: every block has a CRC-32, and behind it each row its key, which is a MAC
+of the message; the secret and every tag carry a checksum; how many rows were acknowledged is
+counted in another file (``acknowledged``).
+
+Inboxes of versions before had a row of a table for each report (``older_rows``). A window that was
+open when the program was replaced goes on: those rows stay where they are, what comes is blocks.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from zlib import crc32
 
 from shoal import failpoints
+from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 from shoal.ids import StorageKey
 from shoal.services.process import fsync_folder
 from shoal.shuffler.stores import sorting
 from shoal.shuffler.stores.distinct import KeySet
-from shoal.shuffler.stores.sqlite import disk
-from shoal.shuffler.stores.storage_keys import WindowHashes, key_of
+from shoal.shuffler.stores.sqlite import blocks, disk, older_rows
+from shoal.shuffler.stores.storage_keys import WindowHashes
 from shoal.storage import sqlite
-from shoal.storage.salvage import readable
-from shoal.storage.sqlite import DamagedError, is_damaged
+from shoal.storage.sqlite import DamagedError
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 _SECRET_SIZE = 32  # bytes
-_CHUNK = 16_384  # rows per step of a scan
-_STEP = 256  # rows that sealing looks at together
-_SALVAGE = 1_024  # rows that are read together from a damaged file; halved where that fails
+_BLOCKS = "SELECT number, body, crc FROM block"
+_CHUNK = 16_384  # tags per step of a scan
+_STEP = 64  # blocks that are read together
+_AT_ONCE = 64  # blocks that one statement writes
 _TAG_CHECK = 4  # bytes after a tag: found before a device is admitted a second time
 
 
@@ -54,9 +57,10 @@ class Inbox:
     the program's own migrations have a gap.
     """
 
-    def __init__(self, path: Path, secret: bytes | None = None) -> None:
+    def __init__(self, path: Path, row_size: int, secret: bytes | None = None) -> None:
         """Open or create. A file without a secret was interrupted in its making and holds nothing.
-        ``secret``: for a new file that goes on where a damaged one ended.
+        ``row_size``: bytes of a sealed message. ``secret``: for a new file that goes on where a
+        damaged one ended.
         """
         failpoints.hit("inbox.create")
         self._connection = disk.connect(path)
@@ -74,9 +78,10 @@ class Inbox:
                 failpoints.hit("inbox.secret")
                 stored = (secret or os.urandom(_SECRET_SIZE), None)
             if stored[1] is None:  # new, or of the version before
-                known = _checked_secret(stored)
-                for row in self._connection.execute("SELECT key, sealed FROM inbox LIMIT 1"):
-                    if not _intact(known, row):
+                known = checked_secret(stored)
+                older_rows.check_secret(self._connection, known)
+                for block in self._connection.execute(f"{_BLOCKS} LIMIT 1"):
+                    if not blocks.made_by(known, block, row_size):
                         raise DamagedError("secret")
                 stored = (known, hashlib.sha256(known).digest())
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -87,11 +92,14 @@ class Inbox:
             # this.
             failpoints.hit("inbox.folder")
             fsync_folder(path.parent)
-            self._secret: bytes = _checked_secret(stored)
+            self._secret: bytes = checked_secret(stored)
             self._hashes = WindowHashes(self._secret)
-            (self.rows,) = self._connection.execute(
-                "SELECT coalesce(max(rowid), 0) FROM inbox"
+            self._row_size = row_size
+            self.rows = rows_in(self._connection, row_size)
+            (last,) = self._connection.execute(
+                "SELECT coalesce(max(number), 0) FROM block"
             ).fetchone()
+            self._next = int(last) + 1
         except BaseException:
             self._connection.close()
             raise
@@ -103,52 +111,71 @@ class Inbox:
         """See ``WindowHashes.key``."""
         return self._hashes.key(sealed)
 
-    def keys_of(self, digests: Iterable[bytes]) -> list[bytes]:
-        """See ``WindowHashes.keys_of``."""
-        return self._hashes.keys_of(digests)
+    def joined_keys_of(self, digests: Iterable[bytes]) -> bytes:
+        """See ``WindowHashes.joined_keys_of``."""
+        return self._hashes.joined_keys_of(digests)
 
     def tag(self, device: bytes) -> bytes:
         """See ``WindowHashes.tag``."""
         return self._hashes.tag(device)
 
-    def append(self, rows: Iterable[tuple[bytes, bytes]], tags: Iterable[bytes] = ()) -> None:
-        """One transaction: on return the (key, sealed) rows and the tags would survive a power cut.
-        On an exception none was acknowledged.
+    def append(
+        self,
+        keys: bytes,
+        sealed: bytes,
+        places: NDArray[np.intp],
+        tags: Collection[bytes] = (),
+    ) -> bytes:
+        """One transaction: on return the rows and the tags would survive a power cut. On an
+        exception none was acknowledged.
+
+        ``keys``, ``sealed``: of many rows, joined; ``places``: those of the rows that are written,
+        in the order of their keys. Returns the keys of these, joined.
         """
-        # One by one in Python, a row would cost more here than SQLite's insertion of it: map and
-        # zip go through them in C.
-        ordered = sorted(rows)
-        keys, sealed = zip(*ordered, strict=True) if ordered else ((), ())
+        written = blocks.packed(self._next, keys, sealed, places, self._row_size)
+        parts = [written[at : at + _AT_ONCE] for at in range(0, len(written), _AT_ONCE)]
+        # SQLite gives up the interpreter at every statement, and may have to wait for it: of the
+        # usual commit there is one, which is a transaction by itself.
+        alone = len(parts) == 1 and not tags
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            if not alone:
+                self._connection.execute("BEGIN IMMEDIATE")
             failpoints.hit("inbox.insert")
-            checked = zip(keys, sealed, map(crc32, sealed, map(crc32, keys)), strict=True)
-            self._connection.executemany(
-                "INSERT INTO inbox (key, sealed, crc) VALUES (?, ?, ?)", checked
-            )
-            entering = [(tag + _tag_check(tag),) for tag in sorted(tags)]
-            if entering:
+            for part in parts[: len(parts) - alone]:
+                self._insert(part)
+            if tags:
+                entering = [(tag + _tag_check(tag),) for tag in sorted(tags)]
                 self._connection.executemany("INSERT INTO admitted (tag) VALUES (?)", entering)
             failpoints.hit("inbox.commit")
-            self._connection.execute("COMMIT")
+            if alone:
+                self._insert(parts[0])
+            else:
+                self._connection.execute("COMMIT")
         except (OSError, sqlite.Error):
             sqlite.rollback(self._connection)
             raise
-        self.rows += len(ordered)
+        self._next += len(written)
+        self.rows += len(places)
         failpoints.hit("inbox.committed")
+        return np.frombuffer(keys, dtype=np.uint8).reshape(-1, StorageKey.SIZE)[places].tobytes()
+
+    def _insert(self, part: list[blocks.Block]) -> None:
+        marks = ",".join(["(?,?,?)"] * len(part))
+        self._connection.execute(
+            f"INSERT INTO block (number, body, crc) VALUES {marks}",  # noqa: S608 - marks alone
+            list(chain.from_iterable(part)),
+        )
 
     def keys(self) -> KeySet:
-        """The storage keys of all rows: after a start. Reads the file once, in steps. Sets ``rows``
-        to those that are there.
+        """The storage keys of all rows that are whole: after a start. Reads the file once, in
+        steps. Sets ``rows`` to how many they are: what a damaged disk shows twice counts once.
         """
-        keys, rows = KeySet(), 0
-        cursor = self._connection.execute("SELECT key FROM inbox")
-        while chunk := cursor.fetchmany(_CHUNK):
-            rows += len(chunk)
-            keys.load(
-                [key for (key,) in chunk if isinstance(key, bytes) and len(key) == StorageKey.SIZE]
-            )
-        self.rows = rows
+        keys = KeySet()
+        for step in older_rows.keys(self._connection):
+            keys.load_joined(step)
+        for rows in block_rows(self._connection, self._secret, self._row_size):
+            keys.load_joined(rows.keys)
+        self.rows = len(keys)
         return keys
 
     def tags(self) -> KeySet:
@@ -158,7 +185,7 @@ class Inbox:
         tags = KeySet()
         cursor = self._connection.execute("SELECT tag FROM admitted")
         while chunk := cursor.fetchmany(_CHUNK):
-            tags.load([_checked_tag(tag) for (tag,) in chunk])
+            tags.load([checked_tag(tag) for (tag,) in chunk])
         return tags
 
     def close(self) -> None:
@@ -166,14 +193,18 @@ class Inbox:
         self._connection.close()
 
 
-def count_rows(path: Path) -> int:
+def rows_in(connection: sqlite.Connection, row_size: int) -> int:
+    """Rows of a file, damaged or not, by the lengths of its blocks."""
+    if not older_rows.has(connection, "block", "body"):
+        return older_rows.count(connection)
+    (size,) = connection.execute("SELECT coalesce(sum(length(body)), 0) FROM block").fetchone()
+    return older_rows.count(connection) + int(size) // (StorageKey.SIZE + row_size)
+
+
+def count_rows(path: Path, row_size: int) -> int:
     """Rows of a closed inbox."""
-    connection = disk.connect(path)
-    try:
-        (rows,) = connection.execute("SELECT coalesce(max(rowid), 0) FROM inbox").fetchone()
-    finally:
-        connection.close()
-    return int(rows)
+    with closing(disk.connect(path)) as connection:
+        return rows_in(connection, row_size)
 
 
 @dataclass(slots=True)
@@ -199,13 +230,12 @@ def distinct_sorted(
     connection = disk.connect(path)
     try:
         connection.text_factory = bytes
-        stored = _stored_secret(connection)
-        if stored is None and connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
+        stored = stored_secret(connection)
+        if stored is None and not rows_in(connection, row_size):
             return  # interrupted in its making
         here = RowsRead()
-        yield from sorting.distinct_sorted(
-            _steps(connection, _checked_secret(stored), here, row_size), spill, sorting.RUN_BYTES
-        )
+        steps = _steps(connection, checked_secret(stored), here, row_size)
+        yield from sorting.distinct_sorted(steps, spill, sorting.RUN_BYTES)
         tally.rows, tally.damaged = tally.rows + here.rows, tally.damaged + here.damaged
     finally:
         connection.close()
@@ -215,141 +245,41 @@ def _steps(
     connection: sqlite.Connection, secret: bytes, tally: RowsRead, row_size: int
 ) -> Iterator[tuple[bytes, bytes]]:
     """Keys and messages of the rows that are whole, in the order of the file, each joined."""
-    crc = "crc" if _has(connection, "inbox", "crc") else "NULL"
-    cursor = connection.execute(f"SELECT key, sealed, {crc} FROM inbox")  # noqa: S608 - constant names
+    for rows in chain(
+        older_rows.rows(connection, secret, row_size), block_rows(connection, secret, row_size)
+    ):
+        tally.rows += len(rows.keys) // StorageKey.SIZE + rows.damaged
+        tally.damaged += rows.damaged
+        if rows.keys:
+            yield rows.keys, rows.sealed
+
+
+def block_rows(
+    connection: sqlite.Connection, secret: bytes, row_size: int
+) -> Iterator[blocks.Rows]:
+    """What is whole of all blocks, in steps."""
+    if not older_rows.has(connection, "block", "body"):
+        return
+    cursor = connection.execute(_BLOCKS)
     while step := cursor.fetchmany(_STEP):
-        tally.rows += len(step)
-        keys, messages, checks = zip(*step, strict=True)
-        if not _all_whole(keys, messages, checks):
-            whole = [(key, sealed) for key, sealed, crc in step if _whole(secret, key, sealed, crc)]
-            tally.damaged += len(step) - len(whole)
-            if not whole:
-                continue
-            keys, messages = zip(*whole, strict=True)
-        if set(map(len, messages)) != {row_size}:
-            raise ShoalError(Kind.INTERNAL, "an inbox has a message of a wrong size")
-        yield b"".join(keys), b"".join(messages)
+        yield blocks.unpacked(secret, step, row_size)
 
 
-def _all_whole(
-    keys: Sequence[bytes], messages: Sequence[bytes], checks: Sequence[int | None]
-) -> bool:
-    """Whether every row fits its checksum. False also where one has none yet."""
-    try:
-        return tuple(map(crc32, messages, map(crc32, keys))) == checks and set(map(len, keys)) == {
-            StorageKey.SIZE
-        }
-    except TypeError:  # not even bytes
-        return False
-
-
-def _whole(secret: bytes, key: bytes, sealed: bytes, crc: int | None) -> bool:
-    try:
-        return len(key) == StorageKey.SIZE and (
-            crc32(sealed, crc32(key)) == crc or (crc is None and _intact(secret, (key, sealed)))
-        )
-    except TypeError:
-        return False
-
-
-def most_rows(path: Path, row_size: int) -> int:
-    """No row number of this file is larger: each row takes more than its ``row_size`` bytes, here
-    or in the log.
+def stored_secret(connection: sqlite.Connection) -> tuple[bytes, bytes | None] | None:
+    """The secret with its digest, which files of the first versions have not: they are read as they
+    are, where they were closed before an update, or damaged before they were brought up to date.
     """
-    both = (path, path.with_name(path.name + "-wal"))
-    return sum(file.stat().st_size for file in both if file.exists()) // row_size
-
-
-def salvage(path: Path, most: int) -> bool:
-    """Replace a damaged inbox by one with what can still be read of it and is what was written;
-    whether anything could be.
-
-    ``most``: row numbers to look at, 1 to ``most`` (rows are never deleted, so numbers have no
-    gaps). False: without its secret nothing of it can be verified; the file is gone then, and the
-    next one begins with another secret. Raises OSError, sqlite.Error when the disk fails; OSError
-    also where the new file can't be made though the old one's secret is whole: it stays then.
-    """
-    fresh, secret = path.with_name(path.name + ".tmp"), None
-    destroy(fresh)
-    try:
-        with closing(disk.connect(path)) as old:
-            old.text_factory = bytes
-            secret = _checked_secret(_stored_secret(old))
-            new = Inbox(fresh, secret)
-            try:
-                for first in range(1, most + 1, _SALVAGE):
-                    new.append(
-                        [
-                            row
-                            for row in _rows(old, first, min(most, first + _SALVAGE - 1))
-                            if _intact(secret, row)
-                        ]
-                    )
-                new.append([], {tag for tag in _readable_tags(old) if tag})
-            finally:
-                new.close()
-    except sqlite.Error as error:
-        destroy(fresh)
-        if not is_damaged(error):
-            raise
-        if secret is not None:  # reading on raises nothing of the kind: it was the new file
-            raise OSError(errno.EIO, "a new inbox can't be made", fresh.name) from None
-        destroy(path)
-        return False
-    for suffix in reversed(SUFFIXES[1:]):  # the log of the old file is none of the new one's
-        disk.unlink(path.with_name(path.name + suffix))
-    fresh.rename(path)
-    fsync_folder(path.parent)
-    return True
-
-
-def _rows(old: sqlite.Connection, first: int, last: int) -> list[tuple[bytes, bytes]]:
-    """What can be read of these row numbers: all together, or one by one where that fails."""
-    try:
-        return old.execute(
-            "SELECT key, sealed FROM inbox WHERE rowid BETWEEN ? AND ?", (first, last)
-        ).fetchall()
-    except sqlite.DatabaseError as error:
-        if not is_damaged(error):
-            raise
-        if first == last:
-            return []
-        middle = (first + last) // 2
-        return _rows(old, first, middle) + _rows(old, middle + 1, last)
-
-
-def _readable_tags(old: sqlite.Connection) -> Iterator[bytes | None]:
-    for (tag,) in readable(old, "admitted", "tag", "tag"):
-        try:
-            yield _checked_tag(tag)
-        except DamagedError:
-            yield None
-
-
-def _intact(secret: bytes, row: tuple[bytes, bytes]) -> bool:
-    return isinstance(row[1], bytes) and key_of(secret, row[1]) == row[0]
-
-
-def _stored_secret(connection: sqlite.Connection) -> tuple[bytes, bytes | None] | None:
-    """The secret with its digest, which files of the versions before have not: they are read as
-    they are, where they were closed before an update, or damaged before they were brought up to
-    date.
-    """
-    digest = "digest" if _has(connection, "secret", "digest") else "NULL"
+    digest = "digest" if older_rows.has(connection, "secret", "digest") else "NULL"
     stored: tuple[bytes, bytes | None] | None = connection.execute(
         f"SELECT secret, {digest} FROM secret"  # noqa: S608 - constant names
     ).fetchone()
     return stored
 
 
-def _has(connection: sqlite.Connection, table: str, column: str) -> bool:
-    """Whether the file's table has this column, whatever version it says it is of."""
-    query = "SELECT 1 FROM pragma_table_info(?) WHERE name = ?"
-    return connection.execute(query, (table, column)).fetchone() is not None
-
-
-def _checked_secret(stored: tuple[bytes, bytes | None] | None) -> bytes:
-    """``stored``: (secret, digest), or None for a file that was interrupted in its making."""
+def checked_secret(stored: tuple[bytes, bytes | None] | None) -> bytes:
+    """``stored``: (secret, digest), or None for a file that was interrupted in its making. Raises
+    DamagedError.
+    """
     if stored is None or not isinstance(stored[0], bytes) or len(stored[0]) != _SECRET_SIZE:
         raise DamagedError("secret")
     if stored[1] is not None and hashlib.sha256(stored[0]).digest() != stored[1]:
@@ -361,8 +291,8 @@ def _tag_check(tag: bytes) -> bytes:
     return hashlib.sha256(tag).digest()[:_TAG_CHECK]
 
 
-def _checked_tag(stored: object) -> bytes:
-    """A tag without its checksum; those of the version before had none."""
+def checked_tag(stored: object) -> bytes:
+    """A tag without its checksum; those of the second version had none. Raises DamagedError."""
     if isinstance(stored, bytes) and len(stored) == StorageKey.SIZE:
         return stored
     if not isinstance(stored, bytes) or stored[StorageKey.SIZE :] != _tag_check(

@@ -12,15 +12,16 @@ from pathlib import Path
 
 from shoal import failpoints
 from shoal.errors import Kind, ShoalError
-from shoal.ids import TaskId
+from shoal.ids import StorageKey, TaskId
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.stores.distinct import KeySet, place
+from shoal.shuffler.stores.distinct import KeySet, place_joined
 from shoal.shuffler.stores.joined import DIGEST, Admitted, by_window, join, rows_of, spread
-from shoal.shuffler.stores.sqlite import disk, inbox
+from shoal.shuffler.stores.sqlite import disk
 from shoal.shuffler.stores.sqlite.inbox import Inbox
+from shoal.shuffler.stores.sqlite.inbox_salvage import most_rows, salvage_inbox
 from shoal.shuffler.stores.sqlite.window_states import WindowStates, typed
 from shoal.shuffler.stores.store import AdmittedRows, WindowRecord
 from shoal.storage import sqlite
@@ -85,37 +86,35 @@ class Intake(WindowStates):
             full = core.was_full(capacity.distinct, record.reports)
             return [Kind.WINDOW_FULL if full else Kind.WINDOW_CLOSED] * rows.count
         box = self._inbox(window)
-        keys = box.keys_of(rows_of(rows.digests, DIGEST))
-        keyed = list(zip(*[iter(keys)] * capacity.messages, strict=True))
+        keys = box.joined_keys_of(rows_of(rows.digests, DIGEST))
         held, admitted = self._held(window), self._admitted[window]
         tags = [box.tag(device) for device in rows.devices]
         if tags and window in self._unsure:
-            return [None if all(held.known(report)) else Kind.OVERLOADED for report in keyed]
-        kinds, fresh, entering = place(keyed, held, capacity, tags, admitted)
-        if fresh:
+            known = held.known(rows_of(keys, StorageKey.SIZE))
+            reports = zip(*[iter(known)] * capacity.messages, strict=True)
+            return [None if all(report) else Kind.OVERLOADED for report in reports]
+        kinds, places, entering = place_joined(keys, held, capacity, tags, admitted)
+        if len(places):
             try:
-                pairs = zip(keys, rows_of(rows.sealed, row_size), strict=True)
-                box.append(
-                    pairs
-                    if len(fresh) == len(keys)
-                    else {key: row for key, row in pairs if key in fresh}.items(),
-                    entering,
-                )
+                added = box.append(keys, rows.sealed, places, entering)
             except sqlite.Error as error:
                 if not sqlite.is_full(error):
                     raise
                 # Rolled back for certain, so what was held before is still known, and a repeat of
                 # it needs no room. But a device that would have been admitted was not: another
                 # report of it in this group is no conflict.
-                self._refused(window, error, len(fresh))
+                self._refused(window, error, len(places))
+                flat = rows_of(keys, StorageKey.SIZE)
+                fresh = {flat[place] for place in places.tolist()}
+                reports = zip(*[iter(flat)] * capacity.messages, strict=True)
                 return [
                     Kind.OVERLOADED
-                    if any(key in fresh for key in report)
+                    if not fresh.isdisjoint(report)
                     or (kind is Kind.CONFLICT and tags[index] in entering)
                     else kind
-                    for index, (report, kind) in enumerate(zip(keyed, kinds, strict=True))
+                    for index, (report, kind) in enumerate(zip(reports, kinds, strict=True))
                 ]
-            held.add(fresh)  # only what is on disk counts
+            held.add_joined(added)  # only what is on disk counts
             admitted.add(entering)
             with self._counting:
                 self._unconfirmed[window] = len(held) + self._records[window].damaged
@@ -162,7 +161,9 @@ class Intake(WindowStates):
         box = self._inboxes.get(window)
         if box is None:
             self._gone.discard(window)
-            box = self._inboxes[window] = Inbox(self._inbox_path(window))
+            box = self._inboxes[window] = Inbox(
+                self._inbox_path(window), self._tasks[window.task_id][1]
+            )
         return box
 
     def _held(self, window: WindowId) -> KeySet:
@@ -208,7 +209,8 @@ class Intake(WindowStates):
         self._forget(window)
         path, record = self._inbox_path(window), self._records[window]
         most = max(record.acked, self._unconfirmed.get(window, 0)) + LIMITS.writer_queue_rows
-        some = inbox.salvage(path, max(most, inbox.most_rows(path, self._tasks[window.task_id][1])))
+        row_size = self._tasks[window.task_id][1]
+        some = salvage_inbox(path, max(most, most_rows(path, row_size)), row_size)
         log.error(
             "an inbox is damaged",
             task=window.task_id,

@@ -78,7 +78,8 @@ class SqliteStore(Intake):
         """As ``BlockingStore.held``."""
         with typed(self._folder):
             path = self._inbox_path(window)
-            return inbox.count_rows(path) if path.exists() else 0
+            row_size = self._tasks[window.task_id][1]
+            return inbox.count_rows(path, row_size) if path.exists() else 0
 
     def seal(self, window: WindowId) -> SealedRows:
         """Streams the sorted inbox into the batch file; memory flat in the number of reports."""
@@ -89,18 +90,22 @@ class SqliteStore(Intake):
             if finished is not None:
                 return finished
             sealed, tally = self._seal(window)
-        missing = max(0, record.acked - record.damaged - tally.rows)
-        if missing or tally.damaged:
+        # Distinct ones, as they were counted: what a damaged disk shows twice counts once.
+        lost = max(0, record.acked - record.damaged - sealed.rows)
+        if not record.acked:  # nobody knows how many there were
+            lost = tally.damaged
+        if lost:
             log.error(
                 "reports of a window are damaged",
                 task=window.task_id,
                 window=window.window,
-                count=missing + tally.damaged,
+                count=lost,
             )
+            there = min(tally.damaged, lost)
             self._tell_window(
-                window, f"{path.name}: {missing} rows are missing, {tally.damaged} damaged"
+                window, f"{path.name}: {lost - there} rows are missing, {there} damaged"
             )
-        return replace(sealed, damaged=record.damaged + missing + tally.damaged)
+        return replace(sealed, damaged=record.damaged + lost)
 
     def _seal(self, window: WindowId) -> tuple[SealedRows, inbox.RowsRead]:
         path, tally, row_size = (

@@ -91,8 +91,9 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 def rows_in(path: Path) -> int:
+    """Of reports that came one by one, each in a commit of its own."""
     with closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("SELECT count(*) FROM inbox").fetchone()[0])
+        return int(connection.execute("SELECT count(*) FROM block").fetchone()[0])
 
 
 def flipped(frame: bytes, at: int) -> bytes:

@@ -34,6 +34,7 @@ from shoal.protos import submit_pb2
 from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.service import Shuffler
+from tests.worlds.inbox_file import stored
 from tests.worlds.services.shuffler import (
     CA,
     GRACE,
@@ -323,7 +324,7 @@ async def test_nothing_of_a_delivered_window_is_left_on_disk(running: Running) -
         await running.submit(published.frame(one))
     (inbox,) = running.world.data_dir.glob("inbox-*.db")
     with closing(sqlite3.connect(inbox)) as connection:
-        keys = [key for (key,) in connection.execute("SELECT key FROM inbox")]
+        keys = [key for key, _ in stored(inbox, len(sealed[0]))]
         keys += [secret for (secret,) in connection.execute("SELECT secret FROM secret")]
     running.clock.time = START + LENGTH + GRACE
     await running.tick(2)
