@@ -86,7 +86,7 @@ def run(bench: Bench) -> Outcome:
         openers.close()
     return Outcome(
         (
-            Figure("rate", pairs.rates(), goal=Goal(at_least=0.95)),
+            Figure("rate", pairs.rates(), goal=Goal(at_least=0.97)),
             Figure(
                 "CPU per report, parent and workers", pairs.against(lambda sample: sample.cpu_us)
             ),

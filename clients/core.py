@@ -15,7 +15,7 @@ from shoal.arrays import NDArray, np
 from shoal.clocks.backoff import Backoff
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.campaign import OneTask
-from shoal.crypto.envelope import ACK_KEY_SIZE, NONCE_SIZE, HopContent, seal_frame, seal_report
+from shoal.crypto.sealing import WindowSealer
 from shoal.domain import Value
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
@@ -150,6 +150,10 @@ class Assignment:
     epsilon_apart: float | None = None
     epsilon_first: float | None = None
     longitudinal: Longitudinal | None = None
+    # what ``seal`` keeps of the window that it sealed for last, and when its reports expire
+    sealers: dict[int, tuple[WindowSealer, int]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def task(self) -> Task:
@@ -382,19 +386,14 @@ def seal(
             Kind.INVALID,
             f"task {task.name} has no window {window}: it has 0 to {len(keys.analyzer_keys) - 1}",
         )
-    config = keys.analyzer_keys[window]
-    sealed = tuple(
-        [
-            seal_report(config, task_id, window, entropy.bytes(NONCE_SIZE), message)
-            for message in report
-        ]
-    )
-    ack_key = entropy.bytes(ACK_KEY_SIZE)
-    admission = prover.prove(task_id, window, sealed)
-    content = HopContent(task_id, window, ack_key, config.key_id, admission, sealed)
-    return SealedReport(
-        task_id, window, seal_frame(keys.hop_keys[window], content), ack_key, expiry(task, window)
-    )
+    ready = assignment.sealers.get(window)
+    if ready is None:
+        assignment.sealers.clear()  # the last window's: a device goes from one to the next
+        sealer = WindowSealer(keys.analyzer_keys[window], keys.hop_keys[window], task_id, window)
+        ready = assignment.sealers[window] = sealer, expiry(task, window)
+    sealer, expires_s = ready
+    frame, ack_key = sealer.seal(report, entropy, prover.prove)
+    return SealedReport(task_id, window, frame, ack_key, expires_s)
 
 
 def expiry(task: Task, window: int) -> int:

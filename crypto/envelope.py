@@ -19,13 +19,14 @@ neither task nor window nor value.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from shoal.crypto.hop_payload import HopFields, read_canonical
+from shoal.crypto.hop_payload import HopFields, HopWriter, read_canonical
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed, seal
 from shoal.crypto.suites import PublicKeyConfig, SuiteId
 from shoal.digests import hmac_sha256, is_hmac_sha256, sha256
@@ -112,15 +113,16 @@ class HopContent:
             raise _no_window()
         if len(self.ack_key) != ACK_KEY_SIZE:
             raise ShoalError(Kind.INVALID, f"a frame's ack key is {ACK_KEY_SIZE} random bytes")
-        if not 1 <= len(self.sealed) <= LIMITS.messages:
-            raise ShoalError(Kind.INVALID, f"a frame holds 1 to {LIMITS.messages} sealed messages")
-        size = len(self.sealed[0])
-        if size == 0 or (
-            len(self.sealed) > 1 and any(len(message) != size for message in self.sealed)
-        ):
-            raise ShoalError(
-                Kind.INVALID, "the sealed messages of a frame have one length, above 0"
-            )
+        check_messages(self.sealed)
+
+
+def check_messages(sealed: Sequence[bytes]) -> None:
+    """Raise INVALID unless they are as many as a frame may hold, and of one length."""
+    if not 1 <= len(sealed) <= LIMITS.messages:
+        raise ShoalError(Kind.INVALID, f"a frame holds 1 to {LIMITS.messages} sealed messages")
+    size = len(sealed[0])
+    if size == 0 or (len(sealed) > 1 and any(len(message) != size for message in sealed)):
+        raise ShoalError(Kind.INVALID, "the sealed messages of a frame have one length, above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,22 +160,20 @@ def seal_frame(config: PublicKeyConfig, content: HopContent, hop: int = 0) -> by
     never from the value, the report's bytes or the window. Raises OVERSIZE if the content fits no
     frame. Every call draws a new encapsulation: seal once and keep the bytes for every retry.
     """
-    payload = HopPayload(
-        task_id=content.task_id.raw,
-        window=content.window,
-        ack_key=content.ack_key,
-        analyzer_key_id=content.analyzer_key_id.raw,
-        admission=content.admission,
-        sealed=content.sealed,
-    ).SerializeToString()
-    suite = config.suite
+    writer = HopWriter(content.task_id.raw, content.window, content.analyzer_key_id.raw)
+    payload = writer.write(content.ack_key, content.admission, content.sealed)
+    header, info = header_and_info(config.suite, hop, config.key_id.raw)
+    return header + seal(config, padded(config.suite, content.window, payload), info)
+
+
+def padded(suite: SuiteId, window: int, payload: bytes) -> bytes:
+    """The plaintext of a frame: u32be length, payload, zeros up to a global size. ``suite`` is that
+    of the hop key. Raises OVERSIZE.
+    """
     # Protobuf leaves out a window of 0: counted all the same, or window 0 might have a smaller
     # frame.
-    size = _global_size(suite, len(payload) + (_WINDOW_FIELD if content.window == 0 else 0))
-    inner = size - HEADER_SIZE - suite.overhead
-    plaintext = (len(payload).to_bytes(_LENGTH_SIZE, "big") + payload).ljust(inner, b"\x00")
-    header, info = _header_and_info(suite, hop, config.key_id.raw)
-    return header + seal(config, plaintext, info)
+    inner = _inner_size(suite, len(payload) + (_WINDOW_FIELD if window == 0 else 0))
+    return (len(payload).to_bytes(_LENGTH_SIZE, "big") + payload).ljust(inner, b"\x00")
 
 
 def frame_header(frame: bytes) -> FrameHeader:
@@ -211,7 +211,7 @@ def open_frame(key: HpkePrivateKey, frame: bytes, hop: int = 0) -> HopContent:
 def open_fields(key: HpkePrivateKey, frame: bytes, hop: int = 0) -> HopFields:
     """As ``open_frame``, for those who open very many: the same checks, plain values."""
     config = key.config
-    expected, info = _header_and_info(config.suite, hop, config.key_id.raw)
+    expected, info = header_and_info(config.suite, hop, config.key_id.raw)
     if len(frame) not in LIMITS.frame_sizes or frame[:HEADER_SIZE] != expected:
         raise _not_ours(frame, key, hop)
     plaintext = open_sealed(key, frame[HEADER_SIZE:], info)
@@ -228,7 +228,7 @@ def open_fields(key: HpkePrivateKey, frame: bytes, hop: int = 0) -> HopFields:
 
 
 @lru_cache(maxsize=256)
-def _header_and_info(suite: SuiteId, hop: int, key_id: bytes) -> tuple[bytes, bytes]:
+def header_and_info(suite: SuiteId, hop: int, key_id: bytes) -> tuple[bytes, bytes]:
     """What every frame for this hop key begins with, and what it is bound to."""
     return bytes((VERSION, suite)) + _u8(hop, "hop") + key_id, hop_info(hop, KeyId(key_id))
 
@@ -306,6 +306,12 @@ def verify_receipt(ack_key: bytes, status: int, frame: bytes, mac: bytes) -> Non
             Kind.BAD_SIGNATURE,
             "a receipt does not belong to this frame and status: keep the report and send it again",
         )
+
+
+@lru_cache(maxsize=1024)
+def _inner_size(suite: SuiteId, payload: int) -> int:
+    """Bytes of a frame's plaintext."""
+    return _global_size(suite, payload) - HEADER_SIZE - suite.overhead
 
 
 def _global_size(suite: SuiteId, payload: int) -> int:

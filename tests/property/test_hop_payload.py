@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.crypto import envelope
-from shoal.crypto.hop_payload import HopFields, read_canonical
+from shoal.crypto.hop_payload import HopFields, HopWriter, read_canonical
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
 from shoal.protos.submit_pb2 import HopPayload
@@ -121,3 +121,38 @@ def test_it_reads_what_an_encoder_writes(payload: bytes) -> None:
     right = of_the_codec(payload)
     if right is not None and len(right.sealed[0]) < 1 << 14:
         assert read_canonical(payload) == right
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    fixed(32),
+    st.one_of(st.just(0), st.integers(0, 2**32 - 1)),
+    fixed(32),
+    fixed(8),
+    st.one_of(st.just(b""), fixed(184), st.binary(max_size=300)),
+    st.sampled_from([1, 2, LIMITS.messages]),
+    st.one_of(st.integers(1, 300), st.sampled_from([127, 128, 16_383, 16_384])),
+)
+def test_the_writer_writes_what_the_codec_writes(
+    task_id: bytes,
+    window: int,
+    ack_key: bytes,
+    key_id: bytes,
+    admission: bytes,
+    count: int,
+    length: int,
+) -> None:
+    """Planted: window 0 or an empty admission written, a window big-endian, a length of one byte
+    always -> each fails.
+    """
+    sealed = [bytes((number,)) * length for number in range(count)]
+    payload = HopPayload(
+        task_id=task_id,
+        window=window,
+        ack_key=ack_key,
+        analyzer_key_id=key_id,
+        admission=admission,
+        sealed=sealed,
+    )
+    written = HopWriter(task_id, window, key_id).write(ack_key, admission, sealed)
+    assert written == payload.SerializeToString(deterministic=True)
