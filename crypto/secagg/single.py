@@ -131,8 +131,8 @@ def sum_pads(terms: RoundTerms, seeds: Iterable[bytes]) -> bytes:
     ``terms.vector_bytes`` bytes.
     """
     total = _zeros(terms)
-    for seed in seeds:
-        pads.apply(total, pads.single_stream_key(seed, terms.task_id, terms.window), +1)
+    streams = [(pads.single_stream_key(seed, terms.task_id, terms.window), +1) for seed in seeds]
+    pads.apply_all(total, streams)
     return total.tobytes()
 
 

@@ -209,11 +209,13 @@ def remove_masks(
     ``pads.apply`` wants them.
 
     One pad per alive device and one per pair of a dropped device and an alive neighbour. Raises
-    INVALID, with the words spoilt, for a pad key of small order.
+    INVALID, with the words as they were, for a pad key of small order.
     """
     round_id, keys = committed.round_id, committed.pad_keys
-    for position, seed in secrets.seeds.items():
-        pads.apply(words, pads.self_stream_key(seed, round_id, keys[position]), -1)
+    streams = [
+        (pads.self_stream_key(seed, round_id, keys[position]), -1)
+        for position, seed in secrets.seeds.items()
+    ]
     for position, secret in secrets.pad_keys.items():
         private, own = X25519PrivateKey.from_private_bytes(secret), keys[position]
         for neighbour in committed.neighbours(position):
@@ -221,4 +223,5 @@ def remove_masks(
                 stream = pads.pair_stream_key(
                     pads.agree(private, keys[neighbour]), round_id, own, keys[neighbour]
                 )
-                pads.apply(words, stream, -pads.sign_of(keys[neighbour], own))
+                streams.append((stream, -pads.sign_of(keys[neighbour], own)))
+    pads.apply_all(words, streams)

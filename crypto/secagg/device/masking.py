@@ -43,10 +43,8 @@ def apply_pads(masked: WordArray, known: AfterShare, ciphertexts: Sequence[bytes
 
     A pad with one that did not share would stay in the sum: nobody could take it out again.
     """
-    pads.apply(masked, known.self_pad, 1)
-    for (stream, sign), ciphertext in zip(known.pads, ciphertexts, strict=True):
-        if ciphertext:
-            pads.apply(masked, stream, sign)
+    shared = [pad for pad, text in zip(known.pads, ciphertexts, strict=True) if text]
+    pads.apply_all(masked, [(known.self_pad, 1), *shared])
 
 
 def share_to_release(status: int, pair: SharePair | None) -> Item:

@@ -19,11 +19,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from shoal.crypto.secagg.pads import (
+    _AT_ONCE,
     _CHUNK,
     STREAM_KEY_SIZE,
     WORD,
     agree,
     apply,
+    apply_all,
     hkdf,
     pair_stream_key,
     self_stream_key,
@@ -466,3 +468,29 @@ def test_zeros_begin_at_a_cache_line() -> None:
         assert not any(one.any() for one in made)
         assert all(one.dtype == dtype and one.ctypes.data % 64 == 0 for one in made)
         apply(made[2], STREAM_KEY, 1)
+
+
+def test_many_pads_at_once_are_each_of_them() -> None:
+    """Over more than one chunk, and more pads than go at once. A bad one in the middle changes
+    nothing. Planted: the last group left out, one sign for all, a stream begun anew in each chunk,
+    or streams looked at one by one -> each fails.
+    """
+    count = 3 * _CHUNK // 2 // 4 + 1
+    streams = [
+        (hkdf(b"salt", bytes((number,)), b"pad", STREAM_KEY_SIZE), 1 if number % 3 else -1)
+        for number in range(_AT_ONCE + 2)
+    ]
+    one_by_one, at_once = (zeros(count, WORD[32]) for _ in range(2))
+    for stream_key, sign in streams:
+        apply(one_by_one, stream_key, sign)
+    apply_all(at_once, streams)
+    assert np.array_equal(one_by_one, at_once)
+    for bad in ((STREAM_KEY[:-1], 1), (STREAM_KEY, 0)):
+        with pytest.raises(ShoalError) as caught:
+            apply_all(at_once, [*streams, bad])
+        assert caught.value.kind is Kind.INVALID
+    assert np.array_equal(one_by_one, at_once)
+    apply_all(at_once, [(stream_key, -sign) for stream_key, sign in reversed(streams)])
+    assert not at_once.any()
+    apply_all(at_once, [])
+    assert not at_once.any()
