@@ -4,6 +4,8 @@ take its signed acknowledgement. Everything may be repeated; the hop's signature
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from shoal import codec, failpoints
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.crypto.trust import ServedTask
@@ -33,6 +35,14 @@ def make_manifest(served: ServedTask, window: WindowId, sealed: SealedRows) -> b
             damaged=sealed.damaged,
         )
     )
+
+
+class Delivery(Protocol):
+    """What ``Egress`` does; tests put an in-process analyzer behind it."""
+
+    async def attempt(self, served: ServedTask, window: WindowId, record: WindowRecord) -> bool:
+        """As ``Egress.attempt``."""
+        ...
 
 
 class Egress:

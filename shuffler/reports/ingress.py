@@ -57,6 +57,7 @@ _TEXTS: dict[Kind, str] = {
     ),
     Kind.OVERLOADED: "no more reports can be stored now: try again later",
     Kind.INTERNAL: "the report could not be stored: try again later",
+    Kind.UNAVAILABLE: "whether the report was stored is not known: send the same again",
 }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import SureClock
@@ -24,7 +24,7 @@ from shoal.services.given_up import GivenUpWindows
 from shoal.services.tracing import NO_TRACES, Tracer
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowEvent, WindowId, WindowState
-from shoal.shuffler.reports.egress import make_manifest
+from shoal.shuffler.reports.egress import Delivery, make_manifest
 from shoal.shuffler.stores.claims import CLAIM_S, Claim, HeldClaims, OwnerId, StaleClaimError
 from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord
 from shoal.shuffler.tasks import ShufflerTasks
@@ -35,14 +35,6 @@ _POLL_S = LIMITS.deliver_poll_s  # while the analyzer works on a batch
 # between attempts: an analyzer that comes back is found within five minutes
 _RETRY = Backoff(2.0 * LIMITS.retry_first_s, LIMITS.deliver_retry_most_s)
 _SEALS = 1  # windows sealed at a time: sorting wants the disk
-
-
-class Delivery(Protocol):
-    """What ``egress.Egress`` does; tests put an in-process analyzer behind it."""
-
-    async def attempt(self, served: ServedTask, window: WindowId, record: WindowRecord) -> bool:
-        """As ``Egress.attempt``."""
-        ...
 
 
 @dataclass(slots=True)
@@ -168,6 +160,9 @@ class Lifecycle:
             # without its task nothing is known of it: a condition says so
             if record is None or window.task_id not in self._tasks.served:
                 continue
+            if record.state is WindowState.SHREDDED and window not in self._working:
+                del self._pending[window]  # by another shuffler
+                continue
             ended = self._ended(window, record)
             if window in self._working:
                 attempt = self._attempts.pop(window, None) if ended else None
@@ -195,6 +190,7 @@ class Lifecycle:
             for served, window in held
             # summed in rounds: the round driver decides its windows
             if served.task.pairwise is None
+            and not self._follow(window)
             and core.due(served.task, window.window, now, self._store.distinct(window))
         }
         for window, served in {**due, **dict(self._abandoned(now))}.items():
@@ -202,10 +198,7 @@ class Lifecycle:
             if record is None:
                 empty.append(window)
                 continue
-            if record.state is not WindowState.OPEN:  # whoever had it before has closed it
-                self._tasks.decided(window)
-                if core.resume(record.state):
-                    self._pending.setdefault(window, _Pending(self._clock.steady()))
+            if self._follow(window):
                 continue
             try:
                 await self._close(served, window)
@@ -227,6 +220,18 @@ class Lifecycle:
                     windows=len(empty),
                     error=error,
                 )
+
+    def _follow(self, window: WindowId) -> bool:
+        """Whether somebody else closed the window: another shuffler of the task, or whoever had it
+        before. It takes nothing more here, and goes on here if that one does not.
+        """
+        record = self._store.record(window)
+        if record is None or record.state is WindowState.OPEN:
+            return False
+        self._tasks.decided(window)
+        if core.resume(record.state):
+            self._pending.setdefault(window, _Pending(self._clock.steady()))
+        return True
 
     def _held_open(self) -> list[tuple[ServedTask, WindowId]]:
         """Windows that hold something: a look at all that may have begun by any clock would cost
@@ -298,6 +303,8 @@ class Lifecycle:
         except (ShoalError, OSError) as error:
             if isinstance(error, StaleClaimError):
                 self._held.forget(window)
+            elif isinstance(error, ShoalError) and error.kind is Kind.KEY_FILE:
+                await self._held.leave(window)  # another shuffler of the task may have the keys
             pending.failures += 1
             pending.last = error.kind if isinstance(error, ShoalError) else Kind.INTERNAL
             asked = error.retry_after_s if isinstance(error, ShoalError) else 0.0

@@ -142,6 +142,15 @@ class HeldClaims:
         if claim is not None:
             await self._claims.release(claim)
 
+    async def leave(self, window: WindowId) -> None:
+        """``release``, of a window that others may do better with: if it fails, the claim runs
+        out.
+        """
+        try:
+            await self.release(window)
+        except ShoalError as error:
+            log.warning("a claim could not be released", window=window.window, error=error)
+
     async def release_all(self) -> None:
         """Leave every window to others."""
         for window in list(self._held):

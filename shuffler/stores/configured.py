@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.crypto.keyfiles import load_signing_key
 from shoal.entropy import SYSTEM, Entropy
 from shoal.services.conditions import Condition
 from shoal.shuffler.config import ShufflerConfig
@@ -30,13 +31,15 @@ class ShufflerStorage:
     ``reports``: windows of reports, and the claims of all windows: the other parts look at the same
     ones. ``answered``: which devices answered a window of rounds.
     ``vectors``: helper mode. ``scratch``: a folder of this machine for the uploads of rounds that
-    go on, in files without names, which end with the process.
+    go on, in files without names, which end with the process. ``sums``: whether tasks that are
+    summed in rounds may be served from it.
     """
 
     reports: Store
     answered: AnsweredDevices
     vectors: SingleVectors
     scratch: Path
+    sums: bool = True
 
     def damage(self) -> Iterator[Condition]:
         """All that was found damaged, for ``Conditions.watch``."""
@@ -61,9 +64,49 @@ async def open_store(config: ShufflerConfig, entropy: Entropy = SYSTEM) -> Shuff
     """Open what is kept, and finish what a crash interrupted. The caller holds the lock of
     ``data_dir`` (``shoal.services.process.DataFolder``), for as long as it is open.
 
-    Raises CONFIG if it can't be used or was written by a newer version.
+    Raises CONFIG if it can't be used or was written by a newer version; of a database also KEY_FILE
+    and UNAVAILABLE.
     """
+    if config.store.kind == "postgresql":
+        return await _open_shared(config, entropy)
     return open_embedded(config.data_dir, entropy, commit_ms=config.commit_ms)
+
+
+async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStorage:
+    """A database that several shufflers share."""
+    # they bring a driver with them, which the embedded store does without
+    from shoal.shuffler.stores.postgresql.address import load_dsn
+    from shoal.shuffler.stores.postgresql.database import Database
+    from shoal.shuffler.stores.postgresql.store import open_reports
+    from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
+
+    section = config.store
+    assert section.dsn_file is not None  # noqa: S101 - StoreSection wants it
+    identity = load_signing_key(config.signing_key).public
+    database = await Database.open(load_dsn(section.dsn_file), identity, section.schema_name)
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(database.close)
+        watch = DatabaseWatch(
+            database, replicas=section.replicas, without_standby=section.without_standby
+        )
+        opened.push_async_callback(watch.close)
+        await watch.start()
+        reports = await open_reports(
+            database, config.data_dir, entropy, commit_ms=config.commit_ms, watch=watch
+        )
+        admissions = Admissions(config.data_dir, entropy)
+        opened.callback(admissions.close)
+        vectors = SingleStore(config.data_dir, entropy)
+        claims = ThreadedClaims()
+        storage = ShufflerStorage(
+            reports,
+            ThreadedAnswers(admissions, claims),
+            ThreadedVectors(vectors, claims),
+            config.data_dir,
+            sums=False,
+        )
+        opened.pop_all()  # now the storage's to close
+    return storage
 
 
 def open_embedded(

@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -46,6 +46,7 @@ from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.inbox import MAKE
 from shoal.shuffler.stores.postgresql.intake import SharedIntake, lock
 from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
+from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, WindowKey, WindowKeyFiles
 from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows, SealedRows
 from shoal.shuffler.stores.threaded_claims import to_its_end
@@ -65,8 +66,11 @@ class PostgresStore(SharedIntake):
         entropy: Entropy = SYSTEM,
         *,
         commit_ms: float = LIMITS.commit_ms,
+        watch: DatabaseWatch | None = None,
     ) -> None:
-        """``data_dir``: key files, and temporary ones without names. Raises KEY_FILE, CONFIG."""
+        """``data_dir``: key files, and temporary ones without names. ``watch``: of the server,
+        which this closes. Raises KEY_FILE, CONFIG.
+        """
         super().__init__(database, WindowKeyFiles(data_dir), _replica_id(data_dir), entropy)
         self._begin_intake()
         self._commits: AsyncCommits[Admitted] = AsyncCommits(self._append, wait_s=commit_ms / 1000)
@@ -75,6 +79,13 @@ class PostgresStore(SharedIntake):
         self._wrote: dict[WindowId, tuple[int, SealedRows]] = {}
         self._gone: set[WindowId] = set()  # inboxes that are dropped
         self._intact: set[WindowId] = set()  # batches that were read whole
+        self._watch = watch
+
+    def damage(self) -> Iterable[Condition]:
+        """As ``Store.damage``; and what is wrong with the server."""
+        yield from super().damage()
+        if self._watch is not None:
+            yield from self._watch.conditions()
 
     async def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
         """As ``Store.append``."""
@@ -391,6 +402,8 @@ class PostgresStore(SharedIntake):
     async def close(self) -> None:
         """As ``Store.close``."""
         await self._commits.stop()
+        if self._watch is not None:
+            await self._watch.close()
         await super().close()
 
 
@@ -400,9 +413,12 @@ async def open_reports(
     entropy: Entropy = SYSTEM,
     *,
     commit_ms: float = LIMITS.commit_ms,
+    watch: DatabaseWatch | None = None,
 ) -> PostgresStore:
-    """Read what is there. ``database`` is the store's to close. Raises KEY_FILE, UNAVAILABLE."""
-    store = PostgresStore(database, data_dir, entropy, commit_ms=commit_ms)
+    """Read what is there. ``database`` and ``watch`` are the store's to close. Raises KEY_FILE,
+    UNAVAILABLE.
+    """
+    store = PostgresStore(database, data_dir, entropy, commit_ms=commit_ms, watch=watch)
     await store.load()
     return store
 

@@ -1,0 +1,166 @@
+"""Two real shufflers on one database serve one task: clients send to both, retries go to the other
+one, and the analyzer releases every report once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.service import AnalyzerService
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.crypto.envelope import seal_report
+from shoal.entropy import SYSTEM
+from shoal.errors import Kind
+from shoal.ids import TaskId
+from shoal.mechanisms import create
+from shoal.protos import release_pb2
+from shoal.protos.submit_pb2 import SubmitBatchReply
+from shoal.rpc.channel import build_channel, call
+from shoal.services.process import DataFolder
+from shoal.services.settings import load_settings
+from tests.worlds import postgres
+from tests.worlds.operations import Site
+from tests.worlds.services.analyzer_service import shared_pool
+from tests.worlds.services.replicas import Replica, serving, write_replica
+from tests.worlds.services.shuffler import CA, Published, submit_batch
+
+pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
+FULL = 40
+HOP = "keys/{}.key"
+PATIENCE_S = 120.0
+
+
+@asynccontextmanager
+async def analyzing(site: Site) -> AsyncIterator[AnalyzerStore]:
+    """The site's analyzer."""
+    config = load_settings(AnalyzerConfig, site.analyzer_toml())
+    with DataFolder(config.data_dir) as folder:
+        store = AnalyzerStore(folder / FILE_NAME)
+        service = AnalyzerService(config, folder, store, pool=shared_pool())
+        await service.start()
+        try:
+            yield store
+        finally:
+            await service.stop()
+            store.close()
+
+
+def ask(site: Site) -> Published:
+    return site.ask(min_batch=30, max_batch=FULL, target_epsilon=20.0, count=1)
+
+
+def frames_of(published: Published, count: int) -> list[bytes]:
+    """Frames of real reports to window 0."""
+    mechanism = create(published.task.mechanism, published.task.domain)
+    config = published.analyzer_keys[0].config
+    reports = [mechanism.randomize_one(number % 2, SYSTEM)[0] for number in range(count)]
+    return [
+        published.frame(seal_report(config, published.task_id, 0, secrets.token_bytes(16), report))
+        for report in reports
+    ]
+
+
+async def send(address: str, frames: list[bytes]) -> list[int]:
+    channel = build_channel(address, CA.cert_pem, private_pool=True)
+    try:
+        reply = await call(channel, "/shoal.v1.Ingress/SubmitBatch", submit_batch(frames), 30)
+    finally:
+        await channel.close()
+    return [receipt.status for receipt in SubmitBatchReply.FromString(reply).receipts]
+
+
+async def released(store: AnalyzerStore) -> list[Any]:
+    end = time.monotonic() + PATIENCE_S
+    while not store.releases():
+        assert time.monotonic() < end, "no release"
+        await asyncio.sleep(0.1)
+    return store.releases()
+
+
+async def fill(published: Published, one: Replica, two: Replica) -> None:
+    """Everything that devices do: to both, twice, one after the other and at a time, and more than
+    the window takes.
+    """
+    frames = frames_of(published, FULL)
+    assert await send(one.listen, frames[:20]) == [0] * 20
+    assert await send(two.listen, frames[:10]) == [0] * 10  # the same bytes, to the other one
+    at_once = send(one.listen, frames[10:39]), send(two.listen, frames[15:39][::-1])
+    assert list(await asyncio.gather(*at_once)) == [[0] * 29, [0] * 24]
+    assert await send(two.listen, frames[39:]) == [0]
+    late = [await send(replica.listen, frames_of(published, 5)) for replica in (one, two)]
+    assert late == [[Kind.WINDOW_FULL.value] * 5] * 2
+
+
+def counts(release: Any) -> tuple[TaskId, int, int, int]:
+    """Of a release: what it is of, how many reports are in it, and how many were thrown away."""
+    message = release_pb2.Release.FromString(release.release)
+    return release.task_id, release.window, message.n, sum(one.count for one in message.rejected)
+
+
+async def test_two_shufflers_bring_one_release(tmp_path: Path) -> None:
+    """Whoever claims the window closes and delivers it; the other follows, and neither has a key of
+    it left. Planted: the window's secret drawn by each store -> more than 40 rows, fails. Planted:
+    ``_follow`` left out of a tick -> the other's hop key stays, fails.
+    """
+    site = Site(tmp_path)
+    published = ask(site)
+    dsn, analyzer_at = postgres.shared().database(), f"127.0.0.1:{site.ports[2]}"
+    places = [
+        write_replica(site, name, dsn, analyzer_at, 2, commit_ms=1.0) for name in ("one", "two")
+    ]
+    async with analyzing(site) as store:
+        with serving(*places) as (one, two):
+            await fill(published, one, two)
+            (release,) = await released(store)
+            assert counts(release) == (published.task_id, 0, FULL, 0)
+            for replica in (one, two):
+                await no_keys(replica, published)
+            assert [one.end(), two.end()] == [0, 0]
+    events = [one.count(event) + two.count(event) for event in ("window closed", "window shredded")]
+    assert events == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "point", ["postgresql.closed", "postgresql.seal-write", "postgresql.sealed.done"]
+)
+async def test_a_window_outlives_the_shuffler_that_works_on_it(tmp_path: Path, point: str) -> None:
+    """Its owner is killed while it closes, seals, or has sealed; the other takes it over. Planted:
+    the key files written when a window is sealed -> nobody can, fails.
+    """
+    site = Site(tmp_path)
+    published = ask(site)
+    dsn, analyzer_at = postgres.shared().database(), f"127.0.0.1:{site.ports[2]}"
+    places = [
+        write_replica(site, name, dsn, analyzer_at, 2, commit_ms=1.0) for name in ("one", "two")
+    ]
+    async with analyzing(site) as store:
+        # whoever gets there first dies; the other must not
+        with serving(*places, failpoints={0: f"{point}=exit@1"}) as (one, two):
+            two.process.send_signal(signal.SIGSTOP)
+            frames = frames_of(published, FULL)
+            assert await send(one.listen, frames) == [0] * FULL
+            assert await asyncio.to_thread(one.ended) == -9
+            two.process.send_signal(signal.SIGCONT)
+            (release,) = await released(store)
+            assert counts(release) == (published.task_id, 0, FULL, 0)
+            await no_keys(two, published)
+            assert two.end() == 0
+
+
+async def no_keys(replica: Replica, published: Published) -> None:
+    """No key of the window is left on its machine."""
+    end, names = time.monotonic() + PATIENCE_S, ("data/window-keys/*-0.*.key", HOP)
+    hop = published.served.keys.hop_keys[0].key_id.hex
+    while found := [one.name for name in names for one in replica.folder.glob(name.format(hop))]:
+        assert time.monotonic() < end, found
+        await asyncio.sleep(0.05)
