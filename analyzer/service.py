@@ -8,9 +8,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from shoal.analyzer.batches.executor import ProcessExecutor
+from shoal.analyzer.batches.executor import Executor, ProcessExecutor
 from shoal.analyzer.batches.ingest import Ingest
-from shoal.analyzer.batches.key_delivery import InMemoryDelivery
+from shoal.analyzer.batches.key_delivery import InMemoryDelivery, KeyDelivery
 from shoal.analyzer.batches.manifest_signatures import FOLDER as SIGNATURES
 from shoal.analyzer.batches.manifest_signatures import ManifestSignatures
 from shoal.analyzer.batches.processing import Processor
@@ -98,7 +98,8 @@ class AnalyzerService:
             given_up=self._given_up,
         )
         self._tracer = Tracer("analyzer", config.tracing.endpoint)
-        self._processor = self._make_processor(signing_key, shredder)
+        self._machines: Source | None = None
+        self._processor = self._make_processor(config, signing_key, shredder)
         self._rounds = CollectionService(
             store=store,
             tasks=self._tasks,
@@ -126,20 +127,35 @@ class AnalyzerService:
         self._working: list[asyncio.Task[None]] = []
         self._keep_time(shredder)
 
-    def _make_processor(self, signing_key: SigningKey, shredder: Shredder) -> Processor:
-        """Batches are opened in this machine's processes, which get a window's key in memory."""
+    def _make_processor(
+        self, config: AnalyzerConfig, signing_key: SigningKey, shredder: Shredder
+    ) -> Processor:
+        executor, delivery = self._make_engine(config, signing_key)
         return Processor(
             store=self._store,
             tasks=self._tasks,
             keys=self._keys,
             spools=self._spools,
-            executor=ProcessExecutor(self._pool),
-            delivery=InMemoryDelivery(),
+            executor=executor,
+            delivery=delivery,
             signing_key=signing_key,
             shredder=shredder,
             given_up=self._given_up,
             tracer=self._tracer,
         )
+
+    def _make_engine(
+        self, config: AnalyzerConfig, signing_key: SigningKey
+    ) -> tuple[Executor, KeyDelivery]:
+        """Where batches are opened: in this machine's processes, which get a window's key in
+        memory, or by workers elsewhere.
+        """
+        if config.opening.engine == "processes":
+            return ProcessExecutor(self._pool), InMemoryDelivery()
+        from shoal.analyzer.machines.configured import engine_of  # the extra [dask]
+
+        executor, delivery, self._machines = engine_of(config.opening, signing_key)
+        return executor, delivery
 
     def _make_server(
         self, config: AnalyzerConfig, signing_key: SigningKey, disk: Source, tls: TlsIdentity
@@ -167,6 +183,8 @@ class AnalyzerService:
         conditions = Conditions()
         known = (self._tasks.conditions, self._missing.conditions, self._processor.conditions)
         conditions.watch(self._given_up.conditions)
+        if self._machines is not None:
+            conditions.watch(self._machines)
         for source in (disk, self.certificates.conditions, *known, self._store.damage):
             conditions.watch(source)
         return conditions

@@ -23,6 +23,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "console": ("starlette", "uvicorn", "jinja2", "pydantic_settings"),
     "mqtt": ("paho",),
     "parquet": ("pyarrow",),
+    "dask": ("distributed",),
     "oidc": ("authlib", "joserfc"),
 }
 

@@ -53,6 +53,9 @@ class SigningContext(Enum):
     ROUND_COMMIT = "round-commit"
     ROUND_ENDORSE = "round-endorse"
     TIME = "time"
+    # between an analyzer and its workers on other machines
+    WORKER_KEY = "worker-key"
+    WORKER_SESSION = "worker-session"
 
 
 def signed_input(context: SigningContext, data: bytes) -> bytes:

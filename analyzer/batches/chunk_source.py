@@ -46,10 +46,12 @@ def read_chunk(source: ChunkSource, chunk: Chunk) -> bytes:
 
 
 class FileSource:
-    """A flat file of rows. ``with FileSource(path, row_size) as source``. Raises OSError."""
+    """A flat file of rows; ``name``: the file's, without its folder. ``with FileSource(path,
+    row_size) as source``. Raises OSError.
+    """
 
     def __init__(self, path: Path, row_size: int) -> None:
-        self._row_size = row_size
+        self.name, self._row_size = path.name, row_size
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._rows = os.fstat(self._descriptor).st_size // row_size
 

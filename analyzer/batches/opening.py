@@ -15,16 +15,19 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
+from shoal.analyzer.batches.checking import check_opened, nonce_check
 from shoal.analyzer.batches.chunk_source import Chunk, ChunkSource
-from shoal.analyzer.batches.executor import Executor
+from shoal.analyzer.batches.executor import Check, Executor
 from shoal.analyzer.batches.key_delivery import KeyDelivery, LentKey
 from shoal.analyzer.batches.row_opening import (
     BAD_VALUE,
     GOOD,
     NOT_OPENABLE,
     OTHER_LENGTH,
+    ChunkResult,
     RowContext,
     empty_tally,
     open_chunk,
@@ -63,7 +66,8 @@ async def open_batch(
 ) -> Opened:
     """Open every row of a source. Memory: 17 bytes a row, and what the executor has under way.
 
-    Raises UNAVAILABLE if workers died (try again), OSError if the rows can't be read.
+    Raises UNAVAILABLE if workers died (try again), OSError if the rows can't be read, MISMATCH if a
+    worker's answer can't be true.
     """
     async with delivery.lend(key) as lent:
         return await _Batch(source, context, lent, executor).run()
@@ -82,7 +86,8 @@ class _Batch:
         """Everything: judge and tally all rows, then take back what counted twice."""
         tally, counts = empty_tally(self._context), np.zeros(len(_REASON) + 1, dtype=np.int64)
         done = filled = 0
-        async with self._over(open_chunk, self._blocks()) as results:
+        check = partial(check_opened, tally.counts.size)
+        async with self._over(open_chunk, self._blocks(), check) as results:
             async for result in results:
                 tally += Tally.from_bytes(result.tally)
                 marks = np.frombuffer(result.marks, dtype=np.uint8)
@@ -92,8 +97,7 @@ class _Batch:
                 self._prefixes[filled : filled + prefixes.size] = prefixes
                 done, filled = done + marks.size, filled + prefixes.size
         rejected = {_REASON[mark]: int(counts[mark]) for mark in _REASON if counts[mark]}
-        tied = await asyncio.to_thread(self._tied, filled)
-        repeats = await self._repeats(tied)
+        repeats = await self._repeats(*await asyncio.to_thread(self._tied, filled))
         if repeats.size:
             rejected[DUPLICATE] = int(repeats.size)
             tally = await self._without(tally, repeats)
@@ -101,28 +105,35 @@ class _Batch:
 
     # --- each nonce once --------------------------------------------------------------------------
 
-    def _tied(self, filled: int) -> NDArray[np.int64]:
-        """Good rows whose nonce begins like that of another good row, in row order."""
+    def _tied(self, filled: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Good rows whose nonce begins like that of another good row, in row order; and how each
+        begins.
+        """
         ordered = np.sort(self._prefixes[:filled])
         # sorted; a prefix seen k times is here k - 1 times
         shared = ordered[1:][ordered[1:] == ordered[:-1]]
         del ordered
         if not shared.size:
-            return np.empty(0, dtype=np.int64)
-        tied, at = [], 0
+            return np.empty(0, dtype=np.int64), shared
+        tied, begin, at = [], [], 0
         for (block,) in self._blocks():
             rows = np.flatnonzero(self._good[block.start : block.stop]) + block.start
             prefixes = self._prefixes[at : at + rows.size]
             place = np.minimum(np.searchsorted(shared, prefixes), shared.size - 1)
-            tied.append(rows[shared[place] == prefixes])
+            found = shared[place] == prefixes
+            tied.append(rows[found])
+            begin.append(prefixes[found])
             at += rows.size
-        return np.concatenate(tied)
+        return np.concatenate(tied), np.concatenate(begin)
 
-    async def _repeats(self, tied: NDArray[np.int64]) -> NDArray[np.int64]:
+    async def _repeats(
+        self, tied: NDArray[np.int64], begin: NDArray[np.uint64]
+    ) -> NDArray[np.int64]:
         """Of those rows the ones whose whole nonce an earlier row has: they don't count."""
         if not tied.size:
             return tied
-        async with self._over(open_nonces, _scattered(tied)) as results:
+        check = nonce_check(tied, begin)
+        async with self._over(open_nonces, _scattered(tied), check) as results:
             nonces = b"".join([result async for result in results])
         words = np.frombuffer(nonces, dtype=np.uint64).reshape(-1, NONCE_SIZE // 8)
         # stable: within one nonce the rows stay in order
@@ -134,7 +145,8 @@ class _Batch:
         return repeats
 
     async def _without(self, tally: Tally, rows: NDArray[np.int64]) -> Tally:
-        async with self._over(open_chunk, _scattered(rows)) as results:
+        check: Check[ChunkResult] = partial(check_opened, tally.counts.size, all_good=True)
+        async with self._over(open_chunk, _scattered(rows), check) as results:
             async for result in results:
                 part = Tally.from_bytes(result.tally)
                 tally = Tally(tally.counts - part.counts, tally.rows - part.rows)
@@ -143,15 +155,16 @@ class _Batch:
     # --- rows to workers --------------------------------------------------------------------------
 
     def _over(
-        self, work: Callable[..., R], chunks: Iterable[Chunk]
+        self, work: Callable[..., R], chunks: Iterable[Chunk], check: Check[R]
     ) -> AbstractAsyncContextManager[AsyncGenerator[R]]:
         """``work`` over chunks of rows in the workers; what is left of it ends with the context."""
         arguments = (self._context, *self._lent.arguments())
-        return aclosing(self._executor.over_chunks(work, arguments, self._source, chunks))
+        return aclosing(self._executor.over_chunks(work, arguments, self._source, chunks, check))
 
     def _blocks(self) -> Iterator[tuple[range]]:
         """All rows, in chunks that lie together."""
-        step = min(LIMITS.open_chunk_rows, max(_LEAST_ROWS, -(-self._rows // _PARTS)))
+        most = self._executor.chunk_rows or LIMITS.open_chunk_rows
+        step = min(most, max(_LEAST_ROWS, -(-self._rows // _PARTS)))
         for first in range(0, self._rows, step):
             yield (range(first, min(first + step, self._rows)),)
 

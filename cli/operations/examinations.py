@@ -108,6 +108,12 @@ def analyzer(findings: Findings, path: Path) -> AnalyzerConfig | None:
         tls_checks.own_files(findings, "tls", tls.certificate, tls.key, tls.client_ca, "client_ca")
         _tasks(findings, config, hop=False)
         link_checks.service(findings, "analyzer", config)
+        if config.opening.engine == "dask":
+            with findings.checking("workers"):
+                from shoal.cli.operations import worker_checks  # the extra [dask]
+
+                signing_key = load_signing_key(config.signing_key)
+                asyncio.run(worker_checks.workers(findings, config.opening, signing_key))
         return config
     return None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.output import plain_table, say, say_table
+from shoal.cli.services.machines import add_machines
 from shoal.cli.services.status import add_status
 from shoal.cli.services.windows import analyzer_windows
 
@@ -115,3 +116,4 @@ add_status(
     _show,
 )
 analyzer.add_typer(analyzer_windows(), name="window")
+add_machines(analyzer)

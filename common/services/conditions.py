@@ -32,6 +32,7 @@ CODES: dict[str, str] = {
     "certificate": "a TLS certificate is over, or about to be",
     "analyzer": "the analyzer cannot be reached, or takes nothing",
     "database": "the database that shufflers share cannot be used, or keeps less than it promises",
+    "worker": "workers on other machines cannot be used",
     "broker": "the MQTT broker cannot be reached",
     "stuck": "work on a window or a round fails again and again",
     "overload": "more comes in than can be done",

@@ -160,7 +160,7 @@ def declared_imports(module: Module) -> Iterator[str]:
             or one.name.startswith(".")
         ):
             continue
-        if distribution_of(one) not in declared("server", "parquet", "oidc", "postgresql"):
+        if distribution_of(one) not in declared("server", "parquet", "oidc", "postgresql", "dask"):
             yield f"{one.line}: {one.name} is in no dependency of pyproject.toml"
 
 

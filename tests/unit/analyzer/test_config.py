@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.analyzer.config import AnalyzerConfig, MutualTls
+from shoal.analyzer.config import AnalyzerConfig, MutualTls, OpeningSection
 from shoal.errors import Kind, ShoalError
 from shoal.services.settings import AdminSection, TracingSection, load_settings
 from tests.cases import for_each
@@ -36,9 +36,11 @@ def test_the_sample_loads_and_comments_every_key() -> None:
     config = load_settings(AnalyzerConfig, SAMPLE)
     assert config.listen == "0.0.0.0:7445"
     text, _, tls = SAMPLE.read_text().partition("\n[tls]\n")
-    own = AnalyzerConfig.model_fields.keys() - {"base_dir", "tls", "admin", "tracing"}
+    text, _, opening = text.partition("# [opening]\n")
+    own = AnalyzerConfig.model_fields.keys() - {"base_dir", "tls", "admin", "tracing", "opening"}
     for part, keys in (
         (text, {*own, *AdminSection.model_fields, *TracingSection.model_fields}),
+        (opening, OpeningSection.model_fields.keys()),
         (tls, MutualTls.model_fields.keys()),
     ):
         for key in keys:

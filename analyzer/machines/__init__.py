@@ -1,0 +1,3 @@
+"""Several machines for one batch: workers that are met through a Dask scheduler and spoken to
+directly, end to end sealed. Imported only where ``[opening] engine = "dask"``.
+"""

@@ -1,0 +1,119 @@
+"""The members of opening's seams for workers on other machines: where chunks are opened, and how a
+window's key gets there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TypeVar, cast
+
+from shoal.analyzer.batches.chunk_source import Chunk, ChunkSource, FileSource, read_chunk
+from shoal.analyzer.batches.executor import Check
+from shoal.analyzer.batches.key_delivery import LentKey
+from shoal.analyzer.machines import messages
+from shoal.analyzer.machines.cluster import IN_FLIGHT, Cluster
+from shoal.analyzer.machines.messages import Ask, SharedRows
+from shoal.analyzer.machines.redeeming import redeem_loan
+from shoal.crypto.hpke import HpkePrivateKey
+from shoal.errors import Kind, ShoalError
+
+R = TypeVar("R")
+_SENDS = 3  # of a chunk whose workers are lost: it may be what ends them
+
+
+class MachinesExecutor:
+    """Rows are read here and sent along; or, if ``shared``, read by workers in the folder of the
+    batch's file, which they have mounted. ``chunk_rows``: rows of a request.
+    """
+
+    def __init__(self, cluster: Cluster, chunk_rows: int | None = None, *, shared: bool = False):
+        self._cluster, self._chunk_rows, self._shared = cluster, chunk_rows, shared
+
+    @property
+    def chunk_rows(self) -> int | None:
+        """See ``Executor.chunk_rows``."""
+        return self._chunk_rows
+
+    async def over_chunks(
+        self,
+        work: Callable[..., R],
+        arguments: tuple[object, ...],
+        source: ChunkSource,
+        chunks: Iterable[Chunk],
+        check: Check[R] | None = None,
+    ) -> AsyncGenerator[R]:
+        """See ``Executor.over_chunks``. A chunk whose worker is lost goes to another one."""
+        order = messages.order(work, arguments)
+        under_way: deque[asyncio.Task[R]] = deque()
+
+        async def one(chunk: Chunk) -> R:
+            return cast(R, await self._one(order, source, chunk, check))
+
+        async def first() -> R:
+            # the task is not awaited itself: a cancellation here is ours, whatever it makes of it
+            await asyncio.wait([under_way[0]])
+            return under_way.popleft().result()
+
+        async with self._cluster.used():
+            try:
+                for chunk in chunks:
+                    under_way.append(asyncio.create_task(one(chunk)))
+                    # one more than they have: results are given in order, chunks end in any
+                    while len(under_way) >= (IN_FLIGHT + 1) * max(self._cluster.size, 1):
+                        yield await first()
+                while under_way:
+                    yield await first()
+            finally:
+                for left in under_way:
+                    left.cancel()
+                await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _one(
+        self, order: bytes, source: ChunkSource, chunk: Chunk, check: Check[R] | None
+    ) -> object:
+        for left in reversed(range(_SENDS)):
+            worker = await self._cluster.reserve()
+            try:
+                what, rows = await asyncio.to_thread(self._rows, source, chunk)
+                result = await worker.ask(what, order, rows)
+            except ShoalError as error:
+                if error.kind is not Kind.UNAVAILABLE or not left:
+                    raise
+                continue
+            finally:
+                self._cluster.release(worker)
+            if check is not None:
+                try:
+                    check(cast(R, result), chunk)
+                except ShoalError as error:
+                    raise worker.refuted(error) from None
+            return result
+        raise AssertionError("unreachable")
+
+    def _rows(self, source: ChunkSource, chunk: Chunk) -> tuple[Ask, bytes]:
+        if self._shared and isinstance(source, FileSource):
+            return Ask.OPEN_SHARED, SharedRows(source.name, source.row_size, chunk).to_bytes()
+        return Ask.OPEN, read_chunk(source, chunk)
+
+
+class MachinesDelivery:
+    """Each worker gets a window's key sealed to a key of its memory; the ticket is the number of
+    the loan. A worker unseals it for each chunk, and forgets it when the loan ends or the
+    connection does.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @asynccontextmanager
+    async def lend(self, key: HpkePrivateKey) -> AsyncIterator[LentKey]:
+        """See ``KeyDelivery.lend``."""
+        async with self._cluster.lent(key) as loan:
+            lent = LentKey(redeem_loan, loan)
+            try:
+                yield lent
+            finally:
+                lent.take_back()

@@ -1,0 +1,162 @@
+"""Several machines for one batch: a real analyzer, a scheduler and workers as processes, over
+TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.analyzer.batches.chunk_source import ChunkSource
+from shoal.analyzer.batches.executor import ProcessExecutor
+from shoal.analyzer.batches.key_delivery import InMemoryDelivery
+from shoal.analyzer.batches.opening import Opened, open_batch
+from shoal.analyzer.batches.row_opening import RowContext
+from shoal.analyzer.machines.cluster import Cluster
+from shoal.analyzer.machines.engine import MachinesDelivery, MachinesExecutor
+from shoal.analyzer.records import StoredRelease
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.errors import Kind, ShoalError
+from shoal.protos import delivery_pb2
+from tests.conformance.opening.together import mixed_rows
+from tests.sizes import size
+from tests.worlds.machines import Machines, Process, machines
+from tests.worlds.services.analyzer import World, make_task
+from tests.worlds.services.analyzer_process import serving
+from tests.worlds.services.analyzer_service import ATTEMPTS, chunks, shared_pool
+
+# The real clock: windows that were over long ago.
+PAST = make_task()
+TASK = replace(
+    PAST, windows=replace(PAST.windows, start_s=1_700_000_000), retention_s=100 * 366 * 86_400
+)
+
+WAYS: list[tuple[str, dict[str, Any] | None]] = [
+    ("here", None),
+    ("sent", {}),
+    ("shared", {"shared_spool": "true"}),
+]
+
+
+def released(folder: Path) -> list[StoredRelease]:
+    store = AnalyzerStore(folder / "data" / FILE_NAME, read_only=True)
+    try:
+        return store.releases()
+    finally:
+        store.close()
+
+
+async def test_the_release_is_that_of_one_machine(tmp_path: Path) -> None:
+    """Signed bytes and all, with rows sent along and with rows that workers read in a shared
+    folder. Planted: the last chunk left out, or a worker's chunk counted twice -> this fails.
+    """
+    world = World(TASK)
+    rows = mixed_rows(world, 1_500, 3)
+    batch = world.batch(rows)
+    found = {}
+    for name, more in WAYS:
+        folder = tmp_path / name
+        folder.mkdir()
+        with machines(
+            tmp_path / f"machines-{name}", analyzer=world.analyzer, spool=folder / "data" / "spool"
+        ) as there:
+            opening = {} if more is None else {"opening": there.opening(**more)}
+            with serving(world, folder, **opening) as analyzer:
+                caller = analyzer.caller()
+                await caller.done(batch)
+                await caller.channel.close()
+        found[name] = released(folder)
+    assert len(found["here"]) == 1
+    assert found["sent"] == found["here"]
+    assert found["shared"] == found["here"]
+
+
+async def test_without_its_scheduler_a_batch_waits_and_is_opened_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    """Planted: a batch without workers ended as if it had no rows -> this fails."""
+    world = World(TASK)
+    batch = world.batch(world.seal_cells([i % 7 for i in range(60)]))
+    with machines(tmp_path / "machines", analyzer=world.analyzer) as there:
+        there.scheduler.kill()
+        with serving(world, tmp_path, opening=there.opening(wait_s="1")) as analyzer:
+            caller = analyzer.caller()
+            await caller.offer(batch)
+            await caller.deliver(chunks(batch))
+            analyzer.until("a batch can't be released yet")
+            reply = await caller.offer(batch)
+            assert reply.state == delivery_pb2.BATCH_STATE_PROCESSING
+            assert released(tmp_path) == []
+            there.scheduler.restart()
+            analyzer.until("window released")
+            await caller.done(batch)
+            await caller.channel.close()
+    assert len(released(tmp_path)) == 1
+
+
+async def opened_here(world: World, source: ChunkSource, context: RowContext) -> Opened:
+    executor = ProcessExecutor(shared_pool())
+    return await open_batch(source, context, world.keys[0], executor, InMemoryDelivery())
+
+
+class Killing:
+    """A source in memory that kills workers while it is read."""
+
+    def __init__(self, rows: list[bytes], victims: list[Process], at: int) -> None:
+        self.data, self.victims, self.at, self.reads = rows, victims, at, 0
+
+    @property
+    def rows(self) -> int:
+        return len(self.data)
+
+    @property
+    def row_size(self) -> int:
+        return len(self.data[0])
+
+    def read(self, rows: range) -> bytes:
+        self.reads += 1
+        if self.reads == self.at:
+            for victim in self.victims:
+                victim.kill()
+        return b"".join(self.data[row] for row in rows)
+
+
+async def test_a_worker_killed_in_mid_batch_changes_nothing(tmp_path: Path) -> None:
+    """Control: with both killed the attempt fails as one that can be made again. Planted: the
+    chunks of a lost worker left out -> this fails.
+    """
+    world = World(TASK)
+    rows = mixed_rows(world, size(6_000, 60_000), 5)
+    context = RowContext.of(
+        world.task, world.task_id, 0, world.keys[0].config.key_id, world.row_size()
+    )
+    wanted = await opened_here(world, Killing(rows, [], 0), context)
+    with machines(tmp_path, again=False) as there:
+        cluster = there.cluster(wait_s=2.0)
+        executor, delivery = MachinesExecutor(cluster, 256), MachinesDelivery(cluster)
+        async with cluster.used():
+            await everybody(there, cluster)
+            first, second = there.workers
+            source = Killing(rows, [first], 9)
+            found = await open_batch(source, context, world.keys[0], executor, delivery)
+            assert found.tally.to_bytes() == wanted.tally.to_bytes()
+            assert found.rejected == wanted.rejected
+            assert first.process.poll() is not None
+            source = Killing(rows, [second], 9)
+            with pytest.raises(ShoalError) as caught:
+                await open_batch(source, context, world.keys[0], executor, delivery)
+            assert caught.value.kind is Kind.UNAVAILABLE
+
+
+async def everybody(there: Machines, cluster: Cluster) -> None:
+    """Until all workers are there; inside ``used``."""
+    for _ in range(ATTEMPTS):
+        await cluster.look()
+        if cluster.size == len(there.workers):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the workers did not come")
