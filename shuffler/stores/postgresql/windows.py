@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal import failpoints
+from shoal.crypto.hpke import HpkePrivateKey
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
@@ -304,6 +305,15 @@ class SharedWindows:
                 if found is None:
                     raise StaleClaimError
             yield connection
+
+    def step(self, claim: Claim) -> contextlib.AbstractAsyncContextManager[Connection]:
+        """For what else is kept of a window: see ``_step``."""
+        return self._step(claim)
+
+    def hop_key(self, window: WindowId) -> HpkePrivateKey | None:
+        """None: it is not here, or not any more. Raises KEY_FILE."""
+        served = self._tasks.get(window.task_id)
+        return None if served is None else served.hop_key(window.window)
 
     async def close(self) -> None:
         """Stop looking, leave claimed windows to others, and then the database."""

@@ -18,7 +18,7 @@ from tests.conformance.store.rounds_suite import ONE, SIZE, RoundsSuite, mine
 
 
 class TestSqliteRounds(RoundsSuite):
-    def make(self, folder: Path) -> ShufflerStorage:
+    async def make(self, folder: Path) -> ShufflerStorage:
         return open_embedded(folder, commit_ms=0)
 
     def remains(self, folder: Path) -> bytes:
@@ -31,7 +31,7 @@ class TestSqliteRounds(RoundsSuite):
         these: the claim looked at before the change alone, without the window's turn -> taken over
         meanwhile, fails.
         """
-        storage, (one,) = self.open(tmp_path), devices(1)
+        storage, (one,) = await self.open(tmp_path), devices(1)
         answers, vectors = storage.answered, storage.vectors
         assert isinstance(answers, ThreadedAnswers)
         assert isinstance(vectors, ThreadedVectors)
