@@ -247,6 +247,12 @@ class Server:
         self._reader.join()
         process.stderr.close()
 
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        """The first of its processes, which started the others."""
+        assert self._process is not None, "it does not run"
+        return self._process
+
     # --- as an operator
 
     def sql(self, text: str, database: str = "postgres") -> list[str]:
