@@ -15,6 +15,7 @@ from shoal import failpoints
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
+from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId
@@ -48,7 +49,7 @@ class SharedVectors:
         windows: SumWindows,
         entropy: Entropy = SYSTEM,
         *,
-        commit_ms: float = 6.0,
+        commit_ms: float = LIMITS.commit_ms,
     ) -> None:
         self._db, self._windows, self._entropy = database, windows, entropy
         self._commits: AsyncCommits[VerifiedVector] = AsyncCommits(
