@@ -30,7 +30,7 @@ from shoal.services.certificates import Certificates
 from shoal.services.conditions import Conditions
 from shoal.services.given_up import GivenUpWindows
 from shoal.services.machine import Machine
-from shoal.services.process import DataFolder, Reloading
+from shoal.services.process import DataFolder, Reloading, spare_collector
 from shoal.services.tracing import Tracer
 from shoal.services.watching import watch_disk
 from shoal.shuffler.analyzer_capacity import Serving, asking
@@ -378,6 +378,7 @@ async def serve(config: ShufflerConfig, stop: asyncio.Event) -> None:
     """
     reloading = Reloading(config.reload_s)
     async with Shuffler(config) as shuffler:
+        spare_collector()
         await reloading.run(shuffler.reload, stop)
         log.info("stopping: no new reports are taken, what was taken is on disk")
     log.info("stopped")

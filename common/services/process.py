@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
@@ -16,6 +17,7 @@ from shoal.errors import Kind, ShoalError
 
 # in a data_dir that ``shoal restore`` has begun to fill, until it is done
 HALF_RESTORED = "restoring"
+_OBJECTS = 20_000  # that a service makes more than it drops, between two looks for cycles
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -55,6 +57,16 @@ async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     for number in _STOPPING:
         signal.signal(number, asked)
     await main(stop)
+
+
+def spare_collector() -> None:
+    """Once a service stands: what it holds by now stays, so Python's collector of cycles need not
+    walk through it again, and it looks for new ones after more objects. Calls make few cycles: a
+    look after every 700 objects took a twentieth of a busy service's CPU.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS)
 
 
 class Reloading:

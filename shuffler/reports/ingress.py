@@ -14,15 +14,13 @@ from time import perf_counter
 
 from shoal import codec
 from shoal.clocks.clock import Moment, SureClock
-from shoal.crypto.admission.open import OPEN
 from shoal.crypto.admission.revocation import revoked
 from shoal.crypto.envelope import (
     ACK_KEY_SIZE,
     HEADER_SIZE,
+    MAC_SIZE,
     HopContent,
     frame_header,
-    open_frame,
-    receipt_mac,
 )
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.errors import Kind, ShoalError
@@ -34,12 +32,13 @@ from shoal.rpc.call import Call
 from shoal.rpc.server import Method, Service
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.reports.gathering import Gathering, Single
 from shoal.shuffler.reports.latency import AnswerTimes
-from shoal.shuffler.reports.opened import ACCEPTED, Facts, OpenedGroup
-from shoal.shuffler.reports.opening import AdmissionChecks, Opener, key_id_of
+from shoal.shuffler.reports.opened import Facts, OpenedGroup, Refusal
+from shoal.shuffler.reports.opening import KEY_OVER, AdmissionChecks, Opener, key_id_of
 from shoal.shuffler.reports.taken import Answer, Taken
 from shoal.shuffler.revocations import Revocations
-from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows, Store
+from shoal.shuffler.stores.store import AdmittedRows, Store
 from shoal.shuffler.tasks import ShufflerTasks
 
 SERVICE = "shoal.v1.Ingress"
@@ -47,6 +46,8 @@ SERVICE = "shoal.v1.Ingress"
 # that came
 _TURNS = 4
 _LEAST_TURNS = 8
+# a SubmitReply without its mac, which is its end
+_REPLY = submit_pb2.SubmitReply(mac=bytes(MAC_SIZE)).SerializeToString()[:-MAC_SIZE]
 
 # What the store's refusals mean to a device.
 _TEXTS: dict[Kind, str] = {
@@ -84,6 +85,7 @@ class Ingress:
         self.refused: Counter[Kind] = Counter()
         self.times = AnswerTimes(self._still_open)
         self.backlog = Backlog()  # of batches
+        self._singles = Gathering(self._take_singles, max(1, opener.workers))
         self._turns = asyncio.Semaphore(max(_LEAST_TURNS, _TURNS * opener.workers))
 
     def service(self) -> Service:
@@ -102,32 +104,57 @@ class Ingress:
         """SubmitRequest -> SubmitReply. Raises every kind that ``core.admit``, the task's
         verifier and the store know.
         """
-        began = perf_counter()
         try:
             frame = codec.parse(submit_pb2.SubmitRequest, request, "submission").frame
-            key_id = self._key_of(frame)
-            content = open_frame(self._tasks.keys[key_id], frame)
-            moment = Moment.of(self._clock)
-            with moment.refusing():
-                window = self._admit(content, key_id, moment.now)
-                verifier = self._tasks.verifiers.get(content.task_id.raw, OPEN)
-                # Last, because it costs most: two signatures. On the event loop like the opening,
-                # which costs as much.
-                device = verifier.verify(
-                    content.admission, content.task_id, content.window, content.sealed, moment.now
-                )
-            self._check_revoked(content.task_id, device)
-            core.check_size(self._tasks.served[content.task_id].task, len(frame))
-            (kind,) = await self._store.append([AdmittedReport(window, content.sealed, device)])
-            if kind is not None:
-                raise ShoalError(kind, _TEXTS[kind])
+            if key_id_of(frame) not in self._tasks.keys_by_raw_id:
+                raise self._not_ours(frame)
+            return _REPLY + await self._singles.add(frame)
         except ShoalError as error:
             self.refused[error.kind] += 1
             raise
-        self.times.add_call((window,), perf_counter() - began)
-        return submit_pb2.SubmitReply(
-            mac=receipt_mac(content.ack_key, ACCEPTED, frame)
-        ).SerializeToString()
+
+    async def _take_singles(self, calls: list[Single], opened: Callable[[], None]) -> None:
+        """Frames of ``submit``, in groups like those of a batch; but who is refused is told at
+        once, and in words.
+        """
+        moment = Moment.of(self._clock)
+        checks = AdmissionChecks(dict(self._tasks.verifiers), moment.now)
+        frames = [call.frame for call in calls]
+        found = await self._opener.open_many(
+            self._tasks.keys_by_raw_id, frames, checks, at_once=True
+        )
+        opened()
+        for place, refusal in found.refused.items():
+            calls[place].refuse(refusal.error)
+        entering = list[tuple[OpenedGroup, AdmittedRows, list[ShoalError | None] | None]]()
+        for group in found.groups:
+            try:
+                with moment.refusing():
+                    window = self._judge(group.facts, checks)
+                rows, refusals = self._unrevoked(group, window)
+                if rows.count:
+                    self._check_size(group.facts, window)
+            except ShoalError as error:
+                for place in group.places:
+                    calls[place].refuse(Refusal(error.kind, error.message).error)
+                continue
+            entering.append((group, rows, refusals))
+        if not entering:
+            return
+        outcomes = await self._store.append_rows([rows for _, rows, _ in entering if rows.count])
+        stored, now = iter(outcomes), perf_counter()
+        for group, rows, refusals in entering:
+            kinds = _merged(next(stored) if rows.count else [], refusals)
+            answered = list[float]()
+            for index, (place, kind) in enumerate(zip(group.places, kinds, strict=True)):
+                call = calls[place]
+                if isinstance(kind, ShoalError):
+                    call.refuse(kind)
+                elif kind is not None:
+                    call.refuse(ShoalError(kind, _TEXTS[kind]))
+                elif call.accept(group.entry(index)[-MAC_SIZE:]):
+                    answered.append(now - call.began)
+            self.times.add_answers(rows.window, answered)
 
     async def submit_batch(self, request: bytes, call: Call) -> bytes:
         """SubmitBatchRequest -> one receipt per frame, in order.
@@ -163,11 +190,11 @@ class Ingress:
         moment = Moment.of(self._clock)
         checks = AdmissionChecks(dict(self._tasks.verifiers), moment.now)
         opened = await self._opener.open_many(known, [frames[index] for index in held], checks)
-        for place, kind in opened.refused.items():
-            taken.refuse(held[place], kind)
+        for place, refusal in opened.refused.items():
+            taken.refuse(held[place], refusal.kind)
         # what admission looks at is the same for all of a group
-        verdicts = [self._judge(group.facts, checks) for group in opened.groups]
-        entering = list[tuple[OpenedGroup, AdmittedRows, list[Kind | None] | None]]()
+        verdicts = [self._verdict(group.facts, checks) for group in opened.groups]
+        entering = list[tuple[OpenedGroup, AdmittedRows, list[ShoalError | None] | None]]()
         for group, verdict in zip(opened.groups, verdicts, strict=True):
             if isinstance(verdict, Kind):
                 taken.settle(group, group.indices(held), [verdict] * len(group.places))
@@ -182,7 +209,10 @@ class Ingress:
         stored = iter(outcomes)
         for group, rows, refusals in entering:
             kinds = next(stored) if rows.count else []
-            taken.settle(group, group.indices(held), _merged(kinds, refusals))
+            settled = [
+                one.kind if isinstance(one, ShoalError) else one for one in _merged(kinds, refusals)
+            ]
+            taken.settle(group, group.indices(held), settled)
         if not moment.sure:
             taken.soften(moment.kind)
         self.refused.update(taken.refused())
@@ -208,37 +238,45 @@ class Ingress:
                 header = frame[:HEADER_SIZE]
                 kind = refusals.get(header)
                 if kind is None:
-                    kind = refusals[header] = self._refusal_of(frame)
+                    kind = refusals[header] = self._not_ours(frame).kind
                 taken.refuse(index, kind)
         return held
 
-    def _judge(self, facts: Facts, checks: AdmissionChecks) -> WindowId | Kind:
+    def _verdict(self, facts: Facts, checks: AdmissionChecks) -> WindowId | Kind:
+        try:
+            window = self._judge(facts, checks)
+            self._check_size(facts, window)
+        except ShoalError as error:
+            return error.kind
+        return window
+
+    def _judge(self, facts: Facts, checks: AdmissionChecks) -> WindowId:
+        """The window that frames of these facts enter. Raises what ``_admit`` raises, and why
+        whoever sent them is not admitted.
+        """
         task = facts.task_id
-        try:
-            content = HopContent(
-                TaskId(task),
-                facts.window,
-                bytes(ACK_KEY_SIZE),
-                KeyId(facts.analyzer_key_id),
-                b"",
-                (bytes(facts.message_size),) * facts.messages,
-            )
-            admitted = self._admit(content, KeyId(facts.hop_key_id), checks.now)
-        except ShoalError as error:
-            return error.kind
+        content = HopContent(
+            TaskId(task),
+            facts.window,
+            bytes(ACK_KEY_SIZE),
+            KeyId(facts.analyzer_key_id),
+            b"",
+            (bytes(facts.message_size),) * facts.messages,
+        )
+        window = self._admit(content, KeyId(facts.hop_key_id), checks.now)
         if task in self._tasks.verifiers and task not in checks.verifiers:
-            return Kind.UNAVAILABLE  # served since the frame was opened: nobody looked at its proof
+            # served since the frame was opened: nobody looked at its proof
+            raise ShoalError(Kind.UNAVAILABLE, "the task was just taken up: try again")
         if facts.refusal is not None:
-            return facts.refusal
-        try:
-            core.check_size(self._tasks.served[admitted.task_id].task, facts.frame_size)
-        except ShoalError as error:
-            return error.kind
-        return admitted
+            raise facts.refusal.error
+        return window
+
+    def _check_size(self, facts: Facts, window: WindowId) -> None:
+        core.check_size(self._tasks.served[window.task_id].task, facts.frame_size)
 
     def _unrevoked(
         self, group: OpenedGroup, window: WindowId
-    ) -> tuple[AdmittedRows, list[Kind | None] | None]:
+    ) -> tuple[AdmittedRows, list[ShoalError | None] | None]:
         """Those of a group that stay, and of all of them who is refused; None: nobody is."""
         count = len(group.places)
         whole = AdmittedRows(window, group.sealed, count, group.devices, group.digests)
@@ -257,11 +295,11 @@ class Ingress:
         )
         return some, refusals
 
-    def _revoked(self, task_id: TaskId, device: bytes) -> Kind | None:
+    def _revoked(self, task_id: TaskId, device: bytes) -> ShoalError | None:
         try:
             self._check_revoked(task_id, device)
         except ShoalError as error:
-            return error.kind
+            return error
         return None
 
     def _check_revoked(self, task_id: TaskId, device: bytes) -> None:
@@ -271,33 +309,23 @@ class Ingress:
         if device in self._revocations.revoked(self._tasks.served[task_id].task.enrolment_key):
             raise revoked()
 
-    def _refusal_of(self, frame: bytes) -> Kind:
+    def _not_ours(self, frame: bytes) -> ShoalError:
+        """Why a frame whose header names no key of ours is refused."""
         try:
-            self._key_of(frame)
+            key_id = frame_header(frame).key_id
         except ShoalError as error:
-            return error.kind
-        return Kind.INTERNAL  # not reached: the key is not ours
-
-    def _still_open(self, window: WindowId) -> bool:
-        record = self._store.record(window)
-        return record is None or record.state is WindowState.OPEN
-
-    def _key_of(self, frame: bytes) -> KeyId:
-        """The hop key of ours that a frame's header names. Raises INVALID, UNKNOWN_KEY,
-        WINDOW_CLOSED.
-        """
-        key_id = frame_header(frame).key_id
-        if key_id in self._tasks.keys:
-            return key_id
+            return error
         if self._tasks.over(key_id):
-            raise ShoalError(
-                Kind.WINDOW_CLOSED, "the windows of this frame's key are over: drop the report"
-            )
-        raise ShoalError(
+            return ShoalError(Kind.WINDOW_CLOSED, KEY_OVER)
+        return ShoalError(
             Kind.UNKNOWN_KEY,
             "this shuffler does not hold the key that the frame is sealed for: fetch the key "
             "schedule again",
         )
+
+    def _still_open(self, window: WindowId) -> bool:
+        record = self._store.record(window)
+        return record is None or record.state is WindowState.OPEN
 
     def _admit(self, content: HopContent, key_id: KeyId, now: float) -> WindowId:
         served = self._tasks.served.get(content.task_id)
@@ -324,7 +352,9 @@ class Ingress:
         return window
 
 
-def _merged(kinds: list[Kind | None], refusals: list[Kind | None] | None) -> list[Kind | None]:
+def _merged(
+    kinds: list[Kind | None], refusals: list[ShoalError | None] | None
+) -> Sequence[Kind | ShoalError | None]:
     """What the store said of those who were not refused before, in the places of all."""
     if refusals is None:
         return kinds

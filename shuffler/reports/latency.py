@@ -35,14 +35,18 @@ class AnswerTimes:
         """A call was answered after so long. ``judged``: the windows of its reports, and why others
         were refused, which does not count.
         """
-        place = bisect_left(BOUNDS, seconds)
         for window in {one for one in judged if isinstance(one, WindowId)}:
-            counts = self._held.get(window)
+            self.add_answers(window, (seconds,))
+
+    def add_answers(self, window: WindowId, seconds: Iterable[float]) -> None:
+        """Calls with a report of this window each were answered after so long."""
+        counts = self._held.get(window)
+        for one in seconds:
             if counts is None:
                 self._make_room()
                 counts = self._held[window] = _nothing()
-            counts[place] += 1
-            counts[-1] += seconds
+            counts[bisect_left(BOUNDS, one)] += 1
+            counts[-1] += one
 
     def metric(self) -> HistogramMetricFamily:
         """Of windows that are over."""

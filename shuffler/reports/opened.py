@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from shoal.crypto.envelope import ACK_KEY_SIZE, HEADER_SIZE, MAC_SIZE, receipt_input
 from shoal.crypto.hop_payload import HopFields
-from shoal.errors import Kind
+from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId
 from shoal.protos import submit_pb2
 
@@ -39,6 +39,18 @@ def accepted_entry(ack_key: bytes, frame: bytes) -> bytes:
     return _ENTRY + hmac.digest(ack_key, receipt_input(ACCEPTED, digest), "sha256")
 
 
+class Refusal(NamedTuple):
+    """Why, and in words: what a ShoalError says, to be compared."""
+
+    kind: Kind
+    message: str
+
+    @property
+    def error(self) -> ShoalError:
+        """A new one for everybody who is told."""
+        return ShoalError(self.kind, self.message)
+
+
 class Facts(NamedTuple):
     """What admission looks at, of a frame that opened. ``refusal``: why whoever sent it is not
     admitted; None: he is. ``frame_size``, ``message_size``: bytes.
@@ -51,7 +63,7 @@ class Facts(NamedTuple):
     frame_size: int
     messages: int
     message_size: int
-    refusal: Kind | None
+    refusal: Refusal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +107,7 @@ class OpenedFrames:
     """
 
     groups: tuple[OpenedGroup, ...]
-    refused: dict[int, Kind]
+    refused: dict[int, Refusal]
 
 
 class _Open:
@@ -114,13 +126,13 @@ class Grouping:
 
     def __init__(self) -> None:
         self._groups: dict[Facts, _Open] = {}
-        self._refused: dict[int, Kind] = {}
+        self._refused: dict[int, Refusal] = {}
 
-    def refuse(self, place: int, kind: Kind) -> None:
+    def refuse(self, place: int, refusal: Refusal) -> None:
         """The frame number ``place`` did not open."""
-        self._refused[place] = kind
+        self._refused[place] = refusal
 
-    def add(self, place: int, frame: bytes, fields: HopFields, who: bytes | Kind) -> None:
+    def add(self, place: int, frame: bytes, fields: HopFields, who: bytes | Refusal) -> None:
         """It did. ``who``: the tag of who sent it, empty: anybody; or why he is not admitted."""
         task_id, window, ack_key, analyzer_key_id, _, sealed = fields
         facts = Facts(

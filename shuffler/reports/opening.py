@@ -23,9 +23,14 @@ from shoal.crypto.keyfiles import load_hpke_key
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.services.workers import WorkerPool
-from shoal.shuffler.reports.opened import Grouping, OpenedFrames
+from shoal.shuffler.reports.opened import Grouping, OpenedFrames, Refusal
 
 _SLICE = 32  # frames opened in a row on the event loop before others get a turn: about 2 ms
+
+KEY_OVER = "the windows of this frame's key are over: drop the report"
+_OVER = Refusal(Kind.WINDOW_CLOSED, KEY_OVER)
+# frames for which a worker pays: handing them over and back costs as much as opening that many
+_WORTH = 8
 
 _worker_folder: Path = Path()
 _worker_keys: dict[bytes, HpkePrivateKey] = {}
@@ -58,13 +63,13 @@ def _open(
     if verifier is None and not fields.admission:  # nothing is asked for, nothing is shown
         grouping.add(place, frame, fields, b"")
         return
-    who: bytes | Kind
+    who: bytes | Refusal
     try:
         who = (verifier or OPEN).verify(
             fields.admission, TaskId(fields.task_id), fields.window, fields.sealed, checks.now
         )
     except ShoalError as error:
-        who = error.kind
+        who = Refusal(error.kind, error.message)
     grouping.add(place, frame, fields, who)
 
 
@@ -92,9 +97,8 @@ def _open_chunk(frames: bytes, sizes: Sequence[int], checks: AdmissionChecks) ->
         except ShoalError as error:
             # A key file that went away between the parent's look and ours belongs to windows that
             # are over.
-            grouping.refuse(
-                place, Kind.WINDOW_CLOSED if error.kind is Kind.KEY_FILE else error.kind
-            )
+            over = error.kind is Kind.KEY_FILE
+            grouping.refuse(place, _OVER if over else Refusal(error.kind, error.message))
     return grouping.done()
 
 
@@ -103,6 +107,7 @@ class Opener:
 
     def __init__(self, keys_dir: Path, workers: int) -> None:
         self._keys_dir, self.workers = keys_dir, workers
+        self._chunks = 0  # that workers have, or that wait for them
         self._pool = self._make()
 
     def _make(self) -> WorkerPool | None:
@@ -118,15 +123,16 @@ class Opener:
         keys: Mapping[bytes, HpkePrivateKey],
         frames: Sequence[bytes],
         checks: AdmissionChecks = ANYBODY,
+        *,
+        at_once: bool = False,
     ) -> OpenedFrames:
-        """Frames that name one of ``keys`` in their headers. Raises UNAVAILABLE if a worker
-        dies.
+        """Frames that name one of ``keys`` in their headers. ``at_once``: few frames, which do not
+        wait for workers that are busy. Raises UNAVAILABLE if a worker dies.
         """
-        pool = self._pool
-        if pool is not None and len(frames) > 1:
-            return await pool.run(
-                _open_chunk, b"".join(frames), [len(frame) for frame in frames], checks
-            )
+        pool, least = self._pool, _WORTH if at_once else 2
+        busy = at_once and self._chunks >= self.workers
+        if pool is not None and len(frames) >= least and not busy:
+            return await self._in_worker(pool, frames, checks)
         grouping = Grouping()
         for place, frame in enumerate(frames):
             if place % _SLICE == _SLICE - 1:
@@ -134,10 +140,21 @@ class Opener:
             try:
                 _open(grouping, place, keys[key_id_of(frame)], frame, checks)
             except ShoalError as error:
-                grouping.refuse(place, error.kind)
+                grouping.refuse(place, Refusal(error.kind, error.message))
             except KeyError:  # retired while others had their turn
-                grouping.refuse(place, Kind.WINDOW_CLOSED)
+                grouping.refuse(place, _OVER)
         return grouping.done()
+
+    async def _in_worker(
+        self, pool: WorkerPool, frames: Sequence[bytes], checks: AdmissionChecks
+    ) -> OpenedFrames:
+        self._chunks += 1
+        try:
+            return await pool.run(
+                _open_chunk, b"".join(frames), [len(frame) for frame in frames], checks
+            )
+        finally:
+            self._chunks -= 1
 
     async def forget_keys(self) -> None:
         """After a key was deleted: start the workers anew, so that no process still holds it."""

@@ -4,6 +4,7 @@ stored; retries, doubles, batches, worker processes, a restart in between.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
@@ -156,6 +157,42 @@ async def test_strangers_are_refused_and_nothing_is_stored(bench: Enrolled) -> N
     for content, frame, receipt in zip(contents, last, receipts[-2:], strict=True):
         verify_receipt(content.ack_key, receipt.status, frame, receipt.mac)
     assert (bench.held("inbox"), bench.held("admitted")) == (1, 1)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+async def test_many_single_calls_are_answered_like_each_alone(
+    bench: Enrolled, workers: int
+) -> None:
+    """Taken together, opened here or in a worker: the same kinds and words, and whoever is admitted
+    gets his own receipt. Planted: groups' refusals given to the wrong calls, or the receipt of the
+    next one -> fails.
+    """
+    wrong = [make(bench) for _, make in REFUSED] + [
+        bench.published.proven_frame(bench.one),
+        bench.enrolled.frame(window=1),
+        bytes(100),
+        bytes(512),
+        bench.enrolled.frame()[:-1] + b"!",
+        bench.enrolled.frame() + bytes(1),
+    ]
+    alone = [await bench.refuse(submit(frame)) for frame in wrong]
+    await bench.restart(open_workers=workers)
+    contents = [bench.enrolled.proven(bench.world.device()) for _ in range(4)]
+    frames = [seal_frame(bench.enrolled.hop.config, content) for content in contents]
+    replies, refusals = await asyncio.gather(
+        asyncio.gather(
+            *(
+                call(bench.channel, "/shoal.v1.Ingress/Submit", submit(frame), 20)
+                for frame in frames
+            )
+        ),
+        asyncio.gather(*(bench.refuse(submit(frame), bytes_stay=False) for frame in wrong)),
+    )
+    assert refusals == alone
+    for content, frame, reply in zip(contents, frames, replies, strict=True):
+        mac = submit_pb2.SubmitReply.FromString(reply).mac
+        verify_receipt(content.ack_key, 0, frame, mac)
+    assert bench.held("inbox") == 4
 
 
 async def test_a_task_for_anybody_wants_no_proof(bench: Enrolled) -> None:

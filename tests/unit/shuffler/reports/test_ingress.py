@@ -85,13 +85,13 @@ async def test_what_is_no_frame_costs_next_to_nothing(
     Planted: a look for each -> fails.
     """
     looked: list[bytes] = []
-    real = Ingress._refusal_of
+    real = Ingress._not_ours
 
-    def noting(self: Ingress, frame: bytes) -> Kind:
+    def noting(self: Ingress, frame: bytes) -> ShoalError:
         looked.append(frame)
         return real(self, frame)
 
-    monkeypatch.setattr(Ingress, "_refusal_of", noting)
+    monkeypatch.setattr(Ingress, "_not_ours", noting)
     one, _ = ingress(tmp_path)
     strange = b"\x01\x01\x00" + bytes(8)
     frames = (

@@ -12,11 +12,12 @@ from shoal.crypto.envelope import ACK_KEY_SIZE, HEADER_SIZE, receipt_mac
 from shoal.crypto.hop_payload import HopFields
 from shoal.errors import Kind
 from shoal.protos import submit_pb2
-from shoal.shuffler.reports.opened import Grouping, OpenedFrames
+from shoal.shuffler.reports.opened import Grouping, OpenedFrames, Refusal
 from shoal.shuffler.reports.taken import Answer, Taken
 
 FRAMES = [bytes(HEADER_SIZE) + os.urandom(501) for _ in range(9)]  # of one key
 ACK_KEYS = [os.urandom(ACK_KEY_SIZE) for _ in FRAMES]
+STRANGER = Refusal(Kind.UNAUTHENTICATED, "a stranger")
 
 
 def fields(index: int, window: int, messages: int = 1) -> HopFields:
@@ -24,7 +25,7 @@ def fields(index: int, window: int, messages: int = 1) -> HopFields:
     return HopFields(bytes(32), window, ACK_KEYS[index], bytes(8), b"", sealed)
 
 
-def opened(windows: dict[int, int], who: bytes | Kind = b"") -> OpenedFrames:
+def opened(windows: dict[int, int], who: bytes | Refusal = b"") -> OpenedFrames:
     grouping = Grouping()
     for place, (index, window) in enumerate(windows.items()):
         grouping.add(place, FRAMES[index], fields(index, window), who)
@@ -74,14 +75,14 @@ def test_a_mixed_reply_is_what_protobuf_writes() -> None:
     grouping = Grouping()
     for place, index in enumerate(held):
         if index == 6:
-            grouping.refuse(place, Kind.INVALID)
+            grouping.refuse(place, Refusal(Kind.INVALID, ""))
         else:
             window = 9 if index == 8 else index % 2
-            who: bytes | Kind = Kind.UNAUTHENTICATED if index == 8 else b""
+            who: bytes | Refusal = STRANGER if index == 8 else b""
             grouping.add(place, FRAMES[index], fields(index, window), who)
     found = grouping.done()
-    for place, kind in found.refused.items():
-        taken.refuse(held[place], kind)
+    for place, refusal in found.refused.items():
+        taken.refuse(held[place], refusal.kind)
     kinds: dict[int, Kind] = {3: Kind.WINDOW_FULL, 8: Kind.UNAUTHENTICATED}
     for group in found.groups:
         indices = group.indices(held)
@@ -106,7 +107,7 @@ def test_a_mixed_reply_is_what_protobuf_writes() -> None:
 
 def test_what_is_refused_is_not_carried_further() -> None:
     """Nor do keys, messages or devices print. Planted: a field with its repr -> fails."""
-    (group,) = opened({1: 0, 2: 0}, Kind.UNAUTHENTICATED).groups
+    (group,) = opened({1: 0, 2: 0}, STRANGER).groups
     assert (group.sealed, group.digests, group.entries, group.devices) == (b"", b"", b"", ())
     (group,) = opened({1: 0, 2: 0}, b"device-of-somebody").groups
     assert group.devices == (b"device-of-somebody",) * 2
