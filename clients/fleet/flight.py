@@ -82,6 +82,7 @@ class Tracker:
     def begin(self, flight: Flight) -> None:
         """An attempt: from here on its fate is open, also if the load is interrupted."""
         flight.attempts += 1
+        self._result.retried += flight.attempts > 1
         codes = self._result.codes[flight.task]
         if flight.attempts > 1 or codes[flight.device] != NOT_SENT:
             return

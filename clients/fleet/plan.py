@@ -252,7 +252,7 @@ class SimulationResult:
     ``conduct``: per device. ``copies``: (sent, acknowledged) of duplicates. ``surprises``: wrong
     answers to misbehaving clients, by what was wrong: more than none is a failure. ``began_at``:
     Unix seconds; ``prepare_s``: wall time before that, for encapsulations. ``efforts``: of each
-    process.
+    process. ``retried``: frames that were sent again after a failure.
     """
 
     sent: int
@@ -272,6 +272,7 @@ class SimulationResult:
     began_at: float = 0.0
     prepare_s: float = 0.0
     efforts: tuple[SealingEffort, ...] = ()
+    retried: int = 0
 
     def acked_of(self, task: int) -> int:
         """How many reports of the task at this place in the plan were acknowledged."""
@@ -338,6 +339,7 @@ def merge(
         interrupted=interrupted
         and any(NOT_SENT in codes or UNKNOWN in codes for codes in outcomes),
         efforts=tuple(result.effort for result in results),
+        retried=sum(result.retried for result in results),
     )
 
 

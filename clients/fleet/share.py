@@ -90,7 +90,8 @@ class ShareResult:
 
     ``acked``, ``refused``, ``unknown``: of honest reports, as they come. ``handled``: misbehaving
     frames that got an answer they may get, or none. ``copies``: (sent, acknowledged) of duplicates.
-    ``surprises``: wrong answers, by what was wrong.
+    ``surprises``: wrong answers, by what was wrong. ``retried``: frames that were sent again, as
+    no answer came or one that asks for it.
     """
 
     codes: tuple[bytearray, ...]
@@ -101,6 +102,7 @@ class ShareResult:
     handled: int = 0
     copies: tuple[int, int] = (0, 0)
     surprises: Counter[str] = field(default_factory=Counter)
+    retried: int = 0
     # (conduct, code) of misbehaving frames
     answers: Counter[tuple[int, int]] = field(default_factory=Counter)
     reasons: dict[int, str] = field(default_factory=dict)  # one message per kind, for people

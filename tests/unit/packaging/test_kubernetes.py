@@ -5,6 +5,7 @@ needs, the configuration loads, and the network holds the trust boundary.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 import tomllib
@@ -15,8 +16,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
+from typer.testing import CliRunner
 
 from shoal.analyzer.config import AnalyzerConfig
+from shoal.cli.main import build
 from shoal.limits import LIMITS
 from shoal.services.settings import load_settings
 from shoal.shuffler.config import ShufflerConfig
@@ -234,12 +237,13 @@ def test_the_configuration_names_what_is_mounted(kustomization: str) -> None:
                 assert ports[str(port["port"])] == port["targetPort"]
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("kustomization", OVERLAYS)
 def test_the_configuration_loads_with_what_the_site_sets(
-    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kustomization: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: the authorities without their quotes -> fails."""
-    objects = rendered(f"overlays/single/{role}")
+    role = kustomization.rpartition("/")[2]
+    objects = rendered(kustomization)
     (tmp_path / "own.toml").write_text(only(objects, "ConfigMap", role)["data"][f"{role}.toml"])
     for name, value in only(objects, "ConfigMap", f"{role}-site")["data"].items():
         monkeypatch.setenv(name, value)
@@ -253,8 +257,31 @@ def test_the_configuration_loads_with_what_the_site_sets(
     config = load_settings(kind, tmp_path / "own.toml")
     assert config.authorities == ["0" * 64]
     assert config.admin.hosts == ["10.1.2.3"]
+    if isinstance(config, ShufflerConfig):
+        assert config.store.replicas == only(objects, "StatefulSet", role)["spec"]["replicas"]
+    elif "replicated" in kustomization:
+        assert config.opening.workers == ("0" * 64,)
     args = ["serve", "--config", f"/etc/shoal/config/{role}.toml"]
     assert container["args"] == [role, *args]
+
+
+@pytest.mark.parametrize("name", ["scheduler", "worker"])
+def test_machines_for_batches_are_started_with_options_that_there_are(name: str) -> None:
+    """Planted: ``--worker-key`` in place of ``--identity`` -> fails."""
+    (container,) = pods(rendered("overlays/replicated/analyzer"))[f"dask-{name}"]["spec"][
+        "containers"
+    ]
+    part, command, *options = container["args"]
+    assert (part, command) == ("analyzer", name)
+    told = (
+        CliRunner()
+        .invoke(build(["analyzer"]), [part, command, "--help"], env={"COLUMNS": "400"})
+        .output
+    )
+    known = set(re.findall(r"--[a-z-]+", re.sub(r"\x1b\[[0-9;]*m", "", told)))
+    given = {option.partition("=")[0] for option in options}
+    assert given <= known
+    assert given >= {"--listen", "--ca", "--certificate", "--key"}
 
 
 def test_the_identity_is_copied_for_one_user_and_renewed(tmp_path: Path) -> None:
