@@ -34,6 +34,7 @@ NAMES = (
     "batch",
     "overload",
     "inbox",
+    "growth",
     "opening",
     "sealing",
     "memory",

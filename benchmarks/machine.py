@@ -136,6 +136,12 @@ def peak_mb(pid: int) -> float:
     return 0.0
 
 
+def resident_mb() -> float:
+    """Resident set of this process now, in MB (1e6 bytes)."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 def written_bytes() -> int:
     """Bytes that this process has caused to be written to the disk: dirtied pages, whoever flushed
     them.

@@ -60,6 +60,7 @@ def test_every_goal_of_the_project_is_held_by_some_benchmark(bench: Bench) -> No
         "ratios",
         "raw",
         "site",
+        "scaling",
         "secagg_round",
         "flower_secagg",
         "peers_child",
