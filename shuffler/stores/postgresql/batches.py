@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shoal.shuffler.stores.postgresql.database import Connection
 
 T = TypeVar("T")
+_MENDS = 1 << 32
 _PAGE = 64  # blocks that are read together
 _MAKE = (
     "CREATE TABLE {batch} (part bigint PRIMARY KEY, count int NOT NULL, body bytea NOT NULL)"
@@ -54,14 +55,16 @@ class _Tally:
     opened: dict[bytes, int] = field(default_factory=dict)
     told: dict[bytes, int] = field(default_factory=dict)
     closed: dict[bytes, int] = field(default_factory=dict)
+    acked: int = 0  # rows that there were when the window closed
 
     @property
     def damaged(self) -> int:
         """Rows that are not there any more, as far as the blocks that are left tell."""
-        return sum(
+        missing = sum(
             max(self.told.get(one, 0) - self.opened.get(one, 0), self.closed.get(one, 0))
             for one in self.told.keys() | self.closed.keys()
         )
+        return max(missing, self.acked - sum(self.opened.values()))
 
 
 class Sealing:
@@ -70,9 +73,9 @@ class Sealing:
     """
 
     def __init__(self, database: Database, claim: Claim, row: WindowRow, size: int) -> None:
-        """``size``: bytes of every row."""
+        """``size``: bytes of every row. ``fence``: of the batch's table: see ``fence_of``."""
         self._db, self._claim, self._row, self._size = database, claim, row, size
-        self._tally = _Tally()
+        self._tally, self.fence = _Tally(acked=row.record.acked), fence_of(claim, row)
 
     async def run(
         self, inbox: WindowKey, batch: WindowKey, spill: Path, entropy: Entropy
@@ -115,7 +118,8 @@ class Sealing:
                     raise ShoalError(Kind.INTERNAL, "an inbox has a message of a wrong size")
                 self._tally.opened[writer] = self._tally.opened.get(writer, 0) + count
                 self._tally.told[writer] = max(self._tally.told.get(writer, 0), acked + count)
-                yield opened, rows
+                if count:  # not the last word of a writer that ended
+                    yield opened, rows
             after = bytes(page[-1][0]), page[-1][1]
 
     async def _page(self, writer: bytes, number: int) -> list[Any]:
@@ -130,9 +134,9 @@ class Sealing:
         """A part of the batch, under the claim. Raises StaleClaimError."""
         failpoints.hit("postgresql.seal-write")
         claim = self._claim
-        body = closing.seal(Part.BATCH, batch_place(claim.fence, part), count, rows)
+        body = closing.seal(Part.BATCH, batch_place(self.fence, part), count, rows)
         done = await self._db.execute(
-            f"WITH c AS ({_HELD}) INSERT INTO {self._row.batch(claim.fence)}"  # noqa: S608 - names of ours
+            f"WITH c AS ({_HELD}) INSERT INTO {self._row.batch(self.fence)}"  # noqa: S608 - names of ours
             " SELECT $5, $6, $7 FROM c",
             *(claim.window.task_id.raw, claim.window.window, claim.owner.raw, claim.fence),
             *(part, count, body),
@@ -160,6 +164,14 @@ def _written(messages: Iterator[memoryview], size: int, write: Any, tally: _Tall
     if waiting:
         write(part, len(waiting) // size, bytes(waiting))
     return SealedRows(rows, size, Digest(digest.digest()), tally.damaged)
+
+
+def fence_of(claim: Claim, row: WindowRow) -> int:
+    """What the next batch under this claim bears: the claim's fence, and where the batch that is
+    there bears that (one claim seals and mends), in higher bits how often it was mended.
+    """
+    mended = row.batch_fence and row.batch_fence % _MENDS == claim.fence
+    return row.batch_fence + _MENDS if mended else claim.fence
 
 
 def rows_of_part(size: int) -> int:

@@ -70,6 +70,11 @@ async def _nothing(_connection: object) -> None:
     """In place of a round trip after each use: no session keeps anything."""
 
 
+# A transaction that writes nothing does not wait for the standby, though it may have read what is
+# on one machine alone (a commit whose wait was cancelled). This writes some bytes to the log.
+WAIT = "SELECT pg_logical_emit_message(true, 'shoal', '')"
+
+
 def _give_up(connection: Connection) -> None:
     """Its transaction is undone as soon as the server sees it go."""
     with suppress(*FAILURES):  # it broke by itself

@@ -17,6 +17,7 @@ from shoal.ids import StorageKey
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.distinct import KeySet
 from shoal.shuffler.stores.postgresql.blocks import BlockCipher, Part, inbox_place
+from shoal.shuffler.stores.postgresql.database import WAIT
 from shoal.shuffler.stores.postgresql.rows import WindowRow
 from shoal.shuffler.stores.postgresql.seats import SeatSlice
 from shoal.shuffler.stores.postgresql.window_keys import WindowKey
@@ -60,6 +61,11 @@ class OpenWindow:
         self._entropy = entropy
         self._settled: dict[bytes, int] = {}  # by writer: all numbers up to this are known
         self._beyond: dict[bytes, set[int]] = {}  # and these
+        self.unread = False  # whether what was read before is to be read again
+        self._unsure = False  # whether something was read of what may not be on the standby yet
+        # writers that ended before the window did: the number of their last word, and rows that
+        # they were told of
+        self.ended: dict[bytes, tuple[int, int]] = {}
         self.writer, self._number, self.acked = b"", 0, 0
         self.begin_writer()
         self.follow(row)
@@ -76,6 +82,8 @@ class OpenWindow:
         """Blocks bear another writer's id from now on: of the one before not everything is known,
         and what it left is read like anybody's.
         """
+        if self.acked:
+            self.ended[self.writer] = self._number + 1, self.acked
         self.writer, self._number, self.acked = self._entropy.bytes(_WRITER), 0, 0
 
     def next_place(self) -> tuple[bytes, int]:
@@ -84,49 +92,81 @@ class OpenWindow:
         return self.writer, self._number
 
     def stored(
-        self, place: tuple[bytes, int], keys: Iterable[bytes], tags: Iterable[bytes]
+        self, place: tuple[bytes, int] | None, keys: Iterable[bytes], tags: Iterable[bytes]
     ) -> None:
-        """This block of this replica is there, for certain, with the tags of its devices."""
+        """This block of this replica is there, for certain, with the tags of its devices. None:
+        there was nothing to store.
+        """
         self.admitted.load(list(tags))
+        if place is None:
+            return
         writer, number = place
         self._beyond.setdefault(writer, set()).add(number)
         fresh = list(keys)
         self.keys.load(fresh)
         if writer == self.writer:
             self.acked += len(fresh)
+        elif writer in self.ended:
+            last, acked = self.ended[writer]
+            self.ended[writer] = last, acked + len(fresh)
 
     def sealed(
-        self, place: tuple[bytes, int], rows: Sequence[tuple[bytes, bytes]]
+        self,
+        place: tuple[bytes, int],
+        rows: Sequence[tuple[bytes, bytes]],
+        acked: int | None = None,
     ) -> tuple[int, int, bytes, bytes]:
         """``acked``, ``count``, ``keys`` and ``body`` of a block. ``rows``: keys and messages of
-        one length.
+        one length. ``acked``: rows that its writer was told of; None: this writer.
         """
-        ordered = sorted(rows)
-        keys, messages = zip(*ordered, strict=True)
-        where, count, seal = block_place(*place, self.acked), len(ordered), self.cipher.seal
+        ordered, told = sorted(rows), self.acked if acked is None else acked
+        where, count, seal = block_place(*place, told), len(ordered), self.cipher.seal
         return (
-            self.acked,
+            told,
             count,
-            seal(Part.KEYS, where, count, b"".join(keys)),
-            seal(Part.ROWS, where, count, b"".join(messages)),
+            seal(Part.KEYS, where, count, b"".join(key for key, _ in ordered)),
+            seal(Part.ROWS, where, count, b"".join(message for _, message in ordered)),
         )
 
-    async def read(self, connection: Connection, *, alone: bool = False) -> None:
-        """The keys of all blocks that are not known yet. ``alone``: nothing is under way, and a new
-        epoch begins.
+    async def read(self, connection: Connection) -> dict[bytes, int]:
+        """The keys of all blocks that are not known yet, in a transaction whose commit waits for
+        the standby as those of the blocks did: see ``sure``. By writer the largest number that is
+        known: see ``settle``.
         """
-        table = self.row.inbox
-        for (found,) in await connection.fetch(_WRITERS.format(table=table)):
+        self._unsure = True
+        await connection.execute(WAIT)
+        for (found,) in await connection.fetch(_WRITERS.format(table=self.row.inbox)):
             await self._read_writer(connection, bytes(found))
-        if alone:
-            for writer, numbers in self._beyond.items():
-                self._settled[writer] = max(self._settled.get(writer, 0), *numbers)
+        return {writer: max(numbers) for writer, numbers in self._beyond.items()}
+
+    def sure(self) -> None:
+        """What was read is committed, wherever commits go."""
+        self.unread = self._unsure = False
+
+    def settle(self, read: dict[bytes, int]) -> None:
+        """That was read while nothing was under way, and a new epoch has begun, for certain:
+        nothing with such a number comes later.
+        """
+        for writer, largest in read.items():
+            self._settled[writer] = max(self._settled.get(writer, 0), largest)
+            left = {number for number in self._beyond.pop(writer, ()) if number > largest}
+            if left:
+                self._beyond[writer] = left
+
+    def failed(self) -> None:
+        """A transaction failed, or its end is not known: seats are lost, another writer begins,
+        and what was read and may be on one machine alone is not known any more.
+        """
+        self.begin_writer()
+        self.seats.left = 0
+        if self._unsure:
+            self.keys, self.admitted, self.unread = KeySet(), KeySet(), True
+            self._settled.clear()
             self._beyond.clear()
 
     async def _read_writer(self, connection: Connection, writer: bytes) -> None:
-        numbers = self._beyond.setdefault(writer, set())
         at = self._settled.get(writer, 0)
-        known = sorted(numbers)
+        known = sorted(self._beyond.get(writer, ()))
         while True:
             page = await connection.fetch(
                 f"SELECT number, acked, count, keys FROM {self.row.inbox} WHERE writer = $1"  # noqa: S608 - a name of ours
@@ -141,12 +181,10 @@ class OpenWindow:
             for number, acked, count, block in page:
                 where = block_place(writer, number, acked)
                 keys = self.cipher.open(Part.KEYS, where, count, bytes(block))
-                numbers.add(number)
+                self._beyond.setdefault(writer, set()).add(number)
                 if keys is not None:  # what is damaged is counted at sealing
                     self.keys.load(split(keys, StorageKey.SIZE))
             at = page[-1][0]
-        if not numbers:
-            del self._beyond[writer]
 
 
 def block_place(writer: bytes, number: int, acked: int) -> bytes:

@@ -141,20 +141,24 @@ class SharedIntake(SharedWindows):
         self, box: OpenWindow, group: _Group, capacity: Capacity
     ) -> list[Kind | None] | None:
         """None: the window was closed or counted meanwhile, look at it again."""
-        if box.row.found >= limit_of(capacity) > len(box.keys):  # full, of what others stored
-            async with self._db.transaction() as connection:
-                await box.read(connection)
-        placed = place(group.keyed, box.keys, capacity, group.tags, box.admitted)
-        if not placed.keys:
-            return placed.outcomes
-        known = box.keys.known([key for keys in group.keyed for key in keys])
+        known: list[bool] = []
         try:
+            if box.ended:
+                await self._end_writers(box)
+            # full, of what others stored
+            if box.unread or box.row.found >= limit_of(capacity) > len(box.keys):
+                async with self._db.transaction() as connection:
+                    await box.read(connection)
+                box.sure()
+            placed = place(group.keyed, box.keys, capacity, group.tags, box.admitted)
+            if not placed.keys:
+                return placed.outcomes
+            known = box.keys.known([key for keys in group.keyed for key in keys])
             if box.seats.spend(len(placed.keys)):
                 return await self._store_block(box, group, placed)
             return await self._store_alone(box, group, capacity)
         except ShoalError as error:
-            box.begin_writer()  # nobody knows whether the last block is there
-            box.seats.left = 0
+            box.failed()  # nobody knows whether the last block is there
             if error.kind not in _REFUSALS or not any(known):
                 raise
             log.error("reports could not be stored", kind=error.kind, error=error)
@@ -167,7 +171,8 @@ class SharedIntake(SharedWindows):
         self, box: OpenWindow, group: _Group, placed: Placement
     ) -> list[Kind | None] | None:
         # the seats that were just spent are of this epoch
-        row, epoch, place_of = box.row, box.seats.epoch, box.next_place()
+        row, epoch = box.row, box.seats.epoch
+        place_of: tuple[bytes, int] | None
         failpoints.hit("postgresql.append")
         if group.tags:
             async with self._db.transaction() as connection:
@@ -175,9 +180,11 @@ class SharedIntake(SharedWindows):
                 if found is None:
                     return None
                 kinds, keys, tags = await self._enter(connection, box, group, placed)
-                await self._insert(connection, box, place_of, group.fresh(keys))
+                place_of = await self._insert(connection, box, group.fresh(keys))
             failpoints.hit("postgresql.appended")
+            box.sure()
         else:
+            place_of = box.next_place()
             kinds, keys, tags = placed.outcomes, placed.keys, placed.tags
             done = await self._db.execute(
                 f"WITH w AS ({_OPEN}) INSERT INTO {row.inbox} ({_COLUMNS})"  # noqa: S608 - names of ours
@@ -196,7 +203,9 @@ class SharedIntake(SharedWindows):
         self, box: OpenWindow, group: _Group, capacity: Capacity
     ) -> list[Kind | None] | None:
         """With the window's row locked and nothing under way: take seats, or count; then store."""
-        place_of, limit = box.next_place(), limit_of(capacity)
+        limit = limit_of(capacity)
+        read: dict[bytes, int] = {}
+        place_of = None
         async with self._db.transaction() as connection:
             row = await lock(connection, box.row)
             if not row.is_open or (row.epoch, row.emptied) != (box.seats.epoch, box.row.emptied):
@@ -207,7 +216,7 @@ class SharedIntake(SharedWindows):
             counted = had + given < len(placed.keys)
             failpoints.hit("postgresql.alone")
             if counted:
-                await box.read(connection, alone=True)
+                read = await box.read(connection)
                 placed = place(group.keyed, box.keys, capacity, group.tags, box.admitted)
             kinds, keys, tags = await self._enter(connection, box, group, placed)
             if counted:
@@ -223,9 +232,11 @@ class SharedIntake(SharedWindows):
                 *(row.id, changed.seats, changed.epoch, changed.found),
             )
             if keys:
-                await self._insert(connection, box, place_of, group.fresh(keys))
+                place_of = await self._insert(connection, box, group.fresh(keys))
             failpoints.hit("postgresql.alone-commit")
         failpoints.hit("postgresql.alone-committed")
+        box.settle(read)
+        box.sure()
         box.stored(place_of, keys, tags)
         await self._take(changed)
         box.seats.add(changed.epoch, spare)
@@ -273,15 +284,37 @@ class SharedIntake(SharedWindows):
         self,
         connection: Connection,
         box: OpenWindow,
-        place_of: tuple[bytes, int],
         rows: Sequence[tuple[bytes, bytes]],
-    ) -> None:
-        if rows:
-            await connection.execute(
-                f"INSERT INTO {box.row.inbox} ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)",  # noqa: S608 - names of ours
+    ) -> tuple[bytes, int] | None:
+        """A block, in a transaction that keeps counts out: whoever counted before knows of no
+        number as large as its own, which is drawn here. Where it is; None: there are no rows.
+        """
+        if not rows:
+            return None
+        place_of = box.next_place()
+        await connection.execute(
+            f"INSERT INTO {box.row.inbox} ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)",  # noqa: S608 - names of ours
+            *place_of,
+            *box.sealed(place_of, rows),
+        )
+        return place_of
+
+    async def _end_writers(self, box: OpenWindow) -> None:
+        """An empty block for each writer that ended, with the number of rows that it was told of:
+        sealing finds by it what a database that stepped back has lost.
+        """
+        for writer, word in list(box.ended.items()):
+            place_of = writer, word[0]
+            done = await self._db.execute(
+                f"WITH w AS ({_OPEN}) INSERT INTO {box.row.inbox} ({_COLUMNS})"  # noqa: S608 - names of ours
+                " SELECT $4, $5, $6, $7, $8, $9 FROM w ON CONFLICT (writer, number) DO UPDATE"
+                " SET acked = EXCLUDED.acked, keys = EXCLUDED.keys, body = EXCLUDED.body",
+                *(box.row.id, box.seats.epoch, box.row.gate),
                 *place_of,
-                *box.sealed(place_of, rows),
+                *box.sealed(place_of, [], word[1]),
             )
+            if done == "INSERT 0 1" and box.ended.get(writer) == word:
+                del box.ended[writer]
 
     # --- windows ----------------------------------------------------------------------------------
 
@@ -300,6 +333,7 @@ class SharedIntake(SharedWindows):
                 box = OpenWindow(row, key, self._entropy)
                 async with self._db.transaction() as connection:
                     await box.read(connection)
+                box.sure()
                 current = self._rows.get(row.window, row)
                 if current.is_open and current.emptied == row.emptied:
                     self._boxes[row.window] = box

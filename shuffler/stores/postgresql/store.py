@@ -26,6 +26,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shoal import failpoints
 from shoal.entropy import SYSTEM, Entropy
@@ -50,6 +51,9 @@ from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, WindowKey, WindowKeyFiles
 from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows, SealedRows
 from shoal.shuffler.stores.threaded_claims import to_its_end
+
+if TYPE_CHECKING:
+    from shoal.shuffler.stores.postgresql.database import Connection
 
 log = get_log("shuffler")
 _REPLICA = "replica-id"
@@ -132,7 +136,7 @@ class PostgresStore(SharedIntake):
             rows = distinct = 0 if found is None else found["rows"]
             if capacity.distinct:  # whether it was full is said by the exact number alone
                 box = await self._box(now)
-                await box.read(connection, alone=True)
+                await box.read(connection)
                 distinct = len(box.keys)
             failpoints.hit("postgresql.close")
             await connection.execute(
@@ -159,20 +163,21 @@ class PostgresStore(SharedIntake):
         return await to_its_end(self._seal(claim))
 
     async def _seal(self, claim: Claim) -> SealedRows:
-        row = self._known(claim.window)
         size = self._tasks[claim.window.task_id].row_size
         async with self._step(claim) as connection:
+            # what is remembered may lag behind: a batch that is the window's by now must stay
+            row = await _now(connection, claim.window)
             _expect(row, WindowState.CLOSING)
             inbox, batch = (self._key(row, purpose) for purpose in Purpose)
-            await make_table(connection, row, claim.fence)
-        sealing = Sealing(self._db, claim, row, size)
+            sealing = Sealing(self._db, claim, row, size)
+            await make_table(connection, row, sealing.fence)
         if await exists(self._db, row.inbox):
             sealed = await sealing.run(inbox, batch, self._spill, self._entropy)
-        else:  # it was shredded, and the word for it is still to come
-            sealed = SealedRows(0, size, Digest.of(b""))
+        else:  # it was shredded, and the word for it is still to come; or it is lost
+            sealed = SealedRows(0, size, Digest.of(b""), row.record.acked)
         if sealed.damaged:
             self._tell_damage(row.window, sealed.damaged)
-        self._wrote[claim.window] = claim.fence, sealed
+        self._wrote[claim.window] = sealing.fence, sealed
         return sealed
 
     async def advance(
@@ -199,13 +204,9 @@ class PostgresStore(SharedIntake):
         window = claim.window
         failpoints.hit(f"postgresql.{after.name.lower()}")
         async with self._step(claim) as connection:
-            found = await connection.fetchrow(
-                f"SELECT {COLUMNS} FROM win WHERE task_id = $1 AND win = $2 FOR UPDATE",  # noqa: S608 - constants
-                *(window.task_id.raw, window.window),
-            )
-            if found is None or before is WindowState.OPEN:
+            if before is WindowState.OPEN:
                 raise _not(window, before)
-            row = parse(found)
+            row = await _now(connection, window)
             _expect(row, before)
             record = replace(row.record, state=after)
             fence = row.batch_fence
@@ -248,8 +249,9 @@ class PostgresStore(SharedIntake):
         await to_its_end(self._destroy_inbox(claim))
 
     async def _destroy_inbox(self, claim: Claim) -> None:
-        row, done = self._known(claim.window), claim.window in self._gone
+        done = claim.window in self._gone
         async with self._step(claim) as connection:
+            row = await _now(connection, claim.window)
             if row.record.state in (WindowState.OPEN, WindowState.CLOSING):
                 raise _not(claim.window, WindowState.SEALED)
             if not done:
@@ -279,6 +281,8 @@ class PostgresStore(SharedIntake):
                     " emptied = emptied + 1, changed = now() WHERE id = $1",
                     row.id,
                 )
+            else:  # what is gone by now is not missed
+                await connection.execute("UPDATE win SET acked = 0 WHERE id = $1", row.id)
         for purpose in Purpose:
             if not purpose.needed(row.record.state):
                 await self._drop_key(claim.window, purpose)
@@ -311,9 +315,9 @@ class PostgresStore(SharedIntake):
         return await to_its_end(self._mend(claim))
 
     async def _mend(self, claim: Claim) -> SealedRows | None:
-        row, before = self._known(claim.window), self._known(claim.window).record.sealed
-        async with self._step(claim):
-            pass
+        async with self._step(claim) as connection:
+            row = await _now(connection, claim.window)
+        before = row.record.sealed
         if claim.window in self._intact:
             return None
         if not await exists(self._db, row.batch()):
@@ -325,24 +329,21 @@ class PostgresStore(SharedIntake):
         if digest.digest() == before.rows_hash.raw:
             self._intact.add(claim.window)
             return None
-        after = await self._rewrite(claim, row, closing, whole)
+        fence, after = await self._rewrite(claim, row, closing, whole)
         after = replace(after, damaged=before.damaged + before.rows - after.rows)
         self._tell_damage(claim.window, after.damaged)
-        self._wrote[claim.window] = claim.fence, after
+        self._wrote[claim.window] = fence, after
         return after
 
     async def _rewrite(
         self, claim: Claim, row: WindowRow, closing: BlockCipher, whole: int
-    ) -> SealedRows:
-        """What is left of a batch, in a table of this claim."""
-        async with self._step(claim) as connection:
-            await make_table(connection, row, claim.fence, keep=row.batch())
+    ) -> tuple[int, SealedRows]:
+        """What is left of a batch, in a table of this claim, which bears that fence."""
         size = row.record.row_size
-        writing, digest, step = (
-            Sealing(self._db, claim, row, size),
-            hashlib.sha256(),
-            batches.rows_of_part(size) * size,
-        )
+        writing = Sealing(self._db, claim, row, size)
+        async with self._step(claim) as connection:
+            await make_table(connection, row, writing.fence, keep=row.batch())
+        digest, step = hashlib.sha256(), batches.rows_of_part(size) * size
         waiting, number, rows = bytearray(), 0, 0
         async for _, _, some in parts(self._db, row, closing, 0, whole):
             waiting += some or b""
@@ -354,7 +355,7 @@ class PostgresStore(SharedIntake):
                 number += 1
         if waiting:
             await writing.write(closing, number, len(waiting) // size, bytes(waiting))
-        return SealedRows(rows, size, Digest(digest.digest()))
+        return writing.fence, SealedRows(rows, size, Digest(digest.digest()))
 
     # --- small things -----------------------------------------------------------------------------
 
@@ -421,6 +422,17 @@ async def open_reports(
     store = PostgresStore(database, data_dir, entropy, commit_ms=commit_ms, watch=watch)
     await store.load()
     return store
+
+
+async def _now(connection: Connection, window: WindowId) -> WindowRow:
+    """The window's row as it is now, locked to the transaction's end."""
+    found = await connection.fetchrow(
+        f"SELECT {COLUMNS} FROM win WHERE task_id = $1 AND win = $2 FOR UPDATE",  # noqa: S608 - constants
+        *(window.task_id.raw, window.window),
+    )
+    if found is None:
+        raise _not(window, WindowState.OPEN)
+    return parse(found)
 
 
 def _expect(row: WindowRow, state: WindowState) -> None:

@@ -23,7 +23,7 @@ from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim, OwnerId, StaleClaimError
-from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.database import WAIT, Database
 from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, WindowKeyFiles, derive
 from shoal.shuffler.stores.store import HopKeys, WindowRecord, no_hop_key
@@ -135,10 +135,16 @@ class SharedWindows:
         since = "" if everything else f" WHERE changed > now() - interval '{_SLACK}'"
         for found in await self._db.fetch(f"SELECT {COLUMNS} FROM win{since}"):  # noqa: S608 - constants
             await self._take(parse(found))
-        for window, purpose in await asyncio.to_thread(self._keys.held):
-            row = self._rows.get(window)
-            if row is not None and not purpose.needed(row.record.state):
-                await self._drop_key(window, purpose)
+        over = [
+            (window, purpose)
+            for window, purpose in await asyncio.to_thread(self._keys.held)
+            if (row := self._rows.get(window)) is not None and not purpose.needed(row.record.state)
+        ]
+        if over:  # only on the word of what no failover takes back: this commit waits for it
+            async with self._db.transaction() as connection:
+                await connection.execute(WAIT)
+        for window, purpose in over:
+            await self._drop_key(window, purpose)
 
     async def _read(self, window: WindowId) -> WindowRow | None:
         """The window's row as it is now, taken up."""
@@ -157,6 +163,9 @@ class SharedWindows:
         if before != row:
             if row.window.task_id in self._tasks:
                 await self._make_safe(row)
+                before = self._rows.get(row.window)  # it took time
+                if before is not None and _progress(before) > _progress(row):
+                    return before
             self._publish(row)
         return row
 
@@ -180,10 +189,11 @@ class SharedWindows:
             await self._tell_held(row.window, missing)
 
     def _has(self, row: WindowRow, purpose: Purpose) -> bool:
-        return (
-            not purpose.needed(row.record.state)
-            or row.window in self._trouble
-            or self._keys.get(row.window, purpose) is not None
+        if not purpose.needed(row.record.state) or row.window in self._trouble:
+            return True
+        key = self._keys.get(row.window, purpose)
+        return key is not None and (
+            purpose is not Purpose.INBOX or row.check_value in (b"", key.check_value)
         )
 
     def _secure(self, row: WindowRow) -> None:
