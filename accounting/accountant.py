@@ -186,8 +186,9 @@ def simplest(privacy: LocalPrivacy) -> LocalPrivacy:
     if k < 2 or len(rows[0]) != k:
         return privacy
     same, other = rows[0][0], rows[0][1]
+    others = k if same == other else k - 1  # of each row
     if same < other or any(
-        row[y] != (same if x == y else other) for x, row in enumerate(rows) for y in range(k)
+        row[x] != same or row.count(other) != others for x, row in enumerate(rows)
     ):
         return privacy
     return KaryLaw(k=k, same=same, other=other)

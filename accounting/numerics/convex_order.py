@@ -31,12 +31,18 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
+from typing import TypeAlias
 
+from shoal.arrays import NDArray, np
+
+Floats: TypeAlias = "NDArray[np.float64]"
 # One output, or several with the same proportions: integer weights (a, b, w) of one scale, w > 0.
 Line = tuple[int, int, int]
 # Pairs with more lines are kept unlooked at: a comparison takes time with the third power of their
 # number, 10 ms at 32.
 _MOST_LINES = 32
+# products of two such numbers, and sums of many, are floats
+_MOST_FOR_FLOATS = 1 << 400
 
 
 def undominated(sums: Sequence[tuple[Line, ...]], ratio: Fraction) -> list[int]:
@@ -77,18 +83,47 @@ def below(lines: tuple[Line, ...], other_lines: tuple[Line, ...], ratio: Fractio
         for a, b, w in all_lines
         for point in ((w, w, a - b), (low * w, high * w, low * a - high * b))
     ]
-    if any(_height(lines, point) > _height(other_lines, point) for point in ends):
+    if _above(lines, other_lines, ends):
         return False
-    for left, right in combinations(all_lines, 2):
-        point = _meeting(left, right)
-        if (
-            point[0]
-            and point[0] <= point[1]
-            and low * point[1] <= high * point[0]
-            and _height(lines, point) > _height(other_lines, point)
-        ):
-            return False
-    return True
+    meetings = [
+        point
+        for left, right in combinations(all_lines, 2)
+        if (point := _meeting(left, right))[0]
+        and point[0] <= point[1]
+        and low * point[1] <= high * point[0]
+    ]
+    return not _above(lines, other_lines, meetings)
+
+
+def _above(lines: Sequence[Line], other_lines: Sequence[Line], points: Sequence[Line]) -> bool:
+    """Whether h of ``lines`` is above h of ``other_lines`` at one of the points. Exact.
+
+    Floats say so first, with what they may be wrong by: integers are asked where that leaves it
+    open.
+    """
+    numbers = [number for line in (*lines, *other_lines, *points) for number in line]
+    if not points or max(map(abs, numbers)) > _MOST_FOR_FLOATS:
+        return any(_height(lines, point) > _height(other_lines, point) for point in points)
+    at = np.array(points, dtype=np.float64)
+    (own, own_size), (other, other_size) = _heights(lines, at), _heights(other_lines, at)
+    # Each line's value is wrong by less than 6 roundings of its terms' size, 2^-53 each, a sum by
+    # less than one more for each line. Twice that is allowed.
+    roundings = 8 + len(lines) + len(other_lines)
+    error, above = roundings * 2.0**-52 * (own_size + other_size), own - other
+    if (above > error).any():
+        return True
+    return any(
+        _height(lines, points[place]) > _height(other_lines, points[place])
+        for place in np.flatnonzero(above >= -error).tolist()
+    )
+
+
+def _heights(lines: Sequence[Line], at: Floats) -> tuple[Floats, Floats]:
+    """Per point: ``_height`` in floats, and the sum of the sizes of the terms it is made of."""
+    signed = np.array(lines, dtype=np.float64).reshape(-1, 3) * (1.0, -1.0, -1.0)
+    values = at @ signed.T
+    sizes = np.abs(at) @ np.abs(signed).T
+    return np.maximum(values, 0.0).sum(axis=1), sizes.sum(axis=1)
 
 
 def _meeting(left: Line, right: Line) -> Line:
@@ -101,7 +136,7 @@ def _meeting(left: Line, right: Line) -> Line:
     return (u1, u2, u3) if u1 >= 0 else (-u1, -u2, -u3)
 
 
-def _height(lines: tuple[Line, ...], point: Line) -> int:
+def _height(lines: Sequence[Line], point: Line) -> int:
     """h at the point, times u1 > 0 and the weights' scale."""
     u1, u2, u3 = point
     return sum([value for a, b, w in lines if (value := a * u1 - b * u2 - w * u3) > 0])

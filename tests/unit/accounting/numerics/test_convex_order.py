@@ -186,3 +186,14 @@ def test_a_row_beyond_its_neighbours_is_no_mixture() -> None:
     """Up and down again in one direction: the middle one is the farthest, not between."""
     law = FiniteLaw(((10, 20, 10), (14, 18, 8), (12, 19, 9)))
     assert largest(blanket_sums(law, 2), grid(law)) == largest(every_pair(law, 2), grid(law))
+
+
+def test_a_difference_too_small_for_floats_is_seen() -> None:
+    """One of 2^70: floats leave it open, and integers are asked. Planted: what floats leave open
+    taken for not above -> fails.
+    """
+    much, little, weight = 1 << 70, 1 << 68, 1 << 67
+    plain = ((much, little, weight), (little, much, weight))
+    wider = ((much + 1, little, weight), (little - 1, much, weight))
+    assert below(plain, wider, Fraction(5))
+    assert not below(wider, plain, Fraction(5))
