@@ -76,6 +76,11 @@ def allowed(policies: Objects, source: Place, target: Place, port: int) -> bool:
     )
 
 
+def admits(policies: Objects, target: Place, source: Place, port: int) -> bool:
+    """Whether ``target``'s own policies let ``source`` in, whatever those of ``source`` say."""
+    return _one_end(policies, target, source, port, "Ingress")
+
+
 def _one_end(policies: Objects, here: Place, there: Place, port: int, way: str) -> bool:
     concerned = [
         one["spec"]

@@ -23,7 +23,7 @@ from shoal.cli.main import build
 from shoal.limits import LIMITS
 from shoal.services.settings import load_settings
 from shoal.shuffler.config import ShufflerConfig
-from tests.worlds.kubernetes import FOLDER, ROOT, Place, allowed, only, pods, rendered
+from tests.worlds.kubernetes import FOLDER, ROOT, Place, admits, allowed, only, pods, rendered
 
 ROLES = ("shuffler", "analyzer")
 OVERLAYS = [f"overlays/{size}/{role}" for size in ("single", "replicated") for role in ROLES]
@@ -434,6 +434,12 @@ def test_the_network_holds_the_trust_boundary() -> None:
         if allowed(policies, caller, target, port)
     }
     assert found == REACHED
+    # a pod that somebody adds is refused by the ports themselves, not only kept from calling
+    for caller in OTHER:
+        for target, ports in PORTS.items():
+            for port in ports:
+                let_in = admits(policies, target, caller, port)
+                assert let_in == (port == 7443), (caller, target, port)
     # nobody goes out into the world, but for the database's instances, which tell the API
     for caller in PORTS:
         for port in (53, 80, 443, 6443, 8443):
