@@ -50,7 +50,7 @@ def run(bench: Bench) -> Outcome:
             Figure(
                 f"{workers} workers: rate",
                 measured.rates(),
-                goal=Goal(at_least=0.8) if workers == spare else None,
+                goal=Goal(at_least=0.9 if workers == spare else 0.8),
             ),
             Figure(
                 f"{workers} workers: CPU, shuffler with its workers",

@@ -85,7 +85,7 @@ def run(bench: Bench) -> Outcome:
     p50, p99 = (lambda s: s.extra["p50"]), (lambda s: s.extra["p99"])
     return Outcome(
         (
-            Figure("rate", pairs.rates(), goal=Goal(at_least=0.65)),
+            Figure("rate", pairs.rates(), goal=Goal(at_least=0.75)),
             Figure("server CPU per report", pairs.against(lambda sample: sample.cpu_us)),
             Figure("latency p50", pairs.against(p50)),
             Figure("latency p99", pairs.against(p99)),
