@@ -1,0 +1,305 @@
+"""What the scheduler and workers on other machines hold and take: keys of windows, rows, code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed.versions import get_versions
+
+from shoal.analyzer.batches.checking import check_opened
+from shoal.analyzer.batches.row_opening import ChunkResult, RowContext, empty_tally
+from shoal.analyzer.machines import messages
+from shoal.analyzer.machines.cluster import Cluster, ClusterSettings
+from shoal.analyzer.machines.comms import connect, over_tls, workers_of
+from shoal.analyzer.machines.connection import open_connection
+from shoal.analyzer.machines.engine import MachinesDelivery, MachinesExecutor
+from shoal.analyzer.machines.messages import Ask
+from shoal.analyzer.machines.sealing import AnalyzerHello, WorkerHello
+from shoal.crypto import hpke
+from shoal.crypto.signing import SigningKey
+from shoal.crypto.suites import SuiteId
+from shoal.errors import Kind, ShoalError
+from tests.cases import for_each
+from tests.conformance.opening.worker_tasks import (
+    Rows,
+    echo,
+    files_of,
+    redeemed_key_id,
+    results,
+    single_rows,
+)
+from tests.worlds.machines import Machines, machines
+from tests.worlds.services.analyzer import make_world
+from tests.worlds.services.analyzer_service import ATTEMPTS
+
+SUITE = SuiteId.X25519_AES128
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with machines(tmp_path_factory.mktemp("machines")) as made:
+        yield made
+
+
+def copies(pid: int, wanted: bytes) -> int:
+    """How often bytes are in the memory that a process can write."""
+    found = 0
+    with open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            place, rights, *_ = line.split()
+            first, last = (int(end, 16) for end in place.split("-"))
+            if not rights.startswith("rw") or "[v" in line:
+                continue
+            try:
+                memory.seek(first)
+                found += memory.read(last - first).count(wanted)
+            except OSError:  # gone meanwhile
+                continue
+    return found
+
+
+async def register(world: Machines, canary: bytes) -> Any:
+    """A worker that tells the scheduler these bytes, as whoever passes a key along would."""
+    line = await connect(over_tls(world.address), world.tls.security())
+    await line.write(
+        {
+            "op": "register-worker",
+            "reply": False,
+            "address": over_tls("127.0.0.1:1"),
+            "status": "running",
+            "server_id": "canary",
+            "nthreads": 1,
+            "name": "canary",
+            "now": time.time(),
+            "resources": {},
+            "memory_limit": 0,
+            "metrics": {},
+            "services": {},
+            "local_directory": "",
+            "versions": get_versions(),
+            "nanny": None,
+            "extra": {"key": canary},
+            "stimulus_id": "canary",
+        }
+    )
+    for _ in range(ATTEMPTS):
+        if over_tls("127.0.0.1:1") in await workers_of(
+            over_tls(world.address), world.tls.security()
+        ):
+            return line
+        await asyncio.sleep(0.05)
+    raise AssertionError("the scheduler did not take it")
+
+
+async def test_a_lent_key_is_nowhere_but_in_workers_and_there_for_the_loan(
+    world: Machines,
+) -> None:
+    """Memory of the scheduler during the loan and after it, of workers after it, files and logs.
+    Control: a key that is told to the scheduler is found there.
+    """
+    cluster = world.cluster()
+    executor, delivery = MachinesExecutor(cluster), MachinesDelivery(cluster)
+    key = hpke.generate(SUITE)
+    secret = key.to_raw_secret()
+    value = secrets.token_bytes(40)
+    scheduler = world.scheduler.process.pid
+    async with delivery.lend(key) as lent:
+        arguments = (SUITE, *lent.arguments())
+        await results(executor, redeemed_key_id, arguments, Rows(50), single_rows(50))
+        assert await results(executor, echo, (value,), Rows(1), single_rows(1))
+        for wanted in (secret, value):
+            assert copies(scheduler, wanted) == 0
+    for process in (world.scheduler, *world.workers):
+        assert copies(process.process.pid, secret) == 0
+    written = files_of(world.folder)
+    assert secret not in written
+    assert secret.hex().encode() not in written
+    control = secrets.token_bytes(32)
+    line = await register(world, control)
+    try:
+        assert copies(scheduler, control) > 0
+    finally:
+        line.abort()
+
+
+async def test_whoever_has_no_listed_key_gets_nothing(world: Machines) -> None:
+    """A worker that a lying scheduler names has a certificate and a key of its own. Planted: the
+    list not looked at -> this fails.
+    """
+    settings = ClusterSettings(
+        over_tls(world.address), world.tls, frozenset({SigningKey.generate().public}), 0.5
+    )
+    cluster = Cluster(settings, world.analyzer_key)
+    async with cluster.looked():
+        told = [one.message for one in cluster.conditions() if "does not list" in one.message]
+        assert len(told) == len(world.identities)
+        assert not cluster.size
+
+
+async def test_a_worker_works_for_its_analyzer_alone(world: Machines) -> None:
+    """Another analyzer with a certificate of the same CA. Planted: its signature not verified ->
+    this fails.
+    """
+    cluster = world.cluster()
+    async with cluster.looked():
+        addresses = list(cluster._connections)
+    stranger = SigningKey.generate()
+    one = await open_connection(
+        addresses[0], world.tls.security(), stranger, frozenset(world.identities)
+    )
+    with pytest.raises(ShoalError) as caught:
+        await one.ask(Ask.OPEN, messages.order(echo, (b"",)), b"")
+    assert caught.value.kind is Kind.UNAVAILABLE
+    await one.close()
+
+
+async def test_dasks_own_ways_to_run_code_are_shut(world: Machines) -> None:
+    """In worker and scheduler. Planted: the handlers left as they come -> this fails."""
+    cluster = world.cluster()
+    async with cluster.looked():
+        addresses = list(cluster._connections)
+    for address in (addresses[0], over_tls(world.address)):
+        for operation in (
+            "run",
+            "run_function",
+            "plugin-add",
+            "update_data",
+            "scatter",
+            "get_logs",
+        ):
+            line = await connect(address, world.tls.security())
+            await line.write({"op": operation, "reply": True, "function": b"", "close": True})
+            told = await asyncio.wait_for(line.read(), 30)
+            assert told is None, (address, operation, told)
+            line.abort()
+
+
+HOSTILE = """
+from distributed.protocol import core
+from shoal.analyzer.machines.comms import disarm, hostile_messages
+print([core.loads(frames)["x"] is print for frames in hostile_messages()])
+disarm()
+for frames in hostile_messages():
+    try:
+        core.loads(frames)
+        print("read")
+    except ValueError:
+        print("refused")
+"""
+
+
+def test_pickles_of_peers_are_not_read() -> None:
+    """Control: before ``disarm`` the same messages become a function."""
+    said = subprocess.run(
+        [sys.executable, "-c", HOSTILE], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert said.split("\n")[:3] == ["[True, True]", "refused", "refused"]
+
+
+def test_a_greeting_is_bound_to_everything_in_it() -> None:
+    """A public key put in its place, another challenge, another worker, another analyzer; messages
+    left out, repeated or sent back. Planted: any of them left out of what is signed -> this fails.
+    """
+    analyzer, worker = SigningKey.generate(), SigningKey.generate()
+    hello = AnalyzerHello(analyzer)
+    theirs, another = WorkerHello(worker, hello.challenge), WorkerHello(worker, os.urandom(32))
+    impostor = WorkerHello(SigningKey.generate(), hello.challenge)
+    for config, signature in (
+        (impostor.config, theirs.signature),
+        (impostor.config, impostor.signature),
+        (another.config, another.signature),
+    ):
+        with pytest.raises(ShoalError) as caught:
+            hello.accept(worker.public, config, signature)
+        assert caught.value.kind is Kind.BAD_SIGNATURE
+    channel, sealed, signature = hello.accept(worker.public, theirs.config, theirs.signature)
+    with pytest.raises(ShoalError):
+        theirs.accept(SigningKey.generate().public, sealed, signature)
+    with pytest.raises(ShoalError):
+        another.accept(analyzer.public, sealed, signature)
+    other, _ = theirs.accept(analyzer.public, sealed, signature)
+    first, second = channel.seal(b"first"), channel.seal(b"second")
+    for wrong in (second, b"", first[:-1], other.seal(b"back")):
+        with pytest.raises(ShoalError):
+            other.open(wrong)
+    assert (other.open(first), other.open(second)) == (b"first", b"second")
+    with pytest.raises(ShoalError):
+        other.open(second)
+
+
+def context() -> RowContext:
+    made = make_world()
+    key_id = made.keys[0].config.key_id
+    return RowContext.of(made.task, made.task_id, 0, key_id, made.row_size())
+
+
+GOOD_TALLY = empty_tally(context()).to_bytes()
+CELLS = (len(GOOD_TALLY) - 13) // 8
+
+
+def tally(rows: int, cells: int = CELLS, most: int | None = None) -> bytes:
+    counts = [rows if most is None else most] + [0] * (cells - 1)
+    return (
+        b"\x01"
+        + rows.to_bytes(8, "big")
+        + cells.to_bytes(4, "big")
+        + b"".join(count.to_bytes(8, "big") for count in counts)
+    )
+
+
+def opened(rows: int, marks: bytes, nonces: int, **of: int) -> ChunkResult:
+    return ChunkResult(tally(rows, **of), marks, bytes(8 * nonces))
+
+
+LIES: list[tuple[str, object]] = [
+    ("too few rows", opened(2, bytes(2), 2)),
+    ("too many rows", opened(4, bytes(4), 4)),
+    ("a mark that there is not", opened(2, b"\0\0\7", 2)),
+    ("fewer nonces than good rows", opened(3, bytes(3), 2)),
+    ("a rejected row that is tallied", opened(3, b"\0\0\1", 2)),
+    ("a good row that is not", opened(2, bytes(3), 3)),
+    ("other cells", opened(3, bytes(3), 3, cells=CELLS + 1)),
+    ("more in a cell than rows", opened(3, bytes(3), 3, most=4)),
+    ("no tally", ChunkResult(b"", bytes(3), bytes(24))),
+    ("another type", b"bytes"),
+]
+
+
+@for_each(("name", "lie"), LIES)
+def test_an_answer_that_cannot_be_true_is_a_mismatch(name: str, lie: object) -> None:
+    """Planted: any check left out of ``check_opened`` -> its case fails."""
+    check_opened(CELLS, opened(3, bytes(3), 3), [range(3)])
+    check_opened(CELLS, opened(2, b"\0\2\0", 2), [range(2), range(9, 10)])
+    with pytest.raises(ShoalError) as caught:
+        check_opened(CELLS, lie, [range(3)])  # type: ignore[arg-type] # what a worker may send
+    assert caught.value.kind is Kind.MISMATCH, name
+
+
+async def test_a_worker_that_lies_is_named(world: Machines) -> None:
+    """Planted: the check not applied to what a worker elsewhere answers -> this fails."""
+
+    def never(result: bytes, chunk: object) -> None:
+        raise ShoalError(Kind.MISMATCH, "planted")
+
+    executor = MachinesExecutor(world.cluster())
+    lies = executor.over_chunks(echo, (b"",), Rows(9), single_rows(9), never)
+    with pytest.raises(ShoalError) as caught:
+        await anext(lies)
+    assert caught.value.kind is Kind.MISMATCH
+    assert any(identity.hex()[:16] in str(caught.value) for identity in world.identities)
+
+
+@for_each("answer", [b"", b"\x09", b"\x04\0\0\0\x09", b"\x01x", b"\x03", b"\x03\0\0", b"\x05\xff"])
+def test_what_is_no_answer_is_a_mismatch(answer: bytes) -> None:
+    with pytest.raises(ShoalError) as caught:
+        messages.answered(answer)
+    assert caught.value.kind is Kind.MISMATCH
