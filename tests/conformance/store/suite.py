@@ -77,6 +77,9 @@ class StoreSuite(ClaimSuite):
         good = [AdmittedRows(window, one, 1) for one in (sent[0], sent[5])]
         outcomes = await store.append_rows([good[0], *wrong, good[1]])
         assert outcomes == [[None], *([Kind.INTERNAL] * group.count for group in wrong), [None]]
+        assert await store.append_rows([AdmittedRows(window, joined, 2, (who,))]) == [
+            [Kind.INTERNAL] * 2
+        ]
         assert sorted((await seal(store))[1]) == sorted([sent[0], sent[5]])
 
     async def test_both_ways_are_one(self, tmp_path: Path) -> None:

@@ -124,24 +124,28 @@ def test_a_damaged_page_costs_the_reports_that_lie_on_it(tmp_path: Path, part: s
     store.close()
 
 
-def test_what_a_disk_shows_twice_counts_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("found_at", ["start", "sealing"])
+def test_what_a_disk_shows_twice_counts_once(tmp_path: Path, found_at: str) -> None:
     """A page in place of another one: the reports of that one are missing, and counted. Planted:
-    rows counted as they are read -> nothing is missed, fails.
+    rows counted as they are read, at the start or at sealing -> nothing is missed, fails.
     """
-    filled(tmp_path)[0].close()
-    path = tmp_path / f"inbox-{TASK.hex}-0.db"
-    with closing(sqlite3.connect(path)) as box:
+    store, lost = filled(tmp_path)[0], blocks.per_block(ROW)
+    if found_at == "sealing":
+        store.close_intake(WINDOW)
+    store.close()
+    with closing(sqlite3.connect(tmp_path / f"inbox-{TASK.hex}-0.db")) as box:
         box.execute(
-            "UPDATE block SET (body, crc) = (SELECT body, crc FROM block WHERE number = 3) "
-            "WHERE number = 4"
+            "UPDATE block SET (body, crc) = (SELECT body, crc FROM block WHERE number = 3) WHERE "
+            "number = 4"
         )
         box.commit()
     store = SqliteStore(tmp_path)
     store.adopt(TASK, Digest(bytes(32)), Capacity(1, 0, 100_000), ROW)
-    record = store.record(WINDOW)
-    assert record is not None
-    assert record.damaged == blocks.per_block(ROW)
-    store.close_intake(WINDOW)
+    if found_at == "start":
+        record = store.record(WINDOW)
+        assert record is not None
+        assert record.damaged == lost
+        store.close_intake(WINDOW)
     found = store.seal(WINDOW)
-    assert (found.rows, found.damaged) == (COUNT - blocks.per_block(ROW), blocks.per_block(ROW))
+    assert (found.rows, found.damaged) == (COUNT - lost, lost)
     store.close()
