@@ -25,7 +25,7 @@ from shoal.analyzer.machines.engine import MachinesDelivery, MachinesExecutor
 from shoal.analyzer.machines.messages import Ask
 from shoal.analyzer.machines.sealing import AnalyzerHello, WorkerHello
 from shoal.crypto import hpke
-from shoal.crypto.signing import SigningKey
+from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
@@ -41,7 +41,7 @@ from tests.worlds.machines import Machines, machines
 from tests.worlds.services.analyzer import make_world
 from tests.worlds.services.analyzer_service import ATTEMPTS
 
-SUITE = SuiteId.X25519_AES128
+SUITE, CONTEXT = SuiteId.X25519_AES128, SigningContext.WORKER_SESSION
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +226,8 @@ def test_a_greeting_is_bound_to_everything_in_it() -> None:
         theirs.accept(SigningKey.generate().public, sealed, signature)
     with pytest.raises(ShoalError):
         another.accept(analyzer.public, sealed, signature)
+    with pytest.raises(ShoalError):  # sealed by somebody who knows the analyzer's public key alone
+        theirs.accept(analyzer.public, sealed, SigningKey.generate().sign(CONTEXT, sealed))
     other, _ = theirs.accept(analyzer.public, sealed, signature)
     first, second = channel.seal(b"first"), channel.seal(b"second")
     for wrong in (second, b"", first[:-1], other.seal(b"back")):
