@@ -152,7 +152,7 @@ class Shuffler:
         storage = await open_store(config, self._entropy)
         self._stack.push_async_callback(storage.close)
         self.store = storage.reports
-        self.tasks = self._make_tasks(signing_key, storage.sums)
+        self.tasks = self._make_tasks(signing_key)
         opener = Opener(
             config.keys_dir,
             default_workers() if config.open_workers is None else config.open_workers,
@@ -248,7 +248,7 @@ class Shuffler:
                 paused[task_id] = (listed or frozenset()) | {window}
         return paused
 
-    def _make_tasks(self, signing_key: SigningKey, sums: bool) -> ShufflerTasks:
+    def _make_tasks(self, signing_key: SigningKey) -> ShufflerTasks:
         config = self._config
         return ShufflerTasks(
             self.store,
@@ -258,7 +258,6 @@ class Shuffler:
             config.authority_keys,
             signing_key.public,
             config.delivery_delay_max_s,
-            sums=sums,
         )
 
     async def _begin(self, admin: Admin, server: RpcServer, bridge: MqttBridge | None) -> None:

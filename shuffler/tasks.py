@@ -46,13 +46,11 @@ class ShufflerTasks(TaskFolder):
         authorities: frozenset[bytes],
         signer: bytes,
         delivery_delay_max_s: float = 0.0,
-        *,
-        sums: bool = True,
     ) -> None:
         """``signer``: this shuffler's Ed25519 public key, which every task must name as its
-        shuffler_key. ``sums``: whether what is kept serves tasks that are summed in rounds.
+        shuffler_key.
         """
-        self._delay, self._sums = delivery_delay_max_s, sums
+        self._delay = delivery_delay_max_s
         self._store, self._clock = store, clock
         self._keys_dir, self._signer = keys_dir, signer
         self.keys: dict[KeyId, HpkePrivateKey] = {}
@@ -95,12 +93,6 @@ class ShufflerTasks(TaskFolder):
                 Kind.CONFIG,
                 f"task {task.name}: it names another shuffler key than signing_key holds: use that "
                 "key, or another task",
-            )
-        if task.pairwise is not None and not self._sums:
-            raise ShoalError(
-                Kind.CONFIG,
-                f"task {task.name}: it is summed in rounds, which this shuffler's database does "
-                'not serve yet: use a shuffler with [store] kind = "sqlite"',
             )
         spare = task.retention_s - task.windows.length_s - task.windows.grace_s
         if self._delay >= spare:

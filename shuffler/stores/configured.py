@@ -31,15 +31,13 @@ class ShufflerStorage:
     ``reports``: windows of reports, and the claims of all windows: the other parts look at the same
     ones. ``answered``: which devices answered a window of rounds.
     ``vectors``: helper mode. ``scratch``: a folder of this machine for the uploads of rounds that
-    go on, in files without names, which end with the process. ``sums``: whether tasks that are
-    summed in rounds may be served from it.
+    go on, in files without names, which end with the process.
     """
 
     reports: Store
     answered: AnsweredDevices
     vectors: SingleVectors
     scratch: Path
-    sums: bool = True
 
     def damage(self) -> Iterator[Condition]:
         """All that was found damaged, for ``Conditions.watch``."""
@@ -76,8 +74,11 @@ async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStor
     """A database that several shufflers share."""
     # they bring a driver with them, which the embedded store does without
     from shoal.shuffler.stores.postgresql.address import load_dsn
+    from shoal.shuffler.stores.postgresql.answered import SharedAnswers
     from shoal.shuffler.stores.postgresql.database import Database
     from shoal.shuffler.stores.postgresql.store import open_reports
+    from shoal.shuffler.stores.postgresql.sums import SumWindows
+    from shoal.shuffler.stores.postgresql.vectors import SharedVectors
     from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
 
     section = config.store
@@ -94,16 +95,12 @@ async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStor
         reports = await open_reports(
             database, config.data_dir, entropy, commit_ms=config.commit_ms, watch=watch
         )
-        admissions = Admissions(config.data_dir, entropy)
-        opened.callback(admissions.close)
-        vectors = SingleStore(config.data_dir, entropy)
-        claims = ThreadedClaims()
+        windows = SumWindows(reports, entropy)
         storage = ShufflerStorage(
             reports,
-            ThreadedAnswers(admissions, claims),
-            ThreadedVectors(vectors, claims),
+            SharedAnswers(database, windows),
+            SharedVectors(database, windows, commit_ms=config.commit_ms),
             config.data_dir,
-            sums=False,
         )
         opened.pop_all()  # now the storage's to close
     return storage

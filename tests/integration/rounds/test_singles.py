@@ -5,6 +5,9 @@ exact sum and one release.
 from __future__ import annotations
 
 import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,8 +19,12 @@ from shoal.clients.rounds.single import send_single
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind
+from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
-from tests.worlds.rounds.services import Device, Running, World, running, total
+from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.service import Shuffler
+from tests.worlds import postgres
+from tests.worlds.rounds.services import TICK_S, Device, Running, World, ask, running, step, total
 from tests.worlds.services.shuffler import GRACE, LENGTH, START
 
 DIMENSION = 70_000  # an upload of two pieces
@@ -185,3 +192,78 @@ async def test_a_service_that_is_away_at_the_end_loses_nothing(
         await (one.start_analyzer() if service == "analyzer" else one.start_shuffler())
         await one.until(lambda: one.store.released(world.published.task_id, 0))
         assert one.sums()[0].vector.tolist() == total(devices)
+
+
+@asynccontextmanager
+async def two_shufflers(world: World) -> AsyncIterator[tuple[Running, Shuffler, Shuffler]]:
+    """The first has claimed window 0, and the second knows it."""
+    one = Running(world)
+    await one.start_analyzer()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(one.close)
+        dsn = world.folder / "shuffler" / "dsn"
+        dsn.touch(mode=0o600)
+        dsn.write_text(postgres.shared().database())
+        first, second = (
+            Shuffler(replica_of(world, one, name, dsn), clock=one.clock, tick_s=TICK_S)
+            for name in ("one", "two")
+        )
+        await stack.enter_async_context(first)
+        await one.until(lambda: first.rounds.window(one.window()) is not None)
+        await stack.enter_async_context(second)
+        await one.until(lambda: second.rounds.is_elsewhere(one.window()))
+        yield one, first, second
+
+
+@pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
+async def test_a_window_goes_on_at_another_shuffler_of_the_same_database(tmp_path: Path) -> None:
+    """It sends devices away until the one that has the window is gone, and sums what both took.
+    Planted: seeds kept on the machine that took them, or keys drawn by each -> no sum, fails.
+    """
+    world = world_of(tmp_path)
+    devices = world.devices(6)
+    async with two_shufflers(world) as (one, first, second):
+        one.shuffler = first
+        taken = await asyncio.gather(*(send(one, device) for device in devices[:3]))
+        one.shuffler = second
+        answer = await ask(one, step(one, poll=pairwise_pb2.Poll()))
+        assert Kind(answer.kind) is Kind.UNAVAILABLE  # a device comes again
+        waiting = [asyncio.create_task(send(one, device)) for device in devices[3:]]
+        await first.stop()
+        taken += await asyncio.gather(*waiting)
+        assert {outcome.state for outcome in taken} == {RoundState.COUNTED}
+        release = await end_of_window(one)
+        (found,) = one.sums()
+        assert found.vector.tolist() == total(devices)
+        assert found.survivors == release["n"] == 6
+
+
+@pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
+async def test_a_round_goes_on_at_one_shuffler_alone(tmp_path: Path) -> None:
+    """The other sends devices away, to come again, until the first is gone; then it holds a round
+    of its own. Planted: a claim for each -> no refusal, fails.
+    """
+    world = World(tmp_path, devices=12)
+    async with two_shufflers(world) as (one, first, second):
+        one.shuffler = second
+        answer = await ask(one, step(one, poll=pairwise_pb2.Poll()))
+        assert Kind(answer.kind) is Kind.UNAVAILABLE  # a device comes again
+        devices = world.devices(12)
+        rounds = one.begin(devices)
+        await first.stop()
+        outcomes = await asyncio.gather(*rounds)
+        assert {outcome.state for outcome in outcomes} == {RoundState.COUNTED}
+        await one.until(lambda: len(one.sums()) == 1)
+        assert one.sums()[0].vector.tolist() == total(devices)
+
+
+def replica_of(world: World, one: Running, name: str, dsn: Path) -> ShufflerConfig:
+    """One of two shufflers, with folders of its own."""
+    home = world.shuffler.folder
+    shutil.copytree(home / "keys", home / name / "keys")
+    return world.shuffler.config(
+        f"localhost:{one.analyzer_port}",
+        data_dir=f"{name}/data",
+        keys_dir=f"{name}/keys",
+        store={"kind": "postgresql", "dsn_file": str(dsn), "replicas": 2, "without_standby": True},
+    )
