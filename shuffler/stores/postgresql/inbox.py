@@ -137,7 +137,7 @@ class OpenWindow:
         await connection.execute(WAIT)
         for (found,) in await connection.fetch(_WRITERS.format(table=self.row.inbox)):
             await self._read_writer(connection, bytes(found))
-        return {writer: max(numbers) for writer, numbers in self._beyond.items()}
+        return {writer: max(numbers, default=0) for writer, numbers in self._beyond.items()}
 
     def sure(self) -> None:
         """What was read is committed, wherever commits go."""

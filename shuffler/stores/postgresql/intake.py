@@ -271,9 +271,15 @@ class SharedIntake(SharedWindows):
             for key in keys
             if key not in known
         }
+        # also of two reports of a device that came together: the second may be the stored one
+        here = stored | known
         return (
             [
-                Kind.CONFLICT if kind is None and not stored.union(known).issuperset(keys) else kind
+                kind
+                if kind not in (None, Kind.CONFLICT)
+                else None
+                if here.issuperset(keys)
+                else Kind.CONFLICT
                 for kind, keys in zip(placed.outcomes, group.keyed, strict=True)
             ],
             stored,

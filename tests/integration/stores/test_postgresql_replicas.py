@@ -138,6 +138,18 @@ async def test_a_device_is_admitted_once_wherever_it_comes(replica: Replicas) ->
     assert (await seal(one))[0].rows == 30
 
 
+async def test_of_two_reports_that_come_together_the_stored_one_is_taken(
+    replica: Replicas,
+) -> None:
+    """The device was admitted elsewhere with the second of them. Planted: what conflicts within a
+    group left as it is -> CONFLICT for a report that counts, fails.
+    """
+    one, two = await replica(), await replica()
+    (who,), (first, second) = devices(1), reports(2)
+    assert await one.append([of(who, second)]) == [None]
+    assert await two.append([of(who, first), of(who, second)]) == [Kind.CONFLICT, None]
+
+
 async def test_what_one_replica_decided_the_others_follow(replica: Replicas) -> None:
     """Planted: no look at what changed -> the second waits for ever."""
     one, two = await replica(), await replica()
