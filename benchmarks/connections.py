@@ -35,7 +35,7 @@ _DEADLINE_S = 60.0
 
 def run(bench: Bench) -> Outcome:
     """What a connection costs a shuffler, beyond the report that comes over it."""
-    block, repetitions = bench.pick(20, 500, 2_000), bench.repetitions
+    block, repetitions = bench.pick(100, 500, 2_000), bench.repetitions
     count = 2 * block * (repetitions + 2)
     site = bench.fresh_site("connections", count + 1)  # one more: the window stays open
     requests = iter(site.frames(bench.pool, count).requests())
