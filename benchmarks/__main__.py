@@ -36,6 +36,7 @@ NAMES = (
     "inbox",
     "growth",
     "opening",
+    "dask",
     "sealing",
     "memory",
     "mechanisms",
