@@ -227,9 +227,10 @@ class SharedIntake(SharedWindows):
                 spare = had + given - len(placed.keys)
                 changed = replace(row, seats=row.seats + given)
             await connection.execute(
-                "UPDATE win SET seats = $2, epoch = $3, found = $4,"
-                " changed = CASE WHEN epoch = $3 THEN changed ELSE now() END WHERE id = $1",
-                *(row.id, changed.seats, changed.epoch, changed.found),
+                "UPDATE win SET seats = $2, epoch = $3, found = $4,"  # all look when none is left
+                " changed = CASE WHEN epoch = $3 AND NOT $5 THEN changed ELSE now() END"
+                " WHERE id = $1",
+                *(row.id, changed.seats, changed.epoch, changed.found, changed.seats == limit),
             )
             if keys:
                 place_of = await self._insert(connection, box, group.fresh(keys))
@@ -321,6 +322,41 @@ class SharedIntake(SharedWindows):
             )
             if done == "INSERT 0 1" and box.ended.get(writer) == word:
                 del box.ended[writer]
+
+    # --- counting ---------------------------------------------------------------------------------
+
+    async def _looked(self) -> None:
+        """As ``SharedWindows._looked``; count windows that may be full of what several stored."""
+        for window, row in list(self._rows.items()):
+            served, box = self._tasks.get(window.task_id), self._boxes.get(window)
+            if served is None or window in self._trouble or (box is not None and box.seats.left):
+                continue
+            if served.capacity.distinct and _given_out(row, limit_of(served.capacity)):
+                await self._count(row, limit_of(served.capacity))
+
+    async def _count(self, known: WindowRow, limit: int) -> None:
+        """What is really there, with the window's row locked. No seat is given to anybody: whoever
+        looks after this finds nothing to count until reports have taken all seats again.
+        """
+        box, read = await self._box(known), dict[bytes, int]()
+        try:
+            async with self._db.transaction() as connection:
+                row = await lock(connection, known)
+                if row.emptied != box.row.emptied or not _given_out(row, limit):
+                    return
+                read = await box.read(connection)
+                found = len(box.keys)
+                await connection.execute(
+                    "UPDATE win SET seats = $2, epoch = epoch + 1, found = $2, changed = now()"
+                    " WHERE id = $1",
+                    *(row.id, found),
+                )
+        except ShoalError:
+            box.failed()
+            raise
+        box.settle(read)
+        box.sure()
+        await self._take(replace(row, epoch=row.epoch + 1, seats=found, found=found))
 
     # --- windows ----------------------------------------------------------------------------------
 
@@ -424,6 +460,11 @@ async def lock(connection: Connection, row: WindowRow) -> WindowRow:
     if found is None:
         raise ShoalError(Kind.INTERNAL, "a window's row is gone from the database: restore it")
     return parse(found)
+
+
+def _given_out(row: WindowRow, limit: int) -> bool:
+    """Whether nobody can take seats of an open window, and it is not known to be full."""
+    return row.is_open and row.found < limit <= row.seats
 
 
 def _group(box: OpenWindow, rows: AdmittedRows, served: ServedWindows) -> _Group:

@@ -123,6 +123,7 @@ class SharedWindows:
             try:
                 self._looks += 1
                 await self._look(everything=self._looks % _WHOLE_EVERY == 0)
+                await self._looked()
             except ShoalError as error:
                 log.warning("the database could not be asked for windows", error=error)
             except Exception as error:  # noqa: BLE001 - looking must go on
@@ -145,6 +146,9 @@ class SharedWindows:
                 await connection.execute(WAIT)
         for window, purpose in over:
             await self._drop_key(window, purpose)
+
+    async def _looked(self) -> None:
+        """After each look: what a replica does with what it saw."""
 
     async def _read(self, window: WindowId) -> WindowRow | None:
         """The window's row as it is now, taken up."""

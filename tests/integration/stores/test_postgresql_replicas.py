@@ -107,6 +107,41 @@ async def test_max_batch_is_exact_over_replicas(replica: Replicas, messages: int
     assert sorted(rows) == sorted(message for report in taken for message in report)
 
 
+async def test_a_window_that_several_filled_is_known_to_be_full(replica: Replicas) -> None:
+    """With no further report. Planted: no count after a look -> 20 each, fails."""
+    capacity = Capacity(1, 40, 4_000)
+    one, two = await replica(capacity), await replica(capacity)
+    for store in (one, two):
+        assert await store.append(submissions(reports(20))) == [None] * 20
+    await looks(one, two)
+    assert [store.distinct(ONE) for store in (one, two)] == [40, 40]
+    assert (await seal(two))[0].rows == 40
+
+
+async def test_who_counts_in_vain_counts_once(replica: Replicas) -> None:
+    """Each time that reports have taken all seats, whoever looks. Planted: all seats given to
+    whoever counts -> one count more for each look, fails.
+    """
+    capacity = Capacity(1, 39, 4_000)
+    one, two, three = [await replica(capacity) for _ in range(3)]
+    sent = reports(20)
+    for some in (sent[:1], sent):
+        for store in (one, two):
+            assert await store.append(submissions(some)) == [None] * len(some)
+    for _ in range(3):
+        await looks(three, two, one)
+    assert [store.distinct(ONE) for store in (one, two, three)] == [20] * 3
+    assert [store._rows[ONE].epoch for store in (one, two, three)] == [2] * 3
+    kinds = [(await one.append(submissions(reports(1))))[0] for _ in range(24)]
+    assert kinds == [None] * 19 + [Kind.WINDOW_FULL] * 5
+
+
+async def looks(*stores: PostgresStore) -> None:
+    for store in stores:
+        await store._look()
+        await store._looked()
+
+
 async def test_seats_of_a_replica_that_died_are_given_to_others(replica: Replicas) -> None:
     """Planted: seats that were given out counted as filled -> full at fewer than 40, fails."""
     capacity = Capacity(1, 40, 4_000)
