@@ -3,8 +3,9 @@ fail.
 
 Off (a dictionary look-up in an empty dictionary) unless a test sets one in this process, or
 SHOAL_FAILPOINTS names one for a child process: ``name=exit@3`` kills the process with SIGKILL at
-the third passing, ``name=eio@1`` and ``name=enospc@1`` raise OSError. Each step calls
-``hit("store.inbox.commit")``; a test lists the names by running once with ``record``.
+the third passing, ``name=stop@3`` stops it there (SIGSTOP) until somebody lets it go on,
+``name=eio@1`` and ``name=enospc@1`` raise OSError. Each step calls ``hit("store.inbox.commit")``; a
+test lists the names by running once with ``record``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 from collections import Counter
 
+_SIGNALS = {"exit": signal.SIGKILL, "stop": signal.SIGSTOP}
 _actions: dict[str, tuple[str, int]] = {}
 _passed: Counter[str] = Counter()
 _recording = False
@@ -27,8 +29,9 @@ def hit(name: str) -> None:
     action, at = _actions.get(name, ("", 0))
     if not action or _passed[name] != at:
         return
-    if action == "exit":
-        os.kill(os.getpid(), signal.SIGKILL)
+    if action in _SIGNALS:
+        os.kill(os.getpid(), _SIGNALS[action])
+        return
     raise OSError({"eio": errno.EIO, "enospc": errno.ENOSPC}[action], f"failpoint {name}")
 
 

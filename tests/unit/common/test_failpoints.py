@@ -72,3 +72,15 @@ def test_a_child_process_dies_where_the_environment_says() -> None:
     )
     assert child.returncode == -signal.SIGKILL
     assert child.stdout.split() == ["0", "1", "2"]
+
+
+def test_a_child_process_stands_still_until_it_is_let_go() -> None:
+    """Planted: the signal followed by OSError -> status 1, fails."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", "from shoal import failpoints; failpoints.hit('step')"],
+        env=os.environ | {"SHOAL_FAILPOINTS": "step=stop@1"},
+    )
+    _, status = os.waitpid(child.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    child.send_signal(signal.SIGCONT)
+    assert child.wait(60) == 0
