@@ -87,8 +87,8 @@ class AnalyzerService:
         self._given_up = GivenUpWindows(data_folder)
         self._missing = MissingKeys(store, self._tasks, self._keys, self._clock, self._given_up)
         self._missing.look()
-        self._own_pool = pool is None
-        self._pool = pool or WorkerPool(config.workers)
+        self._own_pool = pool is None and config.opening.engine == "processes"
+        self._pool = WorkerPool(config.workers) if self._own_pool else pool
         shredder = Shredder(
             store=store,
             tasks=self._tasks,
@@ -151,6 +151,7 @@ class AnalyzerService:
         memory, or by workers elsewhere.
         """
         if config.opening.engine == "processes":
+            assert self._pool is not None  # noqa: S101 - given, or made for this engine
             return ProcessExecutor(self._pool), InMemoryDelivery()
         from shoal.analyzer.machines.configured import engine_of  # the extra [dask]
 
@@ -207,7 +208,8 @@ class AnalyzerService:
 
     async def start(self) -> tuple[int, int]:
         """Serve; returns the ports of gRPC and admin. Raises PORT_IN_USE, KEY_FILE."""
-        await asyncio.to_thread(self._pool.warm)
+        if self._pool is not None:
+            await asyncio.to_thread(self._pool.warm)
         admin_port = await self._admin.start()
         await self._processor.resume()
         self._working = [
@@ -221,7 +223,8 @@ class AnalyzerService:
         if isinstance(self._clock, Timekeeper):
             self._working.append(asyncio.create_task(self._clock.run(asyncio.Event())))
         port = await self._server.start()
-        log.info("serving", port=port, tasks=len(self._tasks.all()), workers=self._pool.processes)
+        workers = 0 if self._pool is None else self._pool.processes
+        log.info("serving", port=port, tasks=len(self._tasks.all()), workers=workers)
         return port, admin_port
 
     async def reload(self) -> None:
@@ -245,7 +248,7 @@ class AnalyzerService:
         if isinstance(self._clock, Timekeeper):
             await asyncio.to_thread(self._clock.keep)
         await asyncio.to_thread(self._tracer.close)
-        if self._own_pool:
+        if self._own_pool and self._pool is not None:
             await asyncio.to_thread(self._pool.close)
         log.info("stopped")
 

@@ -31,6 +31,11 @@ class Executor(Protocol):
         """Rows that one chunk best has; None: whatever the caller thinks."""
         ...
 
+    @property
+    def workers(self) -> int:
+        """How many work at once, as far as that is known; fewer chunks leave some idle."""
+        ...
+
     def over_chunks(
         self,
         work: Callable[..., R],
@@ -62,6 +67,11 @@ class ProcessExecutor:
     def chunk_rows(self) -> int | None:
         """See ``Executor.chunk_rows``."""
         return None
+
+    @property
+    def workers(self) -> int:
+        """See ``Executor.workers``."""
+        return self._pool.processes
 
     async def over_chunks(
         self,

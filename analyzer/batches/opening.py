@@ -43,7 +43,7 @@ from shoal.mechanisms import Tally
 _REASON = {NOT_OPENABLE: UNOPENABLE, OTHER_LENGTH: WRONG_LENGTH, BAD_VALUE: INVALID_VALUE}
 # A small batch goes in smaller chunks, so many of them that all workers end at about the same time;
 # a chunk of fewer rows would cost more than it opens.
-_PARTS, _LEAST_ROWS = 32, 256
+_PARTS, _PARTS_PER_WORKER, _LEAST_ROWS = 32, 4, 256
 R = TypeVar("R")
 
 
@@ -164,7 +164,8 @@ class _Batch:
     def _blocks(self) -> Iterator[tuple[range]]:
         """All rows, in chunks that lie together."""
         most = self._executor.chunk_rows or LIMITS.open_chunk_rows
-        step = min(most, max(_LEAST_ROWS, -(-self._rows // _PARTS)))
+        parts = max(_PARTS, _PARTS_PER_WORKER * self._executor.workers)
+        step = min(most, max(_LEAST_ROWS, -(-self._rows // parts)))
         for first in range(0, self._rows, step):
             yield (range(first, min(first + step, self._rows)),)
 

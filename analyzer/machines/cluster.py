@@ -55,12 +55,26 @@ class Cluster:
         self._users = 0
         self._looking: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._looked = asyncio.Event()  # since work began
         self._trouble: dict[str, str] = {}
+        self._refuted: set[str] = set()
 
     def conditions(self) -> Iterator[Condition]:
-        """What was wrong at the last look, for ``Conditions.watch``."""
+        """What was wrong at the last look, and who lied since the start, for
+        ``Conditions.watch``.
+        """
         for where, message in sorted(self._trouble.items()):
             yield Condition("worker", where, message, stops=False)
+        for name in sorted(self._refuted):
+            message = (
+                f"worker {name} gave an answer that can't be true, and nothing of it counts: look "
+                "into that machine; take its key off opening.workers and restart the analyzer"
+            )
+            yield Condition("worker", name, message, stops=False)
+
+    def refuted(self, worker: WorkerConnection) -> None:
+        """It gave what can't be: a condition names it for as long as this process runs."""
+        self._refuted.add(worker.name)
 
     @property
     def size(self) -> int:
@@ -73,6 +87,7 @@ class Cluster:
         self._users += 1
         try:
             if self._looking is None:
+                self._looked.clear()
                 self._looking = asyncio.create_task(self._look_on())
             yield
         finally:
@@ -96,6 +111,7 @@ class Cluster:
         """A window's key is with every worker inside; gives the number of the loan."""
         loan = os.urandom(LOAN_SIZE)
         async with self.used():
+            await self._looked.wait()
             self._loans[loan] = key
             try:
                 await asyncio.gather(*(self._lend(one, loan, key) for one in self._there()))
@@ -121,7 +137,7 @@ class Cluster:
                 return best
             if there:
                 until = loop.time() + self._settings.wait_s
-            elif loop.time() >= until:
+            elif self._looked.is_set() and loop.time() >= until:
                 raise self._nobody()
             self._changed.clear()
             with suppress(TimeoutError):
@@ -187,9 +203,13 @@ class Cluster:
         return [one for one in self._connections.values() if not one.lost]
 
     async def _look_on(self) -> None:
-        while True:
-            await self.look()
-            await asyncio.sleep(_LOOK_S if self._there() else _SOON_S)
+        try:
+            while True:
+                await self.look()
+                self._looked.set()
+                await asyncio.sleep(_LOOK_S if self._there() else _SOON_S)
+        finally:
+            self._looked.set()  # whatever ended it: nobody waits for it any more
 
     async def _end(self) -> None:
         looking, self._looking = self._looking, None

@@ -37,6 +37,11 @@ class MachinesExecutor:
         """See ``Executor.chunk_rows``."""
         return self._chunk_rows
 
+    @property
+    def workers(self) -> int:
+        """See ``Executor.workers``; a loan has looked at who is there."""
+        return self._cluster.size
+
     async def over_chunks(
         self,
         work: Callable[..., R],
@@ -80,6 +85,8 @@ class MachinesExecutor:
                 what, rows = await asyncio.to_thread(self._rows, source, chunk)
                 result = await worker.ask(what, order, rows)
             except ShoalError as error:
+                if error.kind is Kind.MISMATCH:
+                    self._cluster.refuted(worker)
                 if error.kind is not Kind.UNAVAILABLE or not left:
                     raise
                 continue
@@ -89,6 +96,7 @@ class MachinesExecutor:
                 try:
                     check(cast(R, result), chunk)
                 except ShoalError as error:
+                    self._cluster.refuted(worker)
                     raise worker.refuted(error) from None
             return result
         raise AssertionError("unreachable")

@@ -71,7 +71,7 @@ def run_worker(settings: WorkerSettings, memory_mib: int | None) -> None:
             await asyncio.wait({stopped, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
-            await worker.close(reason="the worker stops")
+            await worker.end_now()
 
     async def main(stop: asyncio.Event) -> None:
         failures = 0

@@ -27,6 +27,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
 
 log = get_log("worker")
+_STOPS = "the worker stops"
 _AHEAD = 4  # requests that are read while another is worked on
 
 
@@ -51,6 +52,8 @@ class OpeningWorker(Worker):
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
+        self._sessions, self._unused = 0, asyncio.Event()
+        self._unused.set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="opening")
         super().__init__(
             settings.scheduler,
@@ -72,6 +75,24 @@ class OpeningWorker(Worker):
     def start_http_server(self, *_: Any, **__: Any) -> None:
         """None: nothing but the one port is open."""
 
+    async def end_now(self) -> None:
+        """End at once, sessions and all."""
+        await self.close(reason=_STOPS)
+
+    async def close(  # type: ignore[override] # Dask's Worker differs from its Server as well
+        self,
+        timeout: float = 30,  # noqa: ASYNC109 - Dask's signature
+        executor_wait: bool = True,
+        nanny: bool = True,
+        reason: str = "",
+    ) -> Any:
+        """Dask's, which a scheduler that goes or forgets this worker brings about: a batch that is
+        under way ends first.
+        """
+        if reason != _STOPS:
+            await self._unused.wait()
+        return await super().close(timeout, executor_wait, nanny, reason)
+
     async def _session(self, comm: Any, challenge: bytes) -> None:
         """One analyzer's connection, from its greeting to its end."""
         line = PeerLine(comm)
@@ -82,6 +103,8 @@ class OpeningWorker(Worker):
             line.abort()
             return
         CONNECTIONS.append(lent)
+        self._sessions += 1
+        self._unused.clear()
         try:
             await self._serve(line, channel, lent)
         except ShoalError as error:
@@ -92,6 +115,9 @@ class OpeningWorker(Worker):
             CONNECTIONS.remove(lent)
             lent.close()
             line.abort()
+            self._sessions -= 1
+            if not self._sessions:
+                self._unused.set()
 
     async def _greet(self, line: PeerLine, challenge: bytes) -> tuple[Channel, Lent]:
         if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE_SIZE:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -70,6 +71,17 @@ def die_once(mark: str, rows: bytes) -> bytes:
 
 def redeemed_key_id(suite: SuiteId, redeem: Redeem, ticket: bytes, rows: bytes) -> bytes:
     return HpkePrivateKey.from_raw_secret(suite, redeem(ticket)).config.key_id.raw
+
+
+def hold_key(redeem: Redeem, ticket: bytes, mark: str, rows: bytes) -> bytes:
+    """Have the key until the file ``mark`` is there; ``mark``.pid says who has it."""
+    key = redeem(ticket)
+    Path(f"{mark}.pid").write_text(str(os.getpid()))
+    for _ in range(ATTEMPTS * 100):
+        if Path(mark).exists():
+            return bytes([len(key)])
+        time.sleep(0.02)
+    raise AssertionError("nobody said that the key can go")
 
 
 def writes_to(rows: bytes) -> bytes:

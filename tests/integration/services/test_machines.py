@@ -26,7 +26,7 @@ from tests.conformance.opening.together import mixed_rows
 from tests.sizes import size
 from tests.worlds.machines import Machines, Process, machines
 from tests.worlds.services.analyzer import World, make_task
-from tests.worlds.services.analyzer_process import serving
+from tests.worlds.services.analyzer_process import Analyzer, serving
 from tests.worlds.services.analyzer_service import ATTEMPTS, chunks, shared_pool
 
 # The real clock: windows that were over long ago.
@@ -75,10 +75,18 @@ async def test_the_release_is_that_of_one_machine(tmp_path: Path) -> None:
     assert found["shared"] == found["here"]
 
 
+def pool_of(analyzer: Analyzer) -> list[int]:
+    """Its children that are workers of a pool."""
+    lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in analyzer.workers()}
+    return [pid for pid, line in lines.items() if b"spawn_main" in line]
+
+
 async def test_without_its_scheduler_a_batch_waits_and_is_opened_when_it_is_back(
     tmp_path: Path,
 ) -> None:
-    """Planted: a batch without workers ended as if it had no rows -> this fails."""
+    """Planted: a batch without workers ended as if it had no rows; a local pool started -> each
+    fails.
+    """
     world = World(TASK)
     batch = world.batch(world.seal_cells([i % 7 for i in range(60)]))
     with machines(tmp_path / "machines", analyzer=world.analyzer) as there:
@@ -88,6 +96,7 @@ async def test_without_its_scheduler_a_batch_waits_and_is_opened_when_it_is_back
             await caller.offer(batch)
             await caller.deliver(chunks(batch))
             analyzer.until("a batch can't be released yet")
+            assert pool_of(analyzer) == []  # it would only idle
             reply = await caller.offer(batch)
             assert reply.state == delivery_pb2.BATCH_STATE_PROCESSING
             assert released(tmp_path) == []
@@ -150,6 +159,32 @@ async def test_a_worker_killed_in_mid_batch_changes_nothing(tmp_path: Path) -> N
             with pytest.raises(ShoalError) as caught:
                 await open_batch(source, context, world.keys[0], executor, delivery)
             assert caught.value.kind is Kind.UNAVAILABLE
+
+
+async def test_a_scheduler_killed_in_mid_batch_changes_nothing(tmp_path: Path) -> None:
+    """Workers that are at work need it no more, and register when it is back. Planted: a worker
+    that closes when its scheduler goes, as Dask's do -> this fails.
+    """
+    world = World(TASK)
+    rows = mixed_rows(world, size(6_000, 60_000), 5)
+    context = RowContext.of(
+        world.task, world.task_id, 0, world.keys[0].config.key_id, world.row_size()
+    )
+    wanted = await opened_here(world, Killing(rows, [], 0), context)
+    with machines(tmp_path, again=False) as there:
+        cluster = there.cluster(wait_s=0.0)
+        executor, delivery = MachinesExecutor(cluster, 256), MachinesDelivery(cluster)
+        async with cluster.used():
+            await everybody(there, cluster)
+            before = set(cluster._connections.values())
+            source = Killing(rows, [there.scheduler], 5)
+            found = await open_batch(source, context, world.keys[0], executor, delivery)
+            assert there.scheduler.process.poll() is not None
+            assert found == wanted
+            assert not any(one.lost for one in before)
+        there.scheduler.restart()
+        async with cluster.used():
+            await everybody(there, cluster)
 
 
 async def everybody(there: Machines, cluster: Cluster) -> None:

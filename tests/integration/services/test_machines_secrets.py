@@ -33,6 +33,7 @@ from tests.conformance.opening.worker_tasks import (
     Rows,
     echo,
     files_of,
+    hold_key,
     redeemed_key_id,
     results,
     single_rows,
@@ -100,28 +101,52 @@ async def register(world: Machines, canary: bytes) -> Any:
     raise AssertionError("the scheduler did not take it")
 
 
+def told_in(path: Path) -> int:
+    """The process that holds the key."""
+    for _ in range(ATTEMPTS):
+        if path.exists() and (told := path.read_text()):
+            return int(told)
+        time.sleep(0.05)
+    raise AssertionError("no worker has the key")
+
+
 async def test_a_lent_key_is_nowhere_but_in_workers_and_there_for_the_loan(
     world: Machines,
 ) -> None:
-    """Memory of the scheduler during the loan and after it, of workers after it, files and logs.
-    Control: a key that is told to the scheduler is found there.
+    """Memory of the scheduler during the loan and after it, of workers after it, files and logs;
+    rows and what is answered for them too. Controls: a key that is told to the scheduler is found
+    there; the key is found in a worker while it opens rows. Planted: a loan not taken back -> this
+    fails.
     """
     cluster = world.cluster()
     executor, delivery = MachinesExecutor(cluster), MachinesDelivery(cluster)
     key = hpke.generate(SUITE)
     secret = key.to_raw_secret()
-    value = secrets.token_bytes(40)
+    value, mark = secrets.token_bytes(40), world.folder / "mark"
+    row = secrets.token_bytes(40)
+    source = Rows(1)
+    source.data = [row]
     scheduler = world.scheduler.process.pid
     async with delivery.lend(key) as lent:
         arguments = (SUITE, *lent.arguments())
         await results(executor, redeemed_key_id, arguments, Rows(50), single_rows(50))
-        assert await results(executor, echo, (value,), Rows(1), single_rows(1))
-        for wanted in (secret, value):
+        assert await results(executor, echo, (value,), source, single_rows(1)) == [value + row]
+        holding = asyncio.create_task(
+            results(executor, hold_key, (*lent.arguments(), str(mark)), source, single_rows(1))
+        )
+        holder = await asyncio.to_thread(told_in, Path(f"{mark}.pid"))
+        assert copies(holder, secret) > 0
+        assert copies(scheduler, secret) == 0
+        mark.touch()
+        assert await holding
+        for wanted in (secret, value, row):
             assert copies(scheduler, wanted) == 0
     for process in (world.scheduler, *world.workers):
         assert copies(process.process.pid, secret) == 0
+    assert copies(scheduler, row) == 0
     written = files_of(world.folder)
-    assert secret not in written
+    for wanted in (secret, value, row):
+        assert wanted not in written
     assert secret.hex().encode() not in written
     control = secrets.token_bytes(32)
     line = await register(world, control)
@@ -287,17 +312,22 @@ def test_an_answer_that_cannot_be_true_is_a_mismatch(name: str, lie: object) -> 
 
 
 async def test_a_worker_that_lies_is_named(world: Machines) -> None:
-    """Planted: the check not applied to what a worker elsewhere answers -> this fails."""
+    """In the error and in a condition. Planted: the check not applied to what a worker elsewhere
+    answers; no condition -> each fails.
+    """
 
     def never(result: bytes, chunk: object) -> None:
         raise ShoalError(Kind.MISMATCH, "planted")
 
-    executor = MachinesExecutor(world.cluster())
+    cluster = world.cluster()
+    executor = MachinesExecutor(cluster)
     lies = executor.over_chunks(echo, (b"",), Rows(9), single_rows(9), never)
     with pytest.raises(ShoalError) as caught:
         await anext(lies)
     assert caught.value.kind is Kind.MISMATCH
-    assert any(identity.hex()[:16] in str(caught.value) for identity in world.identities)
+    named = [key.hex()[:16] for key in world.identities if key.hex()[:16] in str(caught.value)]
+    assert len(named) == 1
+    assert set(named) <= {one.subject for one in cluster.conditions()}
 
 
 @for_each("answer", [b"", b"\x09", b"\x04\0\0\0\x09", b"\x01x", b"\x03", b"\x03\0\0", b"\x05\xff"])
