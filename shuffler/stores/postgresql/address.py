@@ -16,7 +16,11 @@ from shoal.crypto.keyfiles import load_private_pem
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.address import is_loopback
 
-_FORM = "postgresql://{USER}:{PASSWORD}@{HOST}:{PORT}/{DATABASE}?sslmode=verify-full"
+_FORM = (
+    "postgresql://{USER}:{PASSWORD}@{HOST}:{PORT}/{DATABASE}?sslmode=verify-full&sslrootcert={FILE}"
+)
+# Of this machine: one that is missing would be told as a server that is.
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 # They would take from elsewhere what must be judged here.
 _ELSEWHERE = ("service", "servicefile", "target_session_attrs", "options")
 
@@ -55,6 +59,13 @@ def check_dsn(dsn: str) -> None:
     far = [host for host in hosts if not host.startswith("/") and not is_loopback(host)]
     if far and query.get("sslmode", [""])[-1] != "verify-full":
         raise _wrong("the DSN names a host beyond this machine without sslmode=verify-full")
+    for name in _FILES:
+        for file in query.get(name, []):
+            if file != "system" and not Path(file).is_file():
+                raise ShoalError(
+                    Kind.CONFIG,
+                    f"store.dsn_file: the DSN's {name} {file} is no file: put it there, or name it",
+                )
     if not parts.path.strip("/") and not {"dbname", "database"} & set(query):
         raise _wrong("the DSN names no database")
 

@@ -7,6 +7,8 @@ are enough to look the reason up (appendix A of PostgreSQL's documentation), bes
 
 from __future__ import annotations
 
+import ssl
+
 import asyncpg
 
 from shoal.errors import Kind, ShoalError
@@ -114,8 +116,22 @@ def unreachable(error: BaseException, *, opened: bool = False) -> ShoalError:
 
 def _unreachable(error: BaseException) -> ShoalError:
     state = getattr(error, "sqlstate", None) or ""
+    if isinstance(error, ssl.SSLError):  # of a certificate: a ValueError too
+        return DatabaseError(
+            Kind.UNAVAILABLE,
+            "the database's server is not proven: see that its certificate holds, bears the host's "
+            "name in the DSN, and chains to the DSN's sslrootcert",
+        )
     if isinstance(error, (asyncpg.ClientConfigurationError, ValueError)):
-        return ShoalError(Kind.CONFIG, "store.dsn_file: the DSN can't be used: see its form")
+        return ShoalError(
+            Kind.CONFIG,
+            "store.dsn_file: the DSN can't be used: see its form (@, : and / of a password are "
+            "%40, %3A and %2F), and that it names sslrootcert where it says sslmode=verify-full",
+        )
+    if isinstance(error, ConnectionError) and "rejected SSL" in str(error):
+        return DatabaseError(
+            Kind.UNAVAILABLE, "the database's server takes no TLS: set ssl to on there"
+        )
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return DatabaseError(
             Kind.UNAVAILABLE,

@@ -4,12 +4,14 @@ elsewhere.
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.stores.postgresql.address import check_dsn, load_dsn
+from shoal.shuffler.stores.postgresql.failures import unreachable
 from shoal.shuffler.stores.postgresql.schema import check_name
 
 SECRET = "pass-word-17"
@@ -23,7 +25,7 @@ USER = f"postgresql://shoal:{SECRET}@"
         "[::1]:5432,localhost:5433/shoal",
         "/shoal?host=/run/postgresql",
         "%2Frun%2Fpostgresql/shoal",
-        "db.internal:5432/shoal?sslmode=verify-full&sslrootcert=/etc/shoal/db-ca.pem",
+        f"db.internal:5432/shoal?sslmode=verify-full&sslrootcert={__file__}",
         "one,two,[2001:db8::1]:5432/shoal?sslmode=verify-full",
         "127.0.0.1?dbname=shoal",
     ],
@@ -82,3 +84,19 @@ def test_a_schema_is_a_plain_name(name: str) -> None:
     """Planted: ``match`` for ``fullmatch`` -> one with quotes passes."""
     with pytest.raises(ShoalError):
         check_name(name)
+
+
+@pytest.mark.parametrize("name", ["sslrootcert", "sslcert", "sslkey", "sslcrl"])
+def test_a_file_that_is_not_there_is_told_as_one(tmp_path: Path, name: str) -> None:
+    """Not as a server that can't be reached. Planted: no look at files -> fails."""
+    with pytest.raises(ShoalError) as refused:
+        check_dsn(f"{USER}db.internal/shoal?sslmode=verify-full&{name}={tmp_path / 'ca.pem'}")
+    assert refused.value.kind is Kind.CONFIG
+    assert SECRET not in str(refused.value)
+
+
+def test_a_server_that_is_not_proven_is_told_apart_from_one_that_is_away() -> None:
+    """Planted: ssl.SSLError as any OSError -> fails."""
+    wrong, away = unreachable(ssl.SSLCertVerificationError()), unreachable(ConnectionRefusedError())
+    assert wrong.kind is away.kind is Kind.UNAVAILABLE
+    assert wrong.message != away.message
