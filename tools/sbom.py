@@ -143,7 +143,10 @@ def _of(part: Part) -> Component:
             made.properties.add(Property(name="shoal:extra", value=extra))
     metadata = part.found.metadata
     try:
-        stated = metadata["License-Expression"] or metadata["License"] or ""
+        # asked whether it is there first: who imports importlib_metadata gets its objects, which
+        # raise for a field that is not
+        fields = ("License-Expression", "License")
+        stated = next((metadata[name] for name in fields if name in metadata), "")
         made.licenses.add(LicenseExpression(canonicalize_license_expression(stated)))
     except InvalidLicenseExpression:
         names = [

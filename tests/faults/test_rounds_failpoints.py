@@ -130,12 +130,15 @@ class Strike:
 
 def test_every_point_is_swept() -> None:
     """A point that is added to the source, or renamed, has to be added above; the sweeps fail for
-    one that no window passes.
+    one that no window passes. Those of a store that several shufflers share are swept by its own
+    tests.
     """
     names: set[str] = set()
     for folder in ("shuffler", "analyzer", "clients"):
         paths = [*(ROOT / folder).rglob("*.py"), *(ROOT / "common" / "storage").rglob("*.py")]
-        text = "\n".join(path.read_text() for path in sorted(paths))
+        text = "\n".join(
+            path.read_text() for path in sorted(paths) if path.parent.name != "postgresql"
+        )
         found = set(re.findall(r'\bhit\(f?"([^"]+)"\)', text))
         if "rounds.{method}" in found:
             methods = set(re.findall(r'(?:_unary|send)\(\s*"([A-Z]\w+)"', text))

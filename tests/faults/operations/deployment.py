@@ -178,6 +178,13 @@ class Deployment(Site):
             assert time.monotonic() < end, f"{windows - found.keys()} missing: {self.said()}"
             await asyncio.sleep(0.1)
 
+    async def without_keys(self, gone: set[str]) -> None:
+        """Once the analyzer has none of these keys."""
+        end = time.monotonic() + PATIENCE_S
+        while left := gone & {path.stem for path in (self.analyzer_dir / "keys").iterdir()}:
+            assert time.monotonic() < end, f"{left} are not deleted: {self.said()}"
+            await asyncio.sleep(0.1)
+
 
 def _started(command: list[str], failpoints: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "SHOAL_FAILPOINTS": failpoints}
