@@ -4,8 +4,10 @@ this machine for as long as they are needed.
 All replicas have the window's hop key, so all derive the same, and agree on nothing over the wire.
 A file is written, durably, before the rest of the program hears of the window: the hop key is
 deleted once the window is decided, and whoever takes the window over after that must still be able
-to seal it. ``INBOX`` goes when the window is sealed, ``BATCH`` when it is acknowledged; what the
-database, its log, its standbys and its backups hold of the window is waste from then on.
+to seal it. ``INBOX`` goes when the window is sealed, ``BATCH`` when it is acknowledged. What the
+database, its log, its standbys and its backups hold of the window is waste once these files *and*
+the hop key are gone on every replica: the hop key gives the same keys again. Windows that share one
+become waste together, when the last of them is decided; a replica that is down keeps what it has.
 
     root    = HKDF-SHA256(ikm = hop private key, salt = "shoal/v1/window-keys",
                           info = task id || u32be(window) || purpose), 32 bytes
