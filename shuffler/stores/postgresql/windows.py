@@ -67,6 +67,7 @@ class SharedWindows:
         self._schedules: dict[TaskId, Digest] = {}  # as the database has them
         self._damage: dict[WindowId, Condition] = {}
         self._trouble: dict[WindowId, Condition] = {}  # that mending a key file ends
+        self._unwritten: set[WindowId] = set()  # their hop keys are here, their key files are not
         self._claimed: dict[WindowId, Claim] = {}  # by this process, as far as it knows
         self._looking: asyncio.Task[None] | None = None
         self._looks = 0
@@ -136,6 +137,8 @@ class SharedWindows:
         since = "" if everything else f" WHERE changed > now() - interval '{_SLACK}'"
         for found in await self._db.fetch(f"SELECT {COLUMNS} FROM win{since}"):  # noqa: S608 - constants
             await self._take(parse(found))
+        for window in list(self._unwritten):
+            await self._read(window)
         over = [
             (window, purpose)
             for window, purpose in await asyncio.to_thread(self._keys.held)
@@ -160,7 +163,10 @@ class SharedWindows:
         return None if found is None else await self._take(parse(found))
 
     async def _take(self, row: WindowRow) -> WindowRow:
-        """Take up a row: its keys first, in a thread where they have to be written."""
+        """Take up a row: its keys first, in a thread where they have to be written. While they
+        can't be, the program does not hear of it: it would delete the hop key of a window that is
+        decided, and nobody here could ever finish that window. Every look tries again.
+        """
         before = self._rows.get(row.window)
         if before is not None and _progress(before) > _progress(row):
             return before  # of two looks that cross the later one stays
@@ -170,6 +176,8 @@ class SharedWindows:
                 before = self._rows.get(row.window)  # it took time
                 if before is not None and _progress(before) > _progress(row):
                     return before
+                if row.window in self._unwritten:
+                    return row
             self._publish(row)
         return row
 
@@ -190,9 +198,12 @@ class SharedWindows:
         missing = [one for one in Purpose if not self._has(row, one)]
         if missing:
             await asyncio.to_thread(self._secure, row)
-            await self._tell_held(row.window, missing)
+            if row.window not in self._unwritten:
+                await self._tell_held(row.window, missing)
 
     def _has(self, row: WindowRow, purpose: Purpose) -> bool:
+        if row.window in self._unwritten:
+            return False
         if not purpose.needed(row.record.state) or row.window in self._trouble:
             return True
         key = self._keys.get(row.window, purpose)
@@ -205,6 +216,7 @@ class SharedWindows:
         is told.
         """
         self._trouble.pop(row.window, None)
+        self._unwritten.discard(row.window)
         wanted = [one for one in Purpose if one.needed(row.record.state)]
         try:
             if any(self._keys.get(row.window, one) is None for one in wanted):
@@ -234,9 +246,11 @@ class SharedWindows:
                 f"window {window.window} of task {window.task_id.short}: neither its keys nor its "
                 "hop key are on this machine, so another replica has to bring it to its end",
             )
+        self._unwritten.add(window)
         for purpose in wanted:
             failpoints.hit("window-keys.keep")
             self._keys.keep(window, purpose, derive(hop_key, window, purpose))
+        self._unwritten.discard(window)
 
     async def _tell_held(self, window: WindowId, purposes: Iterable[Purpose]) -> None:
         await self._db.execute(

@@ -142,6 +142,36 @@ async def looks(*stores: PostgresStore) -> None:
         await store._looked()
 
 
+async def test_a_window_is_not_heard_of_while_its_keys_can_not_be_written(
+    replica: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that is full: the hop key of a window that is closed would be deleted, and nobody
+    here could finish the window. Planted: the row published all the same -> CLOSING, fails.
+    Planted: looked at again only when the row changes -> None at the end, fails.
+    """
+    one, two = await replica(), await replica()
+
+    def full(*_: object) -> None:
+        raise ShoalError(Kind.KEY_FILE, "no space is left on the disk")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(two._keys, "keep", full)
+        assert await one.append(submissions(reports(3))) == [None] * 3
+        await looks(two)
+        assert await two.append(submissions(reports(1))) != [None]
+        await one.close_intake(await mine(one, ONE))
+        await looks(two)
+        assert two.record(ONE) is None
+        assert list(two.damage())
+    monkeypatch.setattr("shoal.shuffler.stores.postgresql.windows._SLACK", "0 seconds")
+    await looks(two)
+    record = two.record(ONE)
+    assert record is not None
+    assert record.state is WindowState.CLOSING
+    assert not list(two.damage())
+    assert (await two.seal(await mine(two, ONE))).rows == 3
+
+
 async def test_seats_of_a_replica_that_died_are_given_to_others(replica: Replicas) -> None:
     """Planted: seats that were given out counted as filled -> full at fewer than 40, fails."""
     capacity = Capacity(1, 40, 4_000)
