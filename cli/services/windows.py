@@ -6,9 +6,10 @@ The commands write one line beside the store; the service does what follows from
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
     from shoal.crypto.trust import ServedTask
+    from shoal.ids import TaskId
     from shoal.services.given_up import GivenUp
     from shoal.services.settings import RoleSettings
 
@@ -237,7 +239,8 @@ def _list(config: RoleSettings, look: LookAtWindow, *, as_json: bool) -> None:
 
     lines = given_up.read(config.data_dir)
     served = load_task_folder(config.tasks_dir, config.authority_keys).served
-    rows = [(line, *_now(config, look, served.get(line.key[0]), line)) for line in lines]
+    standing = _now(config, look, served, lines)
+    rows = [(line, *told) for line, told in zip(lines, standing, strict=True)]
     if as_json:
         emit_json([{**line.json(), "name": name, "now": now} for line, name, now in rows])
         return
@@ -255,12 +258,26 @@ def _list(config: RoleSettings, look: LookAtWindow, *, as_json: bool) -> None:
 
 
 def _now(
-    config: RoleSettings, look: LookAtWindow, served: ServedTask | None, line: GivenUp
-) -> tuple[str | None, str | None]:
-    """The task's name and the window's state; None for a task whose files are gone."""
-    if served is None:
-        return None, None
-    return served.task.name, look(config, served, line.window).word
+    config: RoleSettings,
+    look: LookAtWindow,
+    served: Mapping[TaskId, ServedTask],
+    lines: Sequence[GivenUp],
+) -> Iterator[tuple[str | None, str | None]]:
+    """Of each line the task's name and the window's state; None for a task whose files are gone,
+    and for states while a database can't be asked, which is said once.
+    """
+    away = False
+    for line in lines:
+        one, word = served.get(line.key[0]), None
+        if one is not None and not away:
+            try:
+                word = look(config, one, line.window).word
+            except ShoalError as error:
+                if error.kind is not Kind.UNAVAILABLE:
+                    raise
+                away = True
+                sys.stderr.write(f"how windows stand now is not known: {error}\n")
+        yield None if one is None else one.task.name, word
 
 
 def _utc(seconds: float) -> str:
@@ -271,16 +288,20 @@ def _utc(seconds: float) -> str:
 
 
 def at_shuffler(config: RoleSettings, served: ServedTask, window: int) -> WindowNow:
-    """As state.db says, beside a running service. Raises CONFIG."""
+    """As the configured store says, beside services that run: of a database what any replica did.
+    Raises CONFIG, KEY_FILE; where it can't be asked UNAVAILABLE, OVERLOADED.
+    """
+    from shoal.shuffler.config import ShufflerConfig
     from shoal.shuffler.core import WindowId, WindowState
-    from shoal.shuffler.stores.sqlite.records import stored
+    from shoal.shuffler.stores.configured import read_window
 
+    assert isinstance(config, ShufflerConfig)  # noqa: S101 - ``shuffler_windows`` loads one
     task, now = served.task, time.time()
     begins, ends = (
         task.windows.start_of(window) - task.windows.skew_s,
         task.windows.deadline_of(window),
     )
-    record = stored(config.data_dir).get(WindowId(served.task_id, window))
+    record = asyncio.run(read_window(config, WindowId(served.task_id, window)))
     if record is None:
         if now < begins:
             return WindowNow(_NOT_BEGUN, "nothing: no device has answered it")
@@ -297,6 +318,8 @@ def at_shuffler(config: RoleSettings, served: ServedTask, window: int) -> Window
     state = record.state
     if state is WindowState.OPEN:
         return WindowNow("open", "all its reports; how many there are is told when it is over")
+    if state is WindowState.CLOSING and not record.reports:  # a store may count when it seals
+        return WindowNow("closing", "all its reports; how many there are is told when it is sealed")
     if state in (WindowState.CLOSING, WindowState.SEALED, WindowState.DELIVERING):
         late = (
             ""

@@ -14,11 +14,13 @@ from shoal.crypto.keyfiles import load_signing_key
 from shoal.entropy import SYSTEM, Entropy
 from shoal.services.conditions import Condition
 from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.rounds import AnsweredDevices, SingleVectors
+from shoal.shuffler.stores.sqlite import records
 from shoal.shuffler.stores.sqlite.admissions import Admissions
 from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Store
+from shoal.shuffler.stores.store import Store, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.stores.threaded_claims import ThreadedClaims
 from shoal.shuffler.stores.threaded_rounds import ThreadedAnswers, ThreadedVectors
@@ -68,6 +70,23 @@ async def open_store(config: ShufflerConfig, entropy: Entropy = SYSTEM) -> Shuff
     if config.store.kind == "postgresql":
         return await _open_shared(config, entropy)
     return open_embedded(config.data_dir, entropy, commit_ms=config.commit_ms)
+
+
+async def read_window(config: ShufflerConfig, window: WindowId) -> WindowRecord | None:
+    """What the configured store says of a window now, read beside a running service; None: nothing.
+    Nothing is made or changed. Raises CONFIG, KEY_FILE; of a database also UNAVAILABLE, OVERLOADED.
+    """
+    if config.store.kind != "postgresql":
+        return records.stored(config.data_dir).get(window)
+    from shoal.shuffler.stores.postgresql.address import load_dsn
+    from shoal.shuffler.stores.postgresql.database import Database
+    from shoal.shuffler.stores.postgresql.reading import stored_window
+
+    section = config.store
+    assert section.dsn_file is not None  # noqa: S101 - StoreSection wants it
+    identity, dsn = load_signing_key(config.signing_key).public, load_dsn(section.dsn_file)
+    async with await Database.connect(dsn, section.schema_name, connections=1) as database:
+        return await stored_window(database, identity, window)
 
 
 async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStorage:

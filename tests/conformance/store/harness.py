@@ -16,7 +16,13 @@ from shoal.errors import Kind
 from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim, OwnerId
-from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows, SealedRows, Store
+from shoal.shuffler.stores.store import (
+    AdmittedReport,
+    AdmittedRows,
+    SealedRows,
+    Store,
+    WindowRecord,
+)
 
 ROW = 60
 TASK = TaskId(bytes(range(32)))
@@ -126,6 +132,10 @@ class StoreHarness:
 
     async def entered(self, store: Store) -> None:
         """Wait for what ``adopt`` began, of a store that is behind a network."""
+
+    async def read(self, folder: Path, window: WindowId) -> WindowRecord | None:
+        """What somebody reads of a window beside the store, who has not opened it."""
+        raise NotImplementedError
 
     def fork(self, folder: Path, copy: Path) -> None:
         """A second store with the same content, secrets of open windows included."""

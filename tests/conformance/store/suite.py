@@ -15,7 +15,6 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows
-from tests.conformance.store.claims import ClaimSuite
 from tests.conformance.store.harness import (
     HASH,
     OPEN_ENDED,
@@ -29,10 +28,11 @@ from tests.conformance.store.harness import (
     seal,
     submissions,
 )
+from tests.conformance.store.reading import ReadingSuite
 from tests.sizes import size
 
 
-class StoreSuite(ClaimSuite):
+class StoreSuite(ReadingSuite):
     @pytest.fixture(autouse=True, params=["reports", "rows", "digests"])
     def _entry(self, request: pytest.FixtureRequest) -> None:
         """All promises hold whichever way a report takes."""

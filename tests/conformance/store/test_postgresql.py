@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.reading import stored_window
 from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
-from shoal.shuffler.stores.store import Store
+from shoal.shuffler.stores.store import Store, WindowRecord
 from tests.conformance.store.suite import StoreSuite
 from tests.sizes import FULL
 from tests.worlds import postgres
@@ -43,6 +45,10 @@ class TestPostgresStore(StoreSuite):
     async def entered(self, store: Store) -> None:
         assert isinstance(store, PostgresStore)
         await store.settle()
+
+    async def read(self, folder: Path, window: WindowId) -> WindowRecord | None:
+        async with await Database.connect(self.dsn(folder), connections=1) as database:
+            return await stored_window(database, SHUFFLER, window)
 
     def fork(self, folder: Path, copy: Path) -> None:
         server = postgres.shared()

@@ -15,9 +15,9 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores import sorting
-from shoal.shuffler.stores.sqlite import inbox
+from shoal.shuffler.stores.sqlite import inbox, records
 from shoal.shuffler.stores.sqlite.store import SqliteStore
-from shoal.shuffler.stores.store import Store
+from shoal.shuffler.stores.store import Store, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
 from tests.conformance.store.harness import ROW, TASK, devices, mine, of, reports, seal, submissions
 from tests.conformance.store.suite import StoreSuite
@@ -27,6 +27,9 @@ from tests.worlds.inbox_file import stored
 class TestSqliteStore(StoreSuite):
     async def make(self, folder: Path) -> Store:
         return ThreadedStore(SqliteStore(folder), commit_ms=0)
+
+    async def read(self, folder: Path, window: WindowId) -> WindowRecord | None:
+        return records.stored(folder).get(window)
 
     def fork(self, folder: Path, copy: Path) -> None:
         shutil.copytree(folder, copy)
