@@ -90,12 +90,16 @@ def _certificates_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _logs_as_before() -> Iterator[None]:
-    """A command that a test runs in this process sends logs to the stream that stderr was then: not
-    beyond that test.
+def _logs_unconfigured() -> Iterator[None]:
+    """A command that a test, or a fixture of a whole module, runs in this process sends logs to the
+    stream that stderr was then, from a level on, and to nobody else: for no other test.
     """
-    log = logging.getLogger("shoal")
-    before = log.handlers[:], log.level, log.propagate
+    _unconfigure()
     yield
-    log.handlers[:], log.propagate = before[0], before[2]
-    log.setLevel(before[1])
+    _unconfigure()
+
+
+def _unconfigure() -> None:
+    log = logging.getLogger("shoal")
+    log.handlers[:], log.propagate = [logging.NullHandler()], True
+    log.setLevel(logging.NOTSET)

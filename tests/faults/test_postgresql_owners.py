@@ -35,6 +35,7 @@ SIGKILL, FINE = -9, 0
 ROUNDS = size(1, 2)  # of each step
 # of the sweep's steps, in the reduced suite; all that are passed in full
 STEPS = ("postgresql.seal-write", "postgresql.sealed.done", "sink.answer", "postgresql.shredded")
+DELETING = ("window-keys.delete", "window-keys.deleted")  # once for each of two keys, or more
 _NOTE = """
 CREATE TABLE public.noted (id bigint GENERATED ALWAYS AS IDENTITY, before int, after int);
 CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -199,7 +200,9 @@ def steps(pair: Pair) -> list[tuple[str, int]]:
     wanted = passed if FULL else STEPS
     assert set(wanted) <= passed.keys()
     assert len(passed) >= 15
-    return [(name, at) for name in wanted for at in sorted({1, passed[name] if FULL else 1})]
+    # of a key that is deleted twice, as may be when a look comes between, the second is not sure
+    sure = {name: min(count, 2) if name in DELETING else count for name, count in passed.items()}
+    return [(name, at) for name in wanted for at in sorted({1, sure[name] if FULL else 1})]
 
 
 @pytest.mark.timeout(1_800)
@@ -207,7 +210,9 @@ def test_an_owner_that_dies_is_followed(pair: Callable[..., Pair]) -> None:
     """Planted: key files of windows that ended meanwhile are left at a start -> fails. Planted: the
     key of the batch deleted with the inbox -> nobody can deliver, fails.
     """
-    for name, at in steps(pair()):
+    struck = steps(pair())
+    assert len(struck) * ROUNDS >= size(4, 20)
+    for name, at in struck:
         for _ in range(ROUNDS):
             killed(pair(), name, at)
 

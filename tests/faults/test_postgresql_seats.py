@@ -22,7 +22,8 @@ from tests.sizes import size
 from tests.worlds import postgres
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
-ROUNDS, KILLS = size(1, 34), 3  # kills of each of three replicas: 9 in a round
+ROUNDS, KILLS = size(1, 50), 3  # kills of each of three replicas: 9 in a round
+DIED = size(1, 100)  # of all that are to be killed: some end with their work before
 POINTS = {  # and how often each is passed in a life, about
     "window-keys.keep": 1,
     "postgresql.open": 1,
@@ -44,24 +45,33 @@ def forges() -> Iterator[list[Forge]]:
         forge.close()
 
 
-def live(forge: Forge, folder: Path, choices: random.Random) -> None:
-    """The lives of one replica: each but the last ends by a kill, or with its work."""
+def live(forge: Forge, folder: Path, choices: random.Random) -> int:
+    """The lives of one replica: each but the last ends by a kill, or with its work. How many were
+    killed.
+    """
+    ends = []
     for _ in range(KILLS):
         point = choices.choice(list(POINTS))
         order = f"{point}=exit@{choices.randint(1, POINTS[point])}"
-        assert forge.run("send", folder, order) in (-9, 0)
+        ends.append(forge.run("send", folder, order))
+    assert set(ends) <= {-9, 0}
     assert forge.run("send", folder) == 0
+    return ends.count(-9)
 
 
-def lives(forges: list[Forge], folder: Path, seed: int, **plan: object) -> dict[int, set[int]]:
-    """Three replicas side by side. What was answered, by report."""
+def lives(
+    forges: list[Forge], folder: Path, seed: int, **plan: object
+) -> tuple[dict[int, set[int]], int]:
+    """Three replicas side by side. What was answered, by report; and how many were killed."""
     (folder / "plan.json").write_text(json.dumps({"dsn": postgres.shared().database(), **plan}))
     places = [folder / f"replica-{number}" for number in range(3)]
     failed: list[BaseException] = []
+    killed: list[int] = []
 
     def one(number: int) -> None:
         try:
-            live(forges[number], places[number], random.Random(100 * seed + number))  # noqa: S311 - a test's choices
+            choices = random.Random(100 * seed + number)  # noqa: S311 - a test's choices
+            killed.append(live(forges[number], places[number], choices))
         except BaseException as error:  # noqa: BLE001 - told by the test's own thread
             failed.append(error)
 
@@ -79,7 +89,7 @@ def lives(forges: list[Forge], folder: Path, seed: int, **plan: object) -> dict[
         for line in text[: text.rfind("\n") + 1].splitlines():
             number, kind = line.split()
             answers.setdefault(int(number), set()).add(int(kind))
-    return answers
+    return answers, sum(killed)
 
 
 async def sealed(folder: Path, count: int) -> tuple[list[int], int]:
@@ -108,19 +118,22 @@ async def test_a_window_holds_exactly_max_batch(forges: list[Forge], tmp_path: P
     record says so. Planted: seats left when the epoch changes -> more than 100, fails. Planted:
     keys taken for known before the commit -> an acknowledged report is missing, fails.
     """
+    died = 0
     for number in range(ROUNDS):
         folder = tmp_path / str(number)
         folder.mkdir()
-        answers = await asyncio.to_thread(
+        answers, killed = await asyncio.to_thread(
             lives, forges, folder, number, full=100, count=180, devices=False
         )
         rows, recorded = await sealed(folder, 180)
         assert len(rows) == len(set(rows)) == recorded == 100
+        died += killed
         took = {one for one, kinds in answers.items() if 0 in kinds}
         refused = {one for one, kinds in answers.items() if Kind.WINDOW_FULL.value in kinds}
         assert took <= set(rows)
         assert not refused & set(rows)
         assert took | refused == set(range(180))
+    assert died >= DIED, died
 
 
 @pytest.mark.timeout(3_600)
@@ -129,18 +142,21 @@ async def test_a_device_counts_once(forges: list[Forge], tmp_path: Path) -> None
     told of the one that is. Planted: tags entered in a transaction of their own -> a device that is
     admitted has no report, fails.
     """
+    died = 0
     for number in range(ROUNDS):
         folder = tmp_path / str(number)
         folder.mkdir()
-        answers = await asyncio.to_thread(
+        answers, killed = await asyncio.to_thread(
             lives, forges, folder, number, full=0, count=120, devices=True
         )
         rows, _ = await sealed(folder, 120)
         assert len({one % 60 for one in rows}) == len(rows) == 60
+        died += killed
         took = {one for one, kinds in answers.items() if 0 in kinds}
         refused = {one for one, kinds in answers.items() if Kind.CONFLICT.value in kinds}
         assert took <= set(rows)
         assert not refused & set(rows)
+    assert died >= DIED, died
 
 
 @pytest.mark.parametrize("without", ["", "the epoch", "the locks"])

@@ -27,6 +27,7 @@ from shoal.shuffler.stores.postgresql.database import WAIT, Database
 from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, WindowKeyFiles, derive
 from shoal.shuffler.stores.store import HopKeys, WindowRecord, no_hop_key
+from shoal.shuffler.stores.threaded_claims import to_its_end
 
 if TYPE_CHECKING:
     from shoal.shuffler.stores.postgresql.database import Connection
@@ -139,6 +140,8 @@ class SharedWindows:
             await self._take(parse(found))
         for window in list(self._unwritten):
             await self._read(window)
+        if everything:
+            await self._correct_held()
         over = [
             (window, purpose)
             for window, purpose in await asyncio.to_thread(self._keys.held)
@@ -148,7 +151,7 @@ class SharedWindows:
             async with self._db.transaction() as connection:
                 await connection.execute(WAIT)
         for window, purpose in over:
-            await self._drop_key(window, purpose)
+            await to_its_end(self._drop_key(window, purpose))
 
     async def _looked(self) -> None:
         """After each look: what a replica does with what it saw."""
@@ -261,10 +264,31 @@ class SharedWindows:
             [purpose.value for purpose in purposes],
         )
 
+    async def _correct_held(self) -> None:
+        """The database is told of the key files that are here, and of no other: whoever died
+        between a file and the word of it left one without the other.
+        """
+        told = {
+            (WindowId(TaskId(bytes(task)), window), Purpose(purpose))
+            for task, window, purpose in await self._db.fetch(
+                "SELECT task_id, win, purpose FROM holder WHERE replica = $1", self._replica
+            )
+        }
+        for window, purpose in set(await asyncio.to_thread(self._keys.held)) - told:
+            await self._tell_held(window, [purpose])
+            told.add((window, purpose))
+        # a file goes before its word does, so one that is not here now has no word to come
+        for window, purpose in told - set(await asyncio.to_thread(self._keys.held)):
+            await self._untell_held(window, purpose)
+
     async def _drop_key(self, window: WindowId, purpose: Purpose) -> None:
         """The file, and then the word that it is there."""
         failpoints.hit("window-keys.delete")
         await asyncio.to_thread(self._keys.delete, window, purpose)
+        failpoints.hit("window-keys.deleted")
+        await self._untell_held(window, purpose)
+
+    async def _untell_held(self, window: WindowId, purpose: Purpose) -> None:
         await self._db.execute(
             "DELETE FROM holder WHERE replica = $1 AND task_id = $2 AND win = $3 AND purpose = $4",
             self._replica,

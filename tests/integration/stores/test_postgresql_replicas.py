@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -265,6 +267,45 @@ async def test_keys_are_held_as_long_as_somebody_may_need_them(
     await replica(hop_key=None, folder="replica-0")
     names = [path.name for path in (tmp_path / "replica-0" / "window-keys").iterdir()]
     assert names == [f"{TASK.hex}-0.batch.key"]
+
+
+async def test_what_is_told_of_key_files_is_what_is_there(
+    replica: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a replica that ends while it deletes one, or died before it could say so. Planted: a
+    deletion that ends with its look -> told of two still, fails. Planted: nothing corrected at a
+    start -> fails twice.
+    """
+    one, two = await replica(), await replica()
+    for store in (one, two):
+        assert await store.append(submissions(reports(3))) == [None] * 3
+    assert sorted(await told(one, two)) == ["batch", "inbox"]
+    await seal(one)
+    deleting, go_on, delete = threading.Event(), threading.Event(), two._keys.delete
+
+    def slow(*what: Any) -> None:
+        delete(*what)
+        deleting.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(two._keys, "delete", slow)
+    look = asyncio.create_task(two._look())
+    assert await asyncio.to_thread(deleting.wait, 60)
+    look.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(look, return_exceptions=True)
+    assert await told(one, two) == ["batch"]
+    for wrong in ("UPDATE holder SET purpose = 'inbox'", "DELETE FROM holder"):
+        await one._db.execute(f"{wrong} WHERE replica = $1", two._replica)
+        await two._look(everything=True)
+        assert await told(one, two) == ["batch"]
+
+
+async def told(asked: PostgresStore, of_whom: PostgresStore) -> list[str]:
+    """Which key files the database believes to be there."""
+    where = "SELECT purpose FROM holder WHERE replica = $1"
+    return [purpose for (purpose,) in await asked._db.fetch(where, of_whom._replica)]
 
 
 async def test_a_replica_with_another_hop_key_acknowledges_nothing(replica: Replicas) -> None:

@@ -281,3 +281,20 @@ def test_libraries_make_no_record_of_their_debugging(library: str) -> None:
         assert logging.getLogger("shoal.x").isEnabledFor(logging.DEBUG)
     finally:
         root.setLevel(level)
+
+
+@pytest.fixture(scope="module")
+def _commands_of_the_module() -> None:
+    logs.configure("error")
+
+
+@pytest.mark.usefixtures("_commands_of_the_module")
+def test_a_test_hears_what_fixtures_of_modules_would_hide(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of the tests themselves (tests/conftest.py): those that wait for a line would wait for ever.
+    Planted: the state before a test kept, not the unconfigured one -> fails.
+    """
+    caplog.set_level("INFO")
+    logs.Log("agent").info("reports are delivered again")
+    assert "delivered again" in caplog.text
