@@ -3,15 +3,16 @@ key.
 
 Everything that a ciphertext is bound to goes through ``info`` (RFC 9180 section 8.1 allows it for
 single-shot use); the AAD is empty. The primitive is ``cryptography``'s; nothing here computes
-anything by itself except the expansion of the hybrid's 32-byte seed. Sealing and opening hold the
-interpreter lock: parallelism means processes, and a private key enters one only through
+anything by itself except the expansion of the hybrid's 32-byte seed. Whoever opens many messages
+with one key and one info gets ``receiving``, which makes what they share once. Sealing and opening
+hold the interpreter lock: parallelism means processes, and a private key enters one only through
 ``to_raw_secret``, explicitly.
 """
 
 from __future__ import annotations
 
 import os
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
@@ -20,6 +21,9 @@ from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
 
 from shoal.crypto.suites import KEM_X25519, PublicKeyConfig, SuiteId
 from shoal.errors import Kind, ShoalError
+
+if TYPE_CHECKING:
+    from shoal.crypto.receiving import Recipient
 
 # One message for every way in which opening fails: a text that told them apart would be an oracle.
 CANNOT_OPEN = "sealed bytes do not open: other key, other context, or damaged"
@@ -34,7 +38,7 @@ class HpkePrivateKey:
     TypeError. The raw secret leaves only through ``to_raw_secret``.
     """
 
-    __slots__ = ("_handle", "_hpke", "_secret", "config")
+    __slots__ = ("_handle", "_hpke", "_info", "_recipient", "_secret", "config")
 
     config: PublicKeyConfig
 
@@ -50,6 +54,8 @@ class HpkePrivateKey:
         self._secret = bytes(secret)
         self._handle, public = _expand(suite, self._secret)
         self._hpke = suite.hpke
+        self._info: bytes | None = None  # of the message before, where a recipient might pay
+        self._recipient: Recipient | None = None
         self.config = PublicKeyConfig(suite, public)
 
     @classmethod
@@ -67,10 +73,25 @@ class HpkePrivateKey:
 
     def open(self, sealed: bytes, info: bytes) -> bytes:
         """See ``open_sealed``."""
+        recipient = self._recipient
         try:
+            if recipient is not None and recipient.info == info:
+                return recipient.open(sealed)
+            self._expect(info)
             return self._hpke.decrypt(sealed, self._handle, info=info)
         except (InvalidTag, ValueError):
             raise ShoalError(Kind.INVALID, CANNOT_OPEN) from None
+
+    def _expect(self, info: bytes) -> None:
+        """Make ready for more with an info that comes the second time running: what that costs, two
+        messages give back.
+        """
+        if info == self._info and isinstance(self._handle, X25519PrivateKey):
+            from shoal.crypto.receiving import Recipient  # a device opens nothing in bulk
+
+            suite, public = self.config.suite, self.config.public_key
+            self._recipient = Recipient(suite, self._handle, public, info)
+        self._info = info
 
     def __repr__(self) -> str:
         return f"<HpkePrivateKey of key id {self.config.key_id.hex}>"

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal.crypto.envelope import HopContent
 from shoal.crypto.hpke import HpkePrivateKey, generate
+from shoal.crypto.receiving import Recipient
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.tlscerts import make_authority
@@ -31,6 +33,13 @@ def _hpke(suite: SuiteId) -> Callable[[], tuple[Any, bytes]]:
         return key, key.to_raw_secret()
 
     return make
+
+
+def _recipient() -> tuple[Any, bytes]:
+    key = generate(SuiteId.X25519_AES128)
+    public, private = key.config.public_key, key._handle
+    assert isinstance(private, X25519PrivateKey)
+    return Recipient(SuiteId.X25519_AES128, private, public, b""), key.to_raw_secret()
 
 
 def _signing() -> tuple[Any, bytes]:
@@ -59,7 +68,14 @@ def _sealed() -> tuple[Any, bytes]:
     return HopContent(TaskId(bytes(32)), 1, bytes(32), KeyId(bytes(8)), b"", (sealed,)), sealed
 
 
-SECRETS = [_hpke(suite) for suite in SuiteId] + [_signing, _identity, _content, _admission, _sealed]
+SECRETS = [_hpke(suite) for suite in SuiteId] + [
+    _recipient,
+    _signing,
+    _identity,
+    _content,
+    _admission,
+    _sealed,
+]
 
 
 def _forms(secret: bytes) -> list[str]:
@@ -116,7 +132,7 @@ def test_no_dictionary_of_attributes(make: Callable[[], tuple[Any, bytes]]) -> N
 
 @for_each("make", SECRETS[:-3])
 def test_pickling_and_copying_raise(make: Callable[[], tuple[Any, bytes]]) -> None:
-    """Planted: ``__reduce__`` removed from HpkePrivateKey, SigningKey, Identity -> each fails."""
+    """Planted: ``__reduce__`` removed from HpkePrivateKey, Recipient, Identity -> each fails."""
     holder, _ = make()
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         with pytest.raises(TypeError, match="on purpose"):
