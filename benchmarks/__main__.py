@@ -34,6 +34,7 @@ NAMES = (
     "batch",
     "overload",
     "inbox",
+    "blocks",
     "growth",
     "opening",
     "dask",
@@ -50,6 +51,7 @@ NAMES = (
     "agent",
     "mqtt",
     "million",
+    "replicas",
     "demo",
     "console",
 )

@@ -9,7 +9,7 @@ a new epoch begins, and nothing of the one before comes later) all up to the lar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from shoal.entropy import Entropy
@@ -91,41 +91,38 @@ class OpenWindow:
         self._number += 1
         return self.writer, self._number
 
-    def stored(
-        self, place: tuple[bytes, int] | None, keys: Iterable[bytes], tags: Iterable[bytes]
-    ) -> None:
+    def stored(self, place: tuple[bytes, int] | None, keys: bytes, tags: Iterable[bytes]) -> None:
         """This block of this replica is there, for certain, with the tags of its devices. None:
-        there was nothing to store.
+        there was nothing to store. ``keys``: joined.
         """
         self.admitted.load(list(tags))
         if place is None:
             return
         writer, number = place
         self._beyond.setdefault(writer, set()).add(number)
-        fresh = list(keys)
-        self.keys.load(fresh)
+        rows = len(keys) // StorageKey.SIZE
+        self.keys.load_joined(keys)
         if writer == self.writer:
-            self.acked += len(fresh)
+            self.acked += rows
         elif writer in self.ended:
             last, acked = self.ended[writer]
-            self.ended[writer] = last, acked + len(fresh)
+            self.ended[writer] = last, acked + rows
 
     def sealed(
-        self,
-        place: tuple[bytes, int],
-        rows: Sequence[tuple[bytes, bytes]],
-        acked: int | None = None,
+        self, place: tuple[bytes, int], keys: bytes, messages: bytes, acked: int | None = None
     ) -> tuple[int, int, bytes, bytes]:
-        """``acked``, ``count``, ``keys`` and ``body`` of a block. ``rows``: keys and messages of
-        one length. ``acked``: rows that its writer was told of; None: this writer.
+        """``acked``, ``count``, ``keys`` and ``body`` of a block. ``keys``, ``messages``: of its
+        rows, joined, in the order of the keys. ``acked``: rows that its writer was told of; None:
+        this writer.
         """
-        ordered, told = sorted(rows), self.acked if acked is None else acked
-        where, count, seal = block_place(*place, told), len(ordered), self.cipher.seal
+        told = self.acked if acked is None else acked
+        where, count = block_place(*place, told), len(keys) // StorageKey.SIZE
+        seal = self.cipher.seal
         return (
             told,
             count,
-            seal(Part.KEYS, where, count, b"".join(key for key, _ in ordered)),
-            seal(Part.ROWS, where, count, b"".join(message for _, message in ordered)),
+            seal(Part.KEYS, where, count, keys),
+            seal(Part.ROWS, where, count, messages),
         )
 
     async def read(self, connection: Connection) -> dict[bytes, int]:
@@ -183,7 +180,7 @@ class OpenWindow:
                 keys = self.cipher.open(Part.KEYS, where, count, bytes(block))
                 self._beyond.setdefault(writer, set()).add(number)
                 if keys is not None:  # what is damaged is counted at sealing
-                    self.keys.load(split(keys, StorageKey.SIZE))
+                    self.keys.load_joined(keys)
             at = page[-1][0]
 
 
@@ -192,8 +189,3 @@ def block_place(writer: bytes, number: int, acked: int) -> bytes:
     stored before: who seals finds by it that some are missing.
     """
     return inbox_place(writer, number) + acked.to_bytes(8, "big")
-
-
-def split(data: bytes, size: int) -> list[bytes]:
-    """``data`` in parts of ``size`` bytes."""
-    return [data[at : at + size] for at in range(0, len(data), size)]

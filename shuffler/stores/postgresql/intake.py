@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from shoal import failpoints
+from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
+from shoal.ids import StorageKey
 from shoal.log import get_log
 from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.stores.distinct import Placement, place
-from shoal.shuffler.stores.joined import DIGEST, Admitted, join, reports_of, rows_of, spread
+from shoal.shuffler.stores.distinct import JoinedPlacement
+from shoal.shuffler.stores.joined import Admitted, join, reports_of, rows_of, spread
+from shoal.shuffler.stores.postgresql.group import Group, group_of, placed_in, places_of
 from shoal.shuffler.stores.postgresql.inbox import MAKE, OpenWindow
 from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
 from shoal.shuffler.stores.postgresql.seats import grant, limit_of
@@ -43,21 +46,6 @@ _OPEN = (
     "SELECT 1 FROM win WHERE id = $1 AND state = 1 AND epoch = $2"
     " AND pg_advisory_xact_lock_shared($3) IS NOT NULL FOR SHARE"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Reports of one window. ``keyed``: of each the storage keys of its messages; ``rows``: key and
-    message of all of them; ``tags``: of each its device's, or none at all.
-    """
-
-    keyed: list[tuple[bytes, ...]]
-    rows: list[tuple[bytes, bytes]]
-    tags: list[bytes]
-
-    def fresh(self, keys: set[bytes]) -> list[tuple[bytes, bytes]]:
-        """The rows of these keys, one of each."""
-        return list({key: row for key, row in self.rows if key in keys}.items())
 
 
 class SharedIntake(SharedWindows):
@@ -130,7 +118,7 @@ class SharedIntake(SharedWindows):
                 full = core.was_full(capacity.distinct, row.record.reports)
                 return [Kind.WINDOW_FULL if full else Kind.WINDOW_CLOSED] * rows.count
             box = await self._box(row)
-            group = group or _group(box, rows, served)
+            group = group or group_of(box, rows, served.capacity.messages)
             kinds = await self._try(box, group, capacity)
             if kinds is not None:
                 return kinds
@@ -138,7 +126,7 @@ class SharedIntake(SharedWindows):
         raise ShoalError(Kind.UNAVAILABLE, "the window is counted again and again: try again")
 
     async def _try(
-        self, box: OpenWindow, group: _Group, capacity: Capacity
+        self, box: OpenWindow, group: Group, capacity: Capacity
     ) -> list[Kind | None] | None:
         """None: the window was closed or counted meanwhile, look at it again."""
         known: list[bool] = []
@@ -150,11 +138,12 @@ class SharedIntake(SharedWindows):
                 async with self._db.transaction() as connection:
                     await box.read(connection)
                 box.sure()
-            placed = place(group.keyed, box.keys, capacity, group.tags, box.admitted)
-            if not placed.keys:
+            placed = placed_in(box, group, capacity)
+            if not len(placed.places):
                 return placed.outcomes
-            known = box.keys.known([key for keys in group.keyed for key in keys])
-            if box.seats.spend(len(placed.keys)):
+            if len(placed.places) < group.rows:
+                known = box.keys.known(rows_of(group.keys, StorageKey.SIZE))
+            if box.seats.spend(len(placed.places)):
                 return await self._store_block(box, group, placed)
             return await self._store_alone(box, group, capacity)
         except ShoalError as error:
@@ -162,13 +151,13 @@ class SharedIntake(SharedWindows):
             if error.kind not in _REFUSALS or not any(known):
                 raise
             log.error("reports could not be stored", kind=error.kind, error=error)
-            whole = _whole(group, known)
+            whole = group.whole(known)
             return [None if stored else error.kind for stored in whole]
 
     # --- blocks -----------------------------------------------------------------------------------
 
     async def _store_block(
-        self, box: OpenWindow, group: _Group, placed: Placement
+        self, box: OpenWindow, group: Group, placed: JoinedPlacement
     ) -> list[Kind | None] | None:
         # the seats that were just spent are of this epoch
         row, epoch = box.row, box.seats.epoch
@@ -179,19 +168,21 @@ class SharedIntake(SharedWindows):
                 found = await connection.fetchrow(_OPEN, row.id, epoch, row.gate)
                 if found is None:
                     return None
-                kinds, keys, tags = await self._enter(connection, box, group, placed)
-                place_of = await self._insert(connection, box, group.fresh(keys))
+                kinds, places, tags = await self._enter(connection, box, group, placed)
+                keys, sealed = group.taken(places)
+                place_of = await self._insert(connection, box, keys, sealed)
             failpoints.hit("postgresql.appended")
             box.sure()
         else:
             place_of = box.next_place()
-            kinds, keys, tags = placed.outcomes, placed.keys, placed.tags
+            kinds, places, tags = placed
+            keys, sealed = group.taken(places)
             done = await self._db.execute(
                 f"WITH w AS ({_OPEN}) INSERT INTO {row.inbox} ({_COLUMNS})"  # noqa: S608 - names of ours
                 " SELECT $4, $5, $6, $7, $8, $9 FROM w",
                 *(row.id, epoch, row.gate),
                 *place_of,
-                *box.sealed(place_of, group.fresh(keys)),
+                *box.sealed(place_of, keys, sealed),
             )
             failpoints.hit("postgresql.appended")
             if done != "INSERT 0 1":
@@ -200,7 +191,7 @@ class SharedIntake(SharedWindows):
         return kinds
 
     async def _store_alone(
-        self, box: OpenWindow, group: _Group, capacity: Capacity
+        self, box: OpenWindow, group: Group, capacity: Capacity
     ) -> list[Kind | None] | None:
         """With the window's row locked and nothing under way: take seats, or count; then store."""
         limit = limit_of(capacity)
@@ -210,21 +201,22 @@ class SharedIntake(SharedWindows):
             row = await lock(connection, box.row)
             if not row.is_open or (row.epoch, row.emptied) != (box.seats.epoch, box.row.emptied):
                 return None
-            placed = place(group.keyed, box.keys, capacity, group.tags, box.admitted)
+            placed = placed_in(box, group, capacity)
             had = box.seats.take_all()
-            given = grant(row.seats, limit, max(1, len(placed.keys) - had))
-            counted = had + given < len(placed.keys)
+            given = grant(row.seats, limit, max(1, len(placed.places) - had))
+            counted = had + given < len(placed.places)
             failpoints.hit("postgresql.alone")
             if counted:
                 read = await box.read(connection)
-                placed = place(group.keyed, box.keys, capacity, group.tags, box.admitted)
-            kinds, keys, tags = await self._enter(connection, box, group, placed)
+                placed = placed_in(box, group, capacity)
+            kinds, places, tags = await self._enter(connection, box, group, placed)
+            keys, sealed = group.taken(places)
             if counted:
-                found = len(box.keys) + len(keys)
+                found = len(box.keys) + len(places)
                 spare = grant(found, limit, 1)
                 changed = replace(row, epoch=row.epoch + 1, seats=found + spare, found=found)
             else:
-                spare = had + given - len(placed.keys)
+                spare = had + given - len(placed.places)
                 changed = replace(row, seats=row.seats + given)
             await connection.execute(
                 "UPDATE win SET seats = $2, epoch = $3, found = $4,"  # all look when none is left
@@ -232,8 +224,7 @@ class SharedIntake(SharedWindows):
                 " WHERE id = $1",
                 *(row.id, changed.seats, changed.epoch, changed.found, changed.seats == limit),
             )
-            if keys:
-                place_of = await self._insert(connection, box, group.fresh(keys))
+            place_of = await self._insert(connection, box, keys, sealed)
             failpoints.hit("postgresql.alone-commit")
         failpoints.hit("postgresql.alone-committed")
         box.settle(read)
@@ -244,13 +235,13 @@ class SharedIntake(SharedWindows):
         return kinds
 
     async def _enter(
-        self, connection: Connection, box: OpenWindow, group: _Group, placed: Placement
-    ) -> tuple[list[Kind | None], set[bytes], set[bytes]]:
-        """Admit the devices of what is to be stored. The outcomes, the keys that are stored, and
+        self, connection: Connection, box: OpenWindow, group: Group, placed: JoinedPlacement
+    ) -> tuple[list[Kind | None], NDArray[np.intp], set[bytes]]:
+        """Admit the devices of what is to be stored. The outcomes, the places that are stored, and
         the tags that were entered: fewer where a device was admitted by another replica.
         """
         if not placed.tags:
-            return placed.outcomes, placed.keys, set()
+            return placed
         entered = {
             bytes(tag)
             for (tag,) in await connection.fetch(
@@ -260,14 +251,13 @@ class SharedIntake(SharedWindows):
             )
         }
         if entered == placed.tags:
-            return placed.outcomes, placed.keys, entered
+            return placed.outcomes, placed.places, entered
         await box.read(connection)
-        known = set[bytes]()
-        for keys in group.keyed:
-            known |= {key for key, old in zip(keys, box.keys.known(keys), strict=True) if old}
+        flat, keyed = rows_of(group.keys, StorageKey.SIZE), list(group.keyed())
+        known = {key for key, old in zip(flat, box.keys.known(flat), strict=True) if old}
         stored = {
             key
-            for kind, keys, tag in zip(placed.outcomes, group.keyed, group.tags, strict=True)
+            for kind, keys, tag in zip(placed.outcomes, keyed, group.tags, strict=True)
             if kind is None and tag in entered
             for key in keys
             if key not in known
@@ -281,9 +271,9 @@ class SharedIntake(SharedWindows):
                 else None
                 if here.issuperset(keys)
                 else Kind.CONFLICT
-                for kind, keys in zip(placed.outcomes, group.keyed, strict=True)
+                for kind, keys in zip(placed.outcomes, keyed, strict=True)
             ],
-            stored,
+            places_of(flat, stored),
             entered,
         )
 
@@ -291,18 +281,19 @@ class SharedIntake(SharedWindows):
         self,
         connection: Connection,
         box: OpenWindow,
-        rows: Sequence[tuple[bytes, bytes]],
+        keys: bytes,
+        sealed: bytes,
     ) -> tuple[bytes, int] | None:
         """A block, in a transaction that keeps counts out: whoever counted before knows of no
         number as large as its own, which is drawn here. Where it is; None: there are no rows.
         """
-        if not rows:
+        if not keys:
             return None
         place_of = box.next_place()
         await connection.execute(
             f"INSERT INTO {box.row.inbox} ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)",  # noqa: S608 - names of ours
             *place_of,
-            *box.sealed(place_of, rows),
+            *box.sealed(place_of, keys, sealed),
         )
         return place_of
 
@@ -318,7 +309,7 @@ class SharedIntake(SharedWindows):
                 " SET acked = EXCLUDED.acked, keys = EXCLUDED.keys, body = EXCLUDED.body",
                 *(box.row.id, box.seats.epoch, box.row.gate),
                 *place_of,
-                *box.sealed(place_of, [], word[1]),
+                *box.sealed(place_of, b"", b"", word[1]),
             )
             if done == "INSERT 0 1" and box.ended.get(writer) == word:
                 del box.ended[writer]
@@ -465,16 +456,3 @@ async def lock(connection: Connection, row: WindowRow) -> WindowRow:
 def _given_out(row: WindowRow, limit: int) -> bool:
     """Whether nobody can take seats of an open window, and it is not known to be full."""
     return row.is_open and row.found < limit <= row.seats
-
-
-def _group(box: OpenWindow, rows: AdmittedRows, served: ServedWindows) -> _Group:
-    keys = box.hashes.keys_of(rows_of(rows.digests, DIGEST))
-    keyed = list(zip(*[iter(keys)] * served.capacity.messages, strict=True))
-    pairs = list(zip(keys, rows_of(rows.sealed, served.row_size), strict=True))
-    return _Group(keyed, pairs, [box.hashes.tag(device) for device in rows.devices])
-
-
-def _whole(group: _Group, known: Sequence[bool]) -> list[bool]:
-    """Of each report whether all its messages were known."""
-    left = iter(known)
-    return [all(list(islice(left, len(keys)))) for keys in group.keyed]

@@ -16,6 +16,7 @@ from benchmarks import __main__ as runner
 from benchmarks import machine
 from benchmarks.bench import Bench, Scale
 from benchmarks.figures import Figure, Goal, Outcome, show
+from tests.worlds import postgres
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +26,16 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     one.close()
 
 
+WITH_POSTGRES = ("blocks", "replicas")
+
+
 @pytest.mark.parametrize("name", runner.NAMES)
 def test_runs_and_prints_its_ratio(name: str, bench: Bench) -> None:
     """Planted: a benchmark that leaves its service running -> the count of processes fails; one
     without a ratio -> the unit fails.
     """
+    if name in WITH_POSTGRES and postgres.programs() is None:
+        pytest.skip(postgres.LACKING)
     before = set(machine.tree(os.getpid())) if bench.pool else set()
     title, outcome = runner.run_one(name, bench)
     assert outcome.figures[0].unit == "x" or name == "memory"
@@ -64,6 +70,7 @@ def test_every_goal_of_the_project_is_held_by_some_benchmark(bench: Bench) -> No
         "secagg_round",
         "flower_secagg",
         "peers_child",
+        "postgresql",
         "wire",
     }
     files = {path.stem for path in Path(runner.__file__).parent.glob("*.py")}
