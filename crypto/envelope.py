@@ -41,6 +41,7 @@ ACK_KEY_SIZE = 32  # bytes
 MAC_SIZE = 32  # bytes
 HEADER_SIZE = 11  # bytes: version, suite, hop, key id
 _LENGTH_SIZE = 4  # bytes: u32be in front of the payload
+_FRAME_SIZES = frozenset(LIMITS.frame_sizes)
 # bytes of the fixed32 field; protobuf leaves it out for window 0, and the frame size must not show
 # that
 _WINDOW_FIELD = 5
@@ -210,11 +211,30 @@ def open_frame(key: HpkePrivateKey, frame: bytes, hop: int = 0) -> HopContent:
 
 def open_fields(key: HpkePrivateKey, frame: bytes, hop: int = 0) -> HopFields:
     """As ``open_frame``, for those who open very many: the same checks, plain values."""
-    config = key.config
-    expected, info = header_and_info(config.suite, hop, config.key_id.raw)
-    if len(frame) not in LIMITS.frame_sizes or frame[:HEADER_SIZE] != expected:
-        raise _not_ours(frame, key, hop)
-    plaintext = open_sealed(key, frame[HEADER_SIZE:], info)
+    return read_plaintext(HopOpener(key, hop).open(frame))
+
+
+class HopOpener:
+    """Opens the frames of one hop key, as far as HPKE goes: whoever opens very many needs little
+    more for those that are alike (``HopShape``). It holds a private key, and prints nothing of it.
+    """
+
+    __slots__ = ("_header", "_hop", "_info", "_key")
+
+    def __init__(self, key: HpkePrivateKey, hop: int = 0) -> None:
+        config = key.config
+        self._key, self._hop = key, hop
+        self._header, self._info = header_and_info(config.suite, hop, config.key_id.raw)
+
+    def open(self, frame: bytes) -> bytes:
+        """The plaintext, unread. Raises UNKNOWN_KEY, INVALID."""
+        if len(frame) not in _FRAME_SIZES or not frame.startswith(self._header):
+            raise _not_ours(frame, self._key, self._hop)
+        return self._key.open(frame[HEADER_SIZE:], self._info)
+
+
+def read_plaintext(plaintext: bytes) -> HopFields:
+    """What an opened frame says. Raises INVALID."""
     end = _LENGTH_SIZE + int.from_bytes(plaintext[:_LENGTH_SIZE], "big")
     # From here on the frame opened, so whoever sealed it wrote this: hostile bytes, but not damage.
     if end > len(plaintext):
@@ -225,6 +245,39 @@ def open_fields(key: HpkePrivateKey, frame: bytes, hop: int = 0) -> HopFields:
         raise ShoalError(Kind.INVALID, "a frame's padding is not zero")
     payload = plaintext[_LENGTH_SIZE:end]
     return read_canonical(payload) or _fields(payload)
+
+
+class HopShape:
+    """All plaintexts of ``size`` bytes that say what ``fields`` say but for the ack key and the
+    bytes of their one message, in the canonical form: of those nothing else is left to be read.
+    """
+
+    __slots__ = ("_at", "_end", "_head", "_key_end", "_middle", "_padding", "_size")
+
+    def __init__(self, fields: HopFields, size: int) -> None:
+        """``fields``: of one message, without admission, as a plaintext of ``size`` bytes held
+        them.
+        """
+        writer = HopWriter(fields.task_id, fields.window, fields.analyzer_key_id)
+        message = len(fields.sealed[0])
+        head, self._middle = writer.around(message)
+        length = len(head) + ACK_KEY_SIZE + len(self._middle) + message
+        self._head, self._size = length.to_bytes(_LENGTH_SIZE, "big") + head, size
+        self._key_end = len(self._head) + ACK_KEY_SIZE
+        self._at, self._end = self._key_end + len(self._middle), _LENGTH_SIZE + length
+        self._padding = bytes(max(0, size - self._end))
+
+    def read(self, plaintext: bytes) -> tuple[bytes, bytes] | None:
+        """Its ack key and its message; None: it is not of this shape, and says what it says."""
+        if (
+            len(plaintext) == self._size
+            and plaintext.startswith(self._head)
+            and plaintext.startswith(self._middle, self._key_end)
+            and plaintext.endswith(self._padding, self._end)
+        ):
+            message = plaintext[self._at : self._end]
+            return plaintext[len(self._head) : self._key_end], message
+        return None
 
 
 @lru_cache(maxsize=256)

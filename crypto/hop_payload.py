@@ -66,6 +66,12 @@ class HopWriter:
             parts += (tag, message)
         return b"".join(parts)
 
+    def around(self, message_size: int) -> tuple[bytes, bytes]:
+        """What stands before and behind the ack key of every payload with one message of so many
+        bytes and no admission; the message is the rest.
+        """
+        return self._head, self._middle + _tagged(_SEALED, message_size)
+
 
 @lru_cache(maxsize=256)
 def _tagged(tag: int, length: int) -> bytes:

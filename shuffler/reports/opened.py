@@ -15,7 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shoal.crypto.envelope import ACK_KEY_SIZE, HEADER_SIZE, MAC_SIZE, receipt_input
+from shoal.crypto.envelope import (
+    ACK_KEY_SIZE,
+    HEADER_SIZE,
+    MAC_SIZE,
+    HopShape,
+    receipt_input,
+)
 from shoal.crypto.hop_payload import HopFields
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId
@@ -28,6 +34,8 @@ ACCEPTED = 0
 _ENTRY = submit_pb2.SubmitBatchReply(
     receipts=[submit_pb2.Receipt(status=ACCEPTED, mac=bytes(MAC_SIZE))]
 ).SerializeToString()[:-MAC_SIZE]
+_ACCEPTED = receipt_input(ACCEPTED, b"")
+_sha256 = hashlib.sha256
 ENTRY_SIZE = len(_ENTRY) + MAC_SIZE  # bytes
 
 
@@ -35,8 +43,8 @@ def accepted_entry(ack_key: bytes, frame: bytes) -> bytes:
     """``ENTRY_SIZE`` bytes of a SubmitBatchReply: this frame's receipt with status 0. Its last
     ``MAC_SIZE`` are ``receipt_mac``, in less than half of the time.
     """
-    digest = hashlib.sha256(frame).digest()
-    return _ENTRY + hmac.digest(ack_key, receipt_input(ACCEPTED, digest), "sha256")
+    said = _ACCEPTED + _sha256(frame).digest()
+    return _ENTRY + hmac.digest(ack_key, said, "sha256")
 
 
 class Refusal(NamedTuple):
@@ -110,6 +118,19 @@ class OpenedFrames:
     refused: dict[int, Refusal]
 
 
+def _facts(frame: bytes, fields: HopFields, refusal: Refusal | None) -> Facts:
+    return Facts(
+        fields.task_id,
+        fields.window,
+        fields.analyzer_key_id,
+        frame[HEADER_SIZE - KeyId.SIZE : HEADER_SIZE],
+        len(frame),
+        len(fields.sealed),
+        len(fields.sealed[0]),
+        refusal,
+    )
+
+
 class _Open:
     """A group that grows."""
 
@@ -121,11 +142,25 @@ class _Open:
         self.entries, self.devices = list[bytes](), list[bytes]()
 
 
+# Bytes at the front of a plaintext by which frames that may be alike are found: they hold its
+# length and most of the task. Whether they are alike says ``HopShape``.
+_FRONT = 36
+
+
+class _Alike(NamedTuple):
+    """A group of frames that one more may join unread, if it begins and is shaped as they are."""
+
+    header: bytes
+    shape: HopShape
+    group: _Open
+
+
 class Grouping:
     """Collects frames as they are opened."""
 
     def __init__(self) -> None:
         self._groups: dict[Facts, _Open] = {}
+        self._alike: dict[bytes, _Alike] = {}
         self._refused: dict[int, Refusal] = {}
 
     def refuse(self, place: int, refusal: Refusal) -> None:
@@ -134,17 +169,8 @@ class Grouping:
 
     def add(self, place: int, frame: bytes, fields: HopFields, who: bytes | Refusal) -> None:
         """It did. ``who``: the tag of who sent it, empty: anybody; or why he is not admitted."""
-        task_id, window, ack_key, analyzer_key_id, _, sealed = fields
-        facts = Facts(
-            task_id,
-            window,
-            analyzer_key_id,
-            frame[HEADER_SIZE - KeyId.SIZE : HEADER_SIZE],
-            len(frame),
-            len(sealed),
-            len(sealed[0]),
-            None if isinstance(who, bytes) else who,
-        )
+        ack_key, sealed = fields.ack_key, fields.sealed
+        facts = _facts(frame, fields, None if isinstance(who, bytes) else who)
         group = self._groups.get(facts)
         if group is None:
             group = self._groups[facts] = _Open()
@@ -154,10 +180,39 @@ class Grouping:
             return
         for message in sealed:
             group.sealed.append(message)
-            group.digests.append(hashlib.sha256(message).digest())
+            group.digests.append(_sha256(message).digest())
         group.entries.append(accepted_entry(ack_key, frame))
         if who:
             group.devices.append(who)
+
+    def add_first(self, place: int, frame: bytes, plaintext: bytes, fields: HopFields) -> None:
+        """It did, and nothing is asked of whoever sent it, nor does he show anything; ``fields``:
+        what ``plaintext`` says. The next that is like it need not be read (``add_alike``).
+        """
+        self.add(place, frame, fields, b"")
+        if len(fields.sealed) == 1:
+            facts = _facts(frame, fields, None)
+            shape = HopShape(fields, len(plaintext))
+            self._alike[plaintext[:_FRONT]] = _Alike(
+                frame[:HEADER_SIZE], shape, self._groups[facts]
+            )
+
+    def add_alike(self, place: int, frame: bytes, plaintext: bytes) -> bool:
+        """Whether the frame was like one of ``add_first``: then it is in its group."""
+        known = self._alike.get(plaintext[:_FRONT])
+        if known is None or not frame.startswith(known.header):
+            return False
+        read = known.shape.read(plaintext)
+        if read is None:
+            return False
+        ack_key, message = read
+        group = known.group
+        group.places.append(place)
+        group.ack_keys.append(ack_key)
+        group.sealed.append(message)
+        group.digests.append(_sha256(message).digest())
+        group.entries.append(accepted_entry(ack_key, frame))
+        return True
 
     def done(self) -> OpenedFrames:
         """All of them."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shoal.crypto.admission.admission import Verifier
 from shoal.crypto.admission.open import OPEN
-from shoal.crypto.envelope import HEADER_SIZE, open_fields
+from shoal.crypto.envelope import HEADER_SIZE, HopOpener, read_plaintext
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import load_hpke_key
 from shoal.errors import Kind, ShoalError
@@ -33,7 +33,7 @@ _OVER = Refusal(Kind.WINDOW_CLOSED, KEY_OVER)
 _WORTH = 8
 
 _worker_folder: Path = Path()
-_worker_keys: dict[bytes, HpkePrivateKey] = {}
+_worker_keys: dict[bytes, HopOpener] = {}
 
 
 def key_id_of(frame: bytes) -> bytes:
@@ -55,13 +55,16 @@ ANYBODY = AdmissionChecks({}, 0.0)
 
 
 def _open(
-    grouping: Grouping, place: int, key: HpkePrivateKey, frame: bytes, checks: AdmissionChecks
+    grouping: Grouping, place: int, opener: HopOpener, frame: bytes, checks: AdmissionChecks
 ) -> None:
     """Into the group where it belongs. Raises what ``open_fields`` raises."""
-    fields = open_fields(key, frame)
+    plaintext = opener.open(frame)
+    if grouping.add_alike(place, frame, plaintext):
+        return
+    fields = read_plaintext(plaintext)
     verifier = checks.verifiers.get(fields.task_id)
     if verifier is None and not fields.admission:  # nothing is asked for, nothing is shown
-        grouping.add(place, frame, fields, b"")
+        grouping.add_first(place, frame, plaintext, fields)
         return
     who: bytes | Refusal
     try:
@@ -90,10 +93,11 @@ def _open_chunk(frames: bytes, sizes: Sequence[int], checks: AdmissionChecks) ->
         at += size
         try:
             raw = key_id_of(frame)
-            key = _worker_keys.get(raw)
-            if key is None:
-                key = _worker_keys[raw] = load_hpke_key(_worker_folder / f"{raw.hex()}.key")
-            _open(grouping, place, key, frame, checks)
+            opener = _worker_keys.get(raw)
+            if opener is None:
+                key = load_hpke_key(_worker_folder / f"{raw.hex()}.key")
+                opener = _worker_keys[raw] = HopOpener(key)
+            _open(grouping, place, opener, frame, checks)
         except ShoalError as error:
             # A key file that went away between the parent's look and ours belongs to windows that
             # are over.
@@ -138,7 +142,7 @@ class Opener:
             if place % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
             try:
-                _open(grouping, place, keys[key_id_of(frame)], frame, checks)
+                _open(grouping, place, HopOpener(keys[key_id_of(frame)]), frame, checks)
             except ShoalError as error:
                 grouping.refuse(place, Refusal(error.kind, error.message))
             except KeyError:  # retired while others had their turn
