@@ -10,11 +10,13 @@ import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal.errors import Kind
 from shoal.shuffler.stores.postgresql import intake
+from shoal.shuffler.stores.postgresql.seats import SeatSlice
 from tests.conformance.store.harness import ROW, mine
 from tests.faults.conftest import Forge
 from tests.faults.postgresql_child import WINDOW, opened, report, submission
@@ -159,12 +161,12 @@ async def test_a_device_counts_once(forges: list[Forge], tmp_path: Path) -> None
     assert died >= DIED, died
 
 
-@pytest.mark.parametrize("without", ["", "the epoch", "the locks"])
+@pytest.mark.parametrize("without", ["", "the seats", "the epoch", "the locks"])
 async def test_what_makes_it_exact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
-    """Without looking at the epoch, or without waiting for what is under way, a window takes more
-    than it may: the check of the tests above finds that.
+    """Where a replica stores without a seat, without looking at the epoch, or without waiting for
+    what is under way, a window takes more than it may: the check of the tests above finds that.
     """
     text = intake._OPEN
     if without == "the epoch":
@@ -174,7 +176,9 @@ async def test_what_makes_it_exact(
             "pg_advisory_xact_lock_shared($3) IS NOT NULL FOR SHARE",
             "$3::bigint > 0 AND pg_sleep(1) IS NOT NULL",
         )
-    assert (text == intake._OPEN) == (not without)
+    assert (text != intake._OPEN) == (without in ("the epoch", "the locks"))
+    if without == "the seats":
+        monkeypatch.setattr(SeatSlice, "spend", lambda *_: True)
     monkeypatch.setattr(intake, "_OPEN", text)
     plan = {"dsn": postgres.shared().database(), "full": 40, "count": 120, "devices": False}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -192,4 +196,45 @@ async def test_what_makes_it_exact(
     await one.close()
     await two.close()
     rows, _ = await sealed(tmp_path, 120)
-    assert len(rows) == (41 if without else 40)
+    if without == "the seats":  # each fills the window by itself
+        assert len(rows) > 40
+    else:
+        assert len(rows) == (41 if without else 40)
+
+
+@pytest.mark.parametrize("looks_again", [True, False])
+async def test_a_row_that_changed_meanwhile_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks_again: bool
+) -> None:
+    """A block waits at the gate while another replica counts: FOR SHARE finds the new epoch. And
+    the control: without it the statement goes by what the row was when it began, and the window
+    holds one too many.
+    """
+    if not looks_again:
+        monkeypatch.setattr(intake, "_OPEN", intake._OPEN.removesuffix(" FOR SHARE"))
+        assert not intake._OPEN.endswith("SHARE")
+    plan = {"dsn": postgres.shared().database(), "full": 40, "count": 120, "devices": False}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    places = [tmp_path / f"replica-{number}" for number in range(2)]
+    for place in places:
+        place.mkdir()
+    one, two = [await opened(place, plan) for place in places]
+    assert await one.append([submission(0, plan)]) == [None]  # with a slice of seats
+    enter, blocks = two._enter, list[asyncio.Task[list[Kind | None]]]()
+
+    async def counting(*group: Any) -> Any:
+        if not blocks:
+            blocks.append(asyncio.create_task(one.append([submission(1, plan)])))
+            waits = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while not await one._db.fetch(waits):
+                assert not blocks[0].done()
+        return await enter(*group)
+
+    monkeypatch.setattr(two, "_enter", counting)
+    await two.append([submission(number, plan) for number in range(10, 70)])
+    (answer,) = await blocks[0]
+    await one.close()
+    await two.close()
+    rows, _ = await sealed(tmp_path, 120)
+    expected = (Kind.WINDOW_FULL, 40) if looks_again else (None, 41)
+    assert (answer, len(rows)) == expected

@@ -7,17 +7,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal.analyzer.config import AnalyzerConfig
-from shoal.analyzer.service import AnalyzerService
-from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.crypto.envelope import seal_report
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind
@@ -26,33 +20,20 @@ from shoal.mechanisms import create
 from shoal.protos import release_pb2
 from shoal.protos.submit_pb2 import SubmitBatchReply
 from shoal.rpc.channel import build_channel, call
-from shoal.services.process import DataFolder
-from shoal.services.settings import load_settings
 from tests.worlds import postgres
 from tests.worlds.operations import Site
-from tests.worlds.services.analyzer_service import shared_pool
-from tests.worlds.services.replicas import Replica, serving, write_replica
+from tests.worlds.services.replicas import (
+    Replica,
+    analyzing,
+    no_keys,
+    released,
+    serving,
+    write_replica,
+)
 from tests.worlds.services.shuffler import CA, Published, submit_batch
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
 FULL = 40
-HOP = "keys/{}.key"
-PATIENCE_S = 120.0
-
-
-@asynccontextmanager
-async def analyzing(site: Site) -> AsyncIterator[AnalyzerStore]:
-    """The site's analyzer."""
-    config = load_settings(AnalyzerConfig, site.analyzer_toml())
-    with DataFolder(config.data_dir) as folder:
-        store = AnalyzerStore(folder / FILE_NAME)
-        service = AnalyzerService(config, folder, store, pool=shared_pool())
-        await service.start()
-        try:
-            yield store
-        finally:
-            await service.stop()
-            store.close()
 
 
 def ask(site: Site) -> Published:
@@ -77,14 +58,6 @@ async def send(address: str, frames: list[bytes]) -> list[int]:
     finally:
         await channel.close()
     return [receipt.status for receipt in SubmitBatchReply.FromString(reply).receipts]
-
-
-async def released(store: AnalyzerStore) -> list[Any]:
-    end = time.monotonic() + PATIENCE_S
-    while not store.releases():
-        assert time.monotonic() < end, "no release"
-        await asyncio.sleep(0.1)
-    return store.releases()
 
 
 async def fill(published: Published, one: Replica, two: Replica) -> None:
@@ -124,7 +97,7 @@ async def test_two_shufflers_bring_one_release(tmp_path: Path) -> None:
             (release,) = await released(store)
             assert counts(release) == (published.task_id, 0, FULL, 0)
             for replica in (one, two):
-                await no_keys(replica, published)
+                await no_keys(replica.folder, published)
             assert [one.end(), two.end()] == [0, 0]
     events = [one.count(event) + two.count(event) for event in ("window closed", "window shredded")]
     assert events == [1, 1]
@@ -153,14 +126,5 @@ async def test_a_window_outlives_the_shuffler_that_works_on_it(tmp_path: Path, p
             two.process.send_signal(signal.SIGCONT)
             (release,) = await released(store)
             assert counts(release) == (published.task_id, 0, FULL, 0)
-            await no_keys(two, published)
+            await no_keys(two.folder, published)
             assert two.end() == 0
-
-
-async def no_keys(replica: Replica, published: Published) -> None:
-    """No key of the window is left on its machine."""
-    end, names = time.monotonic() + PATIENCE_S, ("data/window-keys/*-0.*.key", HOP)
-    hop = published.served.keys.hop_keys[0].key_id.hex
-    while found := [one.name for name in names for one in replica.folder.glob(name.format(hop))]:
-        assert time.monotonic() < end, found
-        await asyncio.sleep(0.05)

@@ -4,6 +4,7 @@ keys and data.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -11,13 +12,19 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.worlds.operations import free_port
-from tests.worlds.services.shuffler import World
+from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.service import AnalyzerService
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.services.process import DataFolder
+from shoal.services.settings import load_settings
+from tests.worlds.operations import Site, free_port
+from tests.worlds.services.analyzer_service import shared_pool
+from tests.worlds.services.shuffler import Published, World
 
 PATIENCE_S = 120.0  # only a failing test waits that long
 
@@ -118,3 +125,42 @@ def serving(
         for one in running:
             if one.process.poll() is None:
                 one.end(signal.SIGKILL)
+
+
+@asynccontextmanager
+async def analyzing(site: Site) -> AsyncIterator[AnalyzerStore]:
+    """The site's analyzer, in this process."""
+    config = load_settings(AnalyzerConfig, site.analyzer_toml())
+    with DataFolder(config.data_dir) as folder:
+        store = AnalyzerStore(folder / FILE_NAME)
+        service = AnalyzerService(config, folder, store, pool=shared_pool())
+        await service.start()
+        try:
+            yield store
+        finally:
+            await service.stop()
+            store.close()
+
+
+async def released(store: AnalyzerStore) -> list[Any]:
+    """What it has released, as soon as it has released anything."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if found := list(store.releases()):
+                return found
+            await asyncio.sleep(0.1)
+
+
+async def no_keys(folder: Path, published: Published) -> None:
+    """No key of window 0 is left in a replica's folder, soon."""
+    hop = published.served.keys.hop_keys[0].key_id.hex
+    names = f"data/window-keys/{published.task_id.hex}-0.*.key", f"keys/{hop}.key"
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if not _found(folder, names):
+                return
+            await asyncio.sleep(0.05)
+
+
+def _found(folder: Path, names: Iterable[str]) -> list[Path]:
+    return [one for name in names for one in folder.glob(name)]
