@@ -120,9 +120,11 @@ class Sender:
                 due = self._attempts.retry_at
                 rest = [due[key] for key in waiting if key in due and not busy(key)]
                 failing = False
-            except ShoalError as error:
-                if not failing:
+            except Exception as error:  # noqa: BLE001 - what waits must not wait for ever
+                if not failing and isinstance(error, ShoalError):
                     log.warning("outbox failed", kind=error.kind)
+                elif not failing:
+                    log.error("sending failed unexpectedly", error=error)
                 ready, rest, failing = [], [loop.time() + self._config.retry_most_s], True
             if not ready and not self._stopping:
                 with contextlib.suppress(TimeoutError):

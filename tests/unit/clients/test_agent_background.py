@@ -74,9 +74,15 @@ async def test_the_background_sender_goes_on_after_failures_with_the_same_bytes(
     assert said() == ["reports are not delivered", "reports are delivered again"]
 
 
+@pytest.mark.parametrize(
+    "failure", [ShoalError(Kind.OVERLOADED, "disk full"), RuntimeError("a defect")]
+)
 async def test_a_failing_outbox_does_not_end_the_background_sender(
-    device: Device, monkeypatch: pytest.MonkeyPatch
+    device: Device, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
+    """Nor does what nobody thought of. Planted: ShoalError alone caught -> this hangs until the
+    time limit.
+    """
     real, failed = SqliteOutbox.records, asyncio.Event()
     failures: list[int] = []
     loop = asyncio.get_running_loop()
@@ -86,7 +92,7 @@ async def test_a_failing_outbox_does_not_end_the_background_sender(
             failures.append(1)
             if len(failures) == 3:
                 loop.call_soon_threadsafe(failed.set)
-            raise ShoalError(Kind.OVERLOADED, "disk full")
+            raise failure
         return real(box, queued=queued)  # type: ignore[return-value] # a list of records
 
     monkeypatch.setattr(SqliteOutbox, "records", failing)
