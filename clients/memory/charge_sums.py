@@ -31,11 +31,15 @@ class Sums:
         self._version = -1  # of the file as other connections have written it
         # the last charge's number, how many there are, and what they come to
         self._known = 0, 0, 0.0
+        # of a charge in the transaction under way: all rows that were written by then, and the sum
+        self._charged = -1, 0
 
     def look(self) -> tuple[int, Damage | None]:
         """Nano-epsilon, the larger of what intact sums and intact charges say of each task, and one
         sum that is damaged or too small.
         """
+        if self._file.writing and self._file.connection.total_changes == self._charged[0]:
+            return self._charged[1], None
         marked, name, damage = self._file.marked, self._file.path.name, None
         total: Counter[bytes] = Counter()
         lost, bad = marked.sift("lost")
@@ -55,6 +59,17 @@ class Sums:
                     damage = damage or Damage(name, "tally", TaskId(task))
             total |= charged
         return total.total() + sum(row[2] for row in lost), damage
+
+    def charged(self, total: int) -> None:
+        """A charge was written just now, after a look in the same transaction that found no damage:
+        ``total``, nano-epsilon with it. Asked once more before anything else is written, nothing is
+        read again.
+        """
+        self._charged = self._file.connection.total_changes, total
+
+    def ended(self) -> None:
+        """The transaction is over, or a part of it was undone."""
+        self._charged = -1, 0
 
     def _charges(self) -> tuple[int, float]:
         """How many, and nano-epsilon; as they stand there, so that they only say whether to look

@@ -129,7 +129,7 @@ class Commitments(Protocol):
     full, failing or busy.
     """
 
-    def transaction(self) -> AbstractContextManager[None]:
+    def transaction(self) -> AbstractContextManager[object]:
         """Everything inside commits together, or nothing if an exception leaves it. May be nested,
         and joins one of the outbox.
         """

@@ -5,7 +5,7 @@ its report commit together.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from shoal.clients.memory.commitments import (
     SECRET_SIZE,
@@ -51,11 +51,9 @@ class SqliteCommitments:
         self._store, self._entropy = store, entropy
         self._unentered, self._marked = 0, store.marked
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[object]:
         """As ``Commitments.transaction``."""
-        with self._store.write():
-            yield
+        return self._store.write()
 
     def damages(self) -> list[Damage]:
         """Everything of this device's file that is not as it was written."""
@@ -74,11 +72,13 @@ class SqliteCommitments:
         with self._store.write() as db:
             if self.charged(task_id, window) is not None:
                 return
-            self._store.reserve(nano, limit)
+            total = self._store.reserve(nano, limit)
             (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM charge").fetchone()
             tally = self.tally(task_id)
             self._marked.add(db, "charge", number, task_id.raw, window, nano, int(permanent))
             self._marked.put(db, "tally", task_id.raw, tally.windows + 1, tally.nano + nano)
+            if total is not None:
+                self._store.sums.charged(total)
 
     def charged(self, task_id: TaskId, window: int) -> int | None:
         """As ``Commitments.charged``."""
@@ -255,7 +255,7 @@ class SqliteCommitments:
     def append(self, entry: LedgerEntry) -> int:
         """As ``Commitments.append``."""
         body = entry.body()
-        with self._store.write() as db:
+        with self._store.write(one_statement=True) as db:
             number, before = db.execute(
                 "SELECT number, hash FROM ledger ORDER BY number DESC LIMIT 1"
             ).fetchone() or (0, EMPTY.digest)

@@ -17,8 +17,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 from shoal.clients.memory.charge_sums import Sums
@@ -26,7 +25,7 @@ from shoal.clients.memory.commitments import check_charge
 from shoal.clients.memory.database_thread import StoreThread
 from shoal.clients.memory.ledger import EMPTY, Head, Noted
 from shoal.clients.memory.marks import OUTBOX, Damage, damaged
-from shoal.clients.memory.sqlite_file import SqliteFile
+from shoal.clients.memory.sqlite_file import OpenPart, SqliteFile
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.storage import sqlite
@@ -78,16 +77,16 @@ class AgentStore(SqliteFile):
                 raise self._failure(error) from None
             raise disk_error(f"{self._name}: {self.head_path.name}", error, path.parent) from None
 
-    @contextmanager
-    def write(self) -> Iterator[sqlite.Connection]:
-        """A transaction, as ``SqliteFile.write``; the head beside the file follows once it is
-        committed.
-        """
-        with self._lock:
-            with super().write() as db:
-                yield db
-            if self._longer and not self._depth and time.monotonic() >= self._again:
-                self.note_head()
+    def committed(self) -> None:
+        """The head beside the file follows."""
+        self.sums.ended()
+        if self._longer and time.monotonic() >= self._again:
+            self.note_head()
+
+    def undo(self, level: OpenPart) -> None:
+        """As ``SqliteFile.undo``; a charge may be among what is undone."""
+        self.sums.ended()
+        super().undo(level)
 
     def longer(self) -> None:
         """The ledger grows by the transaction under way: its head is noted after the commit."""
@@ -100,7 +99,7 @@ class AgentStore(SqliteFile):
         Under the lock of the file, so that of two processes none writes an older head over a newer
         one. What is noted as spent is never made smaller: it may be the only thing left that knows.
         """
-        with self._lock, contextlib.suppress(sqlite.Error, OSError, ShoalError):
+        with self.lock, contextlib.suppress(sqlite.Error, OSError, ShoalError):
             self._again = time.monotonic() + self._head_pause_s
             hit("outbox.head")  # committed, and not noted yet
             self._db.execute("BEGIN IMMEDIATE")
@@ -128,15 +127,18 @@ class AgentStore(SqliteFile):
 
     def settle(self) -> None:
         """Note the head now, if it lags behind. Never raises."""
-        with self._lock:
-            if self._longer and not self._depth:
+        with self.lock:
+            if self._longer and not self.writing:
                 self.note_head()
 
     def noted(self) -> Noted | None:
         """What stands in FILE.head; None if it is missing or unreadable."""
         try:
-            with self.head_path.open("rb") as file:
-                return Noted.parse(file.read(_HEAD_BYTES).decode("ascii"))
+            descriptor = os.open(self.head_path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return _parsed(os.read(descriptor, _HEAD_BYTES))
+            finally:
+                os.close(descriptor)
         except (OSError, ValueError, ShoalError):
             return None
 
@@ -149,7 +151,7 @@ class AgentStore(SqliteFile):
         """Whether the noted head is missing, or does not lie on the chain: this file may be an
         older copy, which knows too little.
         """
-        with self._lock:
+        with self.lock:
             noted = self.noted_head()
             try:
                 return noted is None or not self._on_chain(noted)
@@ -165,9 +167,9 @@ class AgentStore(SqliteFile):
             "until `shoal agent memory --confirm-set-back`, which says what is lost",
         )
 
-    def reserve(self, nano: int, limit: int | None) -> None:
+    def reserve(self, nano: int, limit: int | None) -> int | None:
         """Before a charge of ``nano``, in its transaction: what is spent after it is noted beside
-        the file, durably.
+        the file, durably. Returns it, None: a sum is damaged, so that it may be more.
 
         Raises REFUSED, INVALID as ``check_charge`` does; MISMATCH if this file may be an older
         copy: then nothing is charged, because too little would be.
@@ -182,6 +184,7 @@ class AgentStore(SqliteFile):
         if noted.spent is None or noted.spent < after:
             self._padded = (after + (_AHEAD - 1) * self._ahead, after)
             self._note(Noted(noted.head, self._padded[0]))
+        return after if damage is None else None
 
     def spent(self) -> int:
         """Nano-epsilon over everything that was ever charged, and what the owner confirmed as lost.
@@ -189,7 +192,7 @@ class AgentStore(SqliteFile):
         which is written ahead; MISMATCH if that is not there either. Too little only where a sum is
         gone together with its charges, or a loss: the noted sum still has it then.
         """
-        with self._lock:
+        with self.lock:
             return self._spent()[0]
 
     def _spent(self) -> tuple[int, Damage | None]:
@@ -206,7 +209,7 @@ class AgentStore(SqliteFile):
         """The chain as it is stands from now on, whatever was noted. After ``commitments.lose``.
         Raises OVERLOADED: then it does not.
         """
-        with self._lock:
+        with self.lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 try:
@@ -259,10 +262,15 @@ class AgentStore(SqliteFile):
 
     def close(self) -> None:
         """The last head is noted, if the disk lets it. Its thread takes no more steps."""
-        with self._lock:
+        with self.lock:
             self.settle()
             super().close()
         self.thread.close()
+
+
+@lru_cache(maxsize=1)  # read before every charge, and written once in several
+def _parsed(data: bytes) -> Noted:
+    return Noted.parse(data.decode("ascii"))
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -8,8 +8,8 @@ Nothing here waits for a network.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -196,11 +196,9 @@ class Memory:
             SqliteOutbox(self._store, config.outbox_rows), self.commitments, clock
         )
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[object]:
         """Everything inside commits together, in commitments, outbox and ledger, or nothing."""
-        with self.commitments.transaction():
-            yield
+        return self.commitments.transaction()
 
     async def run(self, step: Callable[[], T]) -> T:
         """Run steps of this object in its own thread, for an event loop: it waits for no disk

@@ -61,7 +61,7 @@ class SqliteOutbox:
     def add(self, prepared: SealedReport) -> Record:
         """As ``Outbox.add``."""
         task_id, window = prepared.task_id, prepared.window
-        with self._store.write() as db:
+        with self._store.write(one_statement=True) as db:
             try:
                 self._marked.add(
                     db,
@@ -106,13 +106,13 @@ class SqliteOutbox:
 
     def sending(self, task_id: TaskId, window: int) -> None:
         """As ``Outbox.sending``."""
-        with self._store.write() as db:
+        with self._store.write(one_statement=True) as db:
             for row in self._marked.read("report", _WAITS, (task_id.raw, window)):
                 self._marked.change(db, "report", _KEY, row, attempts=row[4] + 1, doubtful=1)
 
     def failed(self, task_id: TaskId, window: int, kind: Kind, doubtful: bool) -> None:
         """As ``Outbox.failed``."""
-        with self._store.write() as db:
+        with self._store.write(one_statement=True) as db:
             for row in self._marked.sift("report", _WAITS, (task_id.raw, window))[0]:
                 self._marked.change(
                     db, "report", _KEY, row, kind=kind.value, doubtful=int(doubtful)
@@ -122,7 +122,7 @@ class SqliteOutbox:
         self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
     ) -> None:
         """As ``Outbox.finish``."""
-        with self._store.write() as db:
+        with self._store.write(one_statement=True) as db:
             whole, bad = self._marked.sift("report", _WAITS, (task_id.raw, window))
             for row in (*whole, *map(_tombstone, bad)):
                 self._end(db, row, state, kind)

@@ -13,7 +13,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,19 @@ _PRAGMAS = (
     "journal_size_limit = 262144",  # bytes
 )
 _ROW = tuple[Any, ...]
+
+
+class OpenPart:
+    """A transaction under way, or a part of it. ``changes``: rows that the connection had written
+    when it began. ``point``: the level whose savepoint undoes this one; None: the transaction
+    itself, and a part of one statement.
+    """
+
+    __slots__ = ("changes", "name", "point")
+
+    def __init__(self, changes: int) -> None:
+        self.changes, self.name = changes, ""
+        self.point: OpenPart | None = None
 
 
 class SqliteFile:
@@ -59,8 +72,8 @@ class SqliteFile:
         self.marked = MarkedTables(self, tables)
         # held through a transaction: other threads of this object wait, and see all of it or
         # nothing
-        self._lock = threading.RLock()
-        self._depth = 0
+        self.lock = threading.RLock()
+        self._levels: list[OpenPart] = []  # the transaction under way, and the parts of it
         self._broken = False
         private_file(path, what)
         try:
@@ -83,59 +96,72 @@ class SqliteFile:
     def _name(self) -> str:
         return f"{self._what} {self.path.name}"
 
-    @contextmanager
-    def write(self) -> Iterator[sqlite.Connection]:
+    def write(self, *, one_statement: bool = False) -> AbstractContextManager[sqlite.Connection]:
         """One exclusive transaction: committed whole, or nothing of it if an exception leaves it.
 
         Inside another one of this thread: a part of that, undone alone if an exception leaves it;
         the outer one commits. Raises OVERLOADED when the disk is full, failing or busy: nothing was
         written then.
-        """
-        with self._lock:
-            try:
-                with self._part() if self._depth else self._whole():
-                    yield self._db
-            except sqlite.Error as error:
-                raise self._failure(error) from None
-            except OSError as error:
-                raise disk_error(self._name, error, self.path.parent) from None
 
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        self._depth, self._broken = 1, False
-        try:
-            yield
+        ``one_statement``: the caller writes by one statement at most, which is all or nothing by
+        itself: as a part it needs no savepoint. Should something be raised after that statement,
+        the whole transaction is undone.
+        """
+        return _Write(self, one_statement)
+
+    def begin(self, one_statement: bool) -> OpenPart:
+        """Of ``_Write``, under the lock: a transaction, or a part of the one under way."""
+        if not self._levels:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._broken = False
+            level = OpenPart(self._db.total_changes)
+        else:
             self._check_whole()
+            level = OpenPart(self._db.total_changes)
+            if not one_statement:
+                level.point = self._point_here(level)
+        self._levels.append(level)
+        return level
+
+    def _point_here(self, level: OpenPart) -> OpenPart:
+        """The level whose savepoint stands before everything that is written from now on: one
+        around this where nothing was written since, or a new one.
+        """
+        last = next((each.point for each in reversed(self._levels) if each.point), None)
+        if last is not None and last.changes == level.changes:
+            return last
+        level.name = f"part_{len(self._levels)}"
+        self._db.execute(f"SAVEPOINT {level.name}")
+        return level
+
+    def end(self, level: OpenPart) -> None:
+        """Of ``_Write``: the level's body came to its end. The last level commits."""
+        self._check_whole()
+        if len(self._levels) == 1:
             self._point()
             self._db.execute("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
-        finally:
-            self._depth = 0
+        elif level.point is level:
+            self._db.execute(f"RELEASE {level.name}")
+        self._levels.pop()
 
-    @contextmanager
-    def _part(self) -> Iterator[None]:
-        """A savepoint. Where SQLite itself gave the whole transaction up (a full disk), nothing
-        after it may be written.
+    def undo(self, level: OpenPart) -> None:
+        """Of ``_Write``: an exception leaves the level. Where SQLite itself gave the whole
+        transaction up (a full disk), nothing after it may be written.
         """
-        self._check_whole()
-        name = f"part_{self._depth}"
-        self._db.execute(f"SAVEPOINT {name}")
-        self._depth += 1
-        try:
-            yield
-            self._check_whole()
-            self._db.execute(f"RELEASE {name}")
-        except BaseException:
+        if len(self._levels) == 1:
+            self._roll_back()
+        elif level.point is not None:
             with contextlib.suppress(sqlite.Error):
-                self._db.execute(f"ROLLBACK TO {name}")
-                self._db.execute(f"RELEASE {name}")
-            self._broken = self._broken or not self._db.in_transaction
-            raise
-        finally:
-            self._depth -= 1
+                self._db.execute(f"ROLLBACK TO {level.point.name}")
+                if level.point is level:
+                    self._db.execute(f"RELEASE {level.name}")
+        elif self._db.total_changes != level.changes:
+            self._broken = True
+        self._broken = self._broken or not self._db.in_transaction
+        self._levels.pop()
+
+    def committed(self) -> None:
+        """Called under the lock, after each commit. Must not raise."""
 
     def _check_whole(self) -> None:
         """Outside a transaction every statement would commit by itself."""
@@ -150,13 +176,18 @@ class SqliteFile:
             self._db.execute("ROLLBACK")
 
     @property
+    def connection(self) -> sqlite.Connection:
+        """What a transaction's statements are given to. Under the lock of the file."""
+        return self._db
+
+    @property
     def writing(self) -> bool:
         """Whether a transaction is under way that may be undone yet. Under the lock of the file."""
-        return bool(self._depth)
+        return bool(self._levels)
 
     def read(self, query: str, values: _ROW = ()) -> list[_ROW]:
         """Committed rows, and those of this thread's own transaction."""
-        with self._lock:
+        with self.lock:
             try:
                 return self._db.execute(query, values).fetchall()
             except sqlite.Error as error:
@@ -165,7 +196,7 @@ class SqliteFile:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Several reads of the same state, whatever other processes write meanwhile."""
-        with self._lock:
+        with self.lock:
             if self._db.in_transaction:
                 yield
                 return
@@ -182,7 +213,7 @@ class SqliteFile:
         """The same, one row after the other: for tables that need not fit into memory. Others wait
         until it ends.
         """
-        with self._lock:
+        with self.lock:
             try:
                 yield from self._db.execute(query)
             except sqlite.Error as error:
@@ -190,8 +221,14 @@ class SqliteFile:
 
     def close(self) -> None:
         """Close the connection: nothing may be read or written any more. Idempotent."""
-        with self._lock:
+        with self.lock:
             self._db.close()
+
+    def failure(self, error: sqlite.Error | OSError) -> ShoalError:
+        """What to tell of an error that SQLite or the disk raised."""
+        if isinstance(error, OSError):
+            return disk_error(self._name, error, self.path.parent)
+        return self._failure(error)
 
     def _failure(self, error: sqlite.Error) -> ShoalError:
         name = getattr(error, "sqlite_errorname", "") or ""
@@ -206,6 +243,51 @@ class SqliteFile:
         if isinstance(error, sqlite.ProgrammingError):
             return ShoalError(Kind.UNAVAILABLE, f"{self._name}: it is closed: open it again")
         return ShoalError(Kind.CONFIG, f"{self._name}: {self._unusable}")
+
+
+class _Write:
+    """See ``SqliteFile.write``. A class: a report goes through a dozen, and a generator takes five
+    times as long.
+    """
+
+    __slots__ = ("_file", "_level", "_one_statement")
+
+    def __init__(self, file: SqliteFile, one_statement: bool) -> None:
+        self._file, self._one_statement = file, one_statement
+
+    def __enter__(self) -> sqlite.Connection:
+        file = self._file
+        file.lock.acquire()
+        try:
+            self._level = file.begin(self._one_statement)
+        except BaseException as error:
+            file.lock.release()
+            if isinstance(error, sqlite.Error | OSError):
+                raise file.failure(error) from None
+            raise
+        return file.connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        file = self._file
+        try:
+            if error is None:
+                try:
+                    file.end(self._level)
+                except BaseException as failed:
+                    file.undo(self._level)
+                    error = failed
+                    if not isinstance(failed, sqlite.Error | OSError):
+                        raise
+            else:
+                file.undo(self._level)
+            if isinstance(error, sqlite.Error | OSError):
+                raise file.failure(error) from None
+            if error is None and not file.writing:
+                file.committed()
+        finally:
+            file.lock.release()
 
 
 def _text(raw: bytes) -> str:

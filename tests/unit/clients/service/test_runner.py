@@ -353,10 +353,10 @@ async def test_what_the_file_denies_is_not_sent_though_the_disk_is_full(
     full = False
     real = SqliteFile.write
 
-    def write(self: SqliteFile) -> Any:
+    def write(self: SqliteFile, **how: Any) -> Any:
         if full:
             raise ShoalError(Kind.OVERLOADED, "the disk is full")
-        return real(self)
+        return real(self, **how)
 
     monkeypatch.setattr(SqliteFile, "write", write)
     place.transport.down = True
