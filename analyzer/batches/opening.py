@@ -43,7 +43,7 @@ from shoal.mechanisms import Tally
 _REASON = {NOT_OPENABLE: UNOPENABLE, OTHER_LENGTH: WRONG_LENGTH, BAD_VALUE: INVALID_VALUE}
 # A small batch goes in smaller chunks, so many of them that all workers end at about the same time;
 # a chunk of fewer rows would cost more than it opens.
-_PARTS, _PARTS_PER_WORKER, _LEAST_ROWS = 32, 4, 256
+_PARTS, _PARTS_PER_WORKER, _LEAST_ROWS = 32, 16, 256
 R = TypeVar("R")
 
 

@@ -67,6 +67,28 @@ def open_chunk(context: RowContext, redeem: Redeem, ticket: bytes, rows: bytes) 
     )
 
 
+class JoinedChunk:
+    """Results of ``open_chunk`` for parts of one chunk, in their order, as one."""
+
+    def __init__(self) -> None:
+        self.parts = 0
+        self._tally: Tally | None = None
+        self._marks, self._prefixes = bytearray(), bytearray()
+
+    def add(self, part: ChunkResult) -> None:
+        """The result of the next part. Raises INVALID for tallies of different tasks."""
+        tally = Tally.from_bytes(part.tally)
+        self._tally = tally if self._tally is None else self._tally + tally
+        self._marks += part.marks
+        self._prefixes += part.prefixes
+        self.parts += 1
+
+    def result(self) -> ChunkResult:
+        """That of all rows so far opened at once, bit for bit. There was a part."""
+        assert self._tally is not None  # noqa: S101 - see above
+        return ChunkResult(self._tally.to_bytes(), bytes(self._marks), bytes(self._prefixes))
+
+
 def open_nonces(context: RowContext, redeem: Redeem, ticket: bytes, rows: bytes) -> bytes:
     """The whole nonces of rows that are known to be good, one after the other."""
     _, _, matrix = _open_rows(context, redeem(ticket), rows)

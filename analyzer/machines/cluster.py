@@ -54,6 +54,7 @@ class Cluster:
         self._busy = Counter[WorkerConnection]()
         self._users = 0
         self._looking: asyncio.Task[None] | None = None
+        self._one_look = asyncio.Lock()
         self._changed = asyncio.Event()
         self._looked = asyncio.Event()  # since work began
         self._trouble: dict[str, str] = {}
@@ -153,8 +154,12 @@ class Cluster:
 
     async def look(self) -> None:
         """Ask the scheduler who is there, and greet whom we don't know. What is wrong becomes a
-        condition.
+        condition. One look at a time: of two connections to a worker one would be nobody's.
         """
+        async with self._one_look:
+            await self._look()
+
+    async def _look(self) -> None:
         trouble: dict[str, str] = {}
         try:
             found = await workers_of(self._settings.scheduler, self._security)
@@ -183,10 +188,14 @@ class Cluster:
         except ShoalError as error:
             return error
         given = set[bytes]()
-        while missing := self._loans.keys() - given:  # loans may begin while others are given
-            for loan in missing & self._loans.keys():
-                await self._lend(one, loan, self._loans[loan])
-            given |= missing
+        try:
+            while missing := self._loans.keys() - given:  # loans may begin while others are given
+                for loan in missing & self._loans.keys():
+                    await self._lend(one, loan, self._loans[loan])
+                given |= missing
+        except BaseException:  # work ended meanwhile: nobody else knows of it
+            await one.close()
+            raise
         self._connections[address] = one
         self._changed.set()
         return None

@@ -5,6 +5,7 @@ window's key gets there.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -13,29 +14,37 @@ from typing import TypeVar, cast
 from shoal.analyzer.batches.chunk_source import Chunk, ChunkSource, FileSource, read_chunk
 from shoal.analyzer.batches.executor import Check
 from shoal.analyzer.batches.key_delivery import LentKey
+from shoal.analyzer.batches.row_opening import open_chunk
 from shoal.analyzer.machines import messages
 from shoal.analyzer.machines.cluster import IN_FLIGHT, Cluster
-from shoal.analyzer.machines.messages import Ask, SharedRows
+from shoal.analyzer.machines.connection import WorkerConnection
+from shoal.analyzer.machines.messages import Ask, ChunkPart, SharedRows
+from shoal.analyzer.machines.partials import split
 from shoal.analyzer.machines.redeeming import redeem_loan
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.errors import Kind, ShoalError
 
 R = TypeVar("R")
 _SENDS = 3  # of a chunk whose workers are lost: it may be what ends them
+# Of a chunk: more would spare an analyzer little (9 bytes a row are its part anyway), and cost more
+# that a lost worker did in vain.
+_PARTS = 8
 
 
 class MachinesExecutor:
     """Rows are read here and sent along; or, if ``shared``, read by workers in the folder of the
-    batch's file, which they have mounted. ``chunk_rows``: rows of a request.
+    batch's file, which they have mounted. ``part_rows``: rows of a request; a worker answers for
+    several of them at once, with one tally.
     """
 
-    def __init__(self, cluster: Cluster, chunk_rows: int | None = None, *, shared: bool = False):
-        self._cluster, self._chunk_rows, self._shared = cluster, chunk_rows, shared
+    def __init__(self, cluster: Cluster, part_rows: int | None = None, *, shared: bool = False):
+        self._cluster, self._part_rows, self._shared = cluster, part_rows, shared
+        self._numbers = itertools.count()
 
     @property
     def chunk_rows(self) -> int | None:
         """See ``Executor.chunk_rows``."""
-        return self._chunk_rows
+        return None if self._part_rows is None else _PARTS * self._part_rows
 
     @property
     def workers(self) -> int:
@@ -52,10 +61,13 @@ class MachinesExecutor:
     ) -> AsyncGenerator[R]:
         """See ``Executor.over_chunks``. A chunk whose worker is lost goes to another one."""
         order = messages.order(work, arguments)
+        # results of nothing else can be joined there
+        most = self._part_rows if work is open_chunk else None
         under_way: deque[asyncio.Task[R]] = deque()
 
         async def one(chunk: Chunk) -> R:
-            return cast(R, await self._one(order, source, chunk, check))
+            parts = [chunk] if most is None else split(chunk, most)
+            return await self._one(order, source, chunk, parts, check)
 
         async def first() -> R:
             # the task is not awaited itself: a cancellation here is ours, whatever it makes of it
@@ -77,13 +89,17 @@ class MachinesExecutor:
                 await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _one(
-        self, order: bytes, source: ChunkSource, chunk: Chunk, check: Check[R] | None
-    ) -> object:
+        self,
+        order: bytes,
+        source: ChunkSource,
+        chunk: Chunk,
+        parts: list[Chunk],
+        check: Check[R] | None,
+    ) -> R:
         for left in reversed(range(_SENDS)):
             worker = await self._cluster.reserve()
             try:
-                what, rows = await asyncio.to_thread(self._rows, source, chunk)
-                result = await worker.ask(what, order, rows)
+                result = cast(R, await self._asked(worker, order, source, parts))
             except ShoalError as error:
                 if error.kind is Kind.MISMATCH:
                     self._cluster.refuted(worker)
@@ -94,12 +110,25 @@ class MachinesExecutor:
                 self._cluster.release(worker)
             if check is not None:
                 try:
-                    check(cast(R, result), chunk)
+                    check(result, chunk)
                 except ShoalError as error:
                     self._cluster.refuted(worker)
                     raise worker.refuted(error) from None
             return result
         raise AssertionError("unreachable")
+
+    async def _asked(
+        self, worker: WorkerConnection, order: bytes, source: ChunkSource, parts: list[Chunk]
+    ) -> object:
+        """All parts of a chunk at one worker; its last answer is for all of them."""
+        number, result = next(self._numbers), None
+        for at, chunk in enumerate(parts):
+            if result is not None:
+                raise worker.refuted(ValueError("it answered for a chunk before its last part"))
+            what, rows = await asyncio.to_thread(self._rows, source, chunk)
+            part = ChunkPart(number, at, len(parts)).to_bytes()
+            result = await worker.ask(what, part, order, rows)
+        return result
 
     def _rows(self, source: ChunkSource, chunk: Chunk) -> tuple[Ask, bytes]:
         if self._shared and isinstance(source, FileSource):

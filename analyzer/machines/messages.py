@@ -23,6 +23,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 
 _SIZE = struct.Struct("!I")  # of a part: chunks are far below 4 GiB
+_PART = struct.Struct("!QII")  # of a chunk that goes in parts: its number, which part, of how many
 _SHOWN = 300  # characters of a worker's error message
 
 
@@ -66,6 +67,26 @@ class SharedRows:
         """What the analyzer sealed, so its form is not doubted."""
         name, row_size, spans = json.loads(data)
         return cls(name, row_size, [range(first, last) for first, last in spans])
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPart:
+    """Which part of which chunk a request has: ``at`` of ``of``, from 0. ``chunk``: a number that
+    the connection has for it alone.
+    """
+
+    chunk: int
+    at: int
+    of: int
+
+    def to_bytes(self) -> bytes:
+        """16 bytes."""
+        return _PART.pack(self.chunk, self.at, self.of)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ChunkPart:
+        """What the analyzer sealed, so its form is not doubted."""
+        return cls(*_PART.unpack(data))
 
 
 def _join(*parts: bytes) -> bytes:
@@ -142,11 +163,13 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def run(order: bytes, rows: bytes) -> bytes:
-    """In the worker: what was ordered, and its answer. Never raises."""
+def run(order: bytes, rows: bytes, then: Callable[[object], object]) -> bytes:
+    """In the worker: what was ordered, and the answer that ``then`` makes of its result. Never
+    raises.
+    """
     try:
         work, arguments = ordered(order)
-        return answer(work(*arguments, rows))
+        return answer(then(work(*arguments, rows)))
     except ShoalError as error:
         return refused(error)
     except Exception as error:  # noqa: BLE001 - told to whoever ordered it
@@ -161,6 +184,8 @@ def refused(error: ShoalError) -> bytes:
 
 def answer(result: object) -> bytes:
     """A result of a type that may cross. Raises TypeError for any other."""
+    if result is None:
+        return bytes((AnswerKind.DONE,))
     if isinstance(result, bool):
         return bytes((AnswerKind.YES_NO, result))
     if isinstance(result, ChunkResult):

@@ -115,6 +115,11 @@ class Lent:
         """Whether a loan is here."""
         return loan in self._sealed
 
+    @property
+    def any(self) -> bool:
+        """Whether some loan is here."""
+        return bool(self._sealed)
+
     def redeem(self, loan: bytes) -> bytes:
         """The raw private key. Raises UNAVAILABLE if it was taken back, INVALID."""
         key, there = self._key, self._sealed.get(loan)

@@ -19,7 +19,8 @@ from shoal import __version__
 from shoal.analyzer.batches.chunk_source import FileSource, read_chunk
 from shoal.analyzer.machines import messages
 from shoal.analyzer.machines.comms import CONNECT_S, OPERATION, MachineTls, PeerLine
-from shoal.analyzer.machines.messages import AnswerKind, Ask, SharedRows
+from shoal.analyzer.machines.messages import AnswerKind, Ask, ChunkPart, SharedRows
+from shoal.analyzer.machines.partials import Partials
 from shoal.analyzer.machines.redeeming import CONNECTIONS
 from shoal.analyzer.machines.sealing import CHALLENGE_SIZE, Channel, Lent, WorkerHello
 from shoal.crypto.signing import SigningKey
@@ -148,29 +149,35 @@ class OpeningWorker(Worker):
                 lent.close()
                 await queue.put(None)
 
+        partials = Partials()
         loop, reading = asyncio.get_running_loop(), asyncio.create_task(read())
         try:
             while (sealed := await queue.get()) is not None:
-                done = await loop.run_in_executor(self._thread, self._do, channel, lent, sealed)
+                done = await loop.run_in_executor(
+                    self._thread, self._do, channel, lent, partials, sealed
+                )
                 del sealed
                 await line.write({"sealed": done})
         finally:
             reading.cancel()
 
-    def _do(self, channel: Channel, lent: Lent, sealed: bytes) -> bytes:
+    def _do(self, channel: Channel, lent: Lent, partials: Partials, sealed: bytes) -> bytes:
         """One request, in the one thread."""
         what, parts = messages.asked(channel.open(sealed))
         if what is Ask.LEND:
             return channel.seal(_done_or_refused(lent.take, *parts))
         if what is Ask.TAKE_BACK:
-            return channel.seal(_done_or_refused(lent.give_back, *parts))
-        order, rows = parts
+            answer = _done_or_refused(lent.give_back, *parts)
+            if not lent.any:
+                partials.forget()
+            return channel.seal(answer)
+        part, order, rows = parts
         if what is Ask.OPEN_SHARED:
             try:
                 rows = self._shared(SharedRows.from_bytes(rows))
             except OSError:
                 return channel.seal(bytes((AnswerKind.UNREADABLE,)))
-        return channel.seal(messages.run(order, rows))
+        return channel.seal(messages.run(order, rows, partials.of(ChunkPart.from_bytes(part))))
 
     def _shared(self, wanted: SharedRows) -> bytes:
         folder = self._settings.folder

@@ -38,3 +38,14 @@ class TestOpeningOnMachines(OpeningSuite):
     def make(self, world: Machines) -> tuple[Executor, KeyDelivery]:
         cluster = world.cluster()
         return MachinesExecutor(cluster), MachinesDelivery(cluster)
+
+
+class TestOpeningOnMachinesInParts(OpeningSuite):
+    """Chunks of up to eight requests, whose results a worker joins. Planted: a part left out, its
+    marks before those of earlier parts, or the last tally instead of the sum -> this fails.
+    """
+
+    @pytest.fixture
+    def make(self, world: Machines) -> tuple[Executor, KeyDelivery]:
+        cluster = world.cluster()
+        return MachinesExecutor(cluster, 16), MachinesDelivery(cluster)

@@ -5,6 +5,9 @@ TLS.
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,12 @@ from typing import Any
 import pytest
 
 from shoal.analyzer.batches.chunk_source import ChunkSource
-from shoal.analyzer.batches.executor import ProcessExecutor
-from shoal.analyzer.batches.key_delivery import InMemoryDelivery
+from shoal.analyzer.batches.executor import Executor, ProcessExecutor
+from shoal.analyzer.batches.key_delivery import InMemoryDelivery, KeyDelivery
 from shoal.analyzer.batches.opening import Opened, open_batch
 from shoal.analyzer.batches.row_opening import RowContext
 from shoal.analyzer.machines.cluster import Cluster
+from shoal.analyzer.machines.connection import WorkerConnection
 from shoal.analyzer.machines.engine import MachinesDelivery, MachinesExecutor
 from shoal.analyzer.records import StoredRelease
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
@@ -107,13 +111,8 @@ async def test_without_its_scheduler_a_batch_waits_and_is_opened_when_it_is_back
     assert len(released(tmp_path)) == 1
 
 
-async def opened_here(world: World, source: ChunkSource, context: RowContext) -> Opened:
-    executor = ProcessExecutor(shared_pool())
-    return await open_batch(source, context, world.keys[0], executor, InMemoryDelivery())
-
-
 class Killing:
-    """A source in memory that kills workers while it is read."""
+    """A source in memory that kills processes while it is read."""
 
     def __init__(self, rows: list[bytes], victims: list[Process], at: int) -> None:
         self.data, self.victims, self.at, self.reads = rows, victims, at, 0
@@ -134,57 +133,87 @@ class Killing:
         return b"".join(self.data[row] for row in rows)
 
 
-async def test_a_worker_killed_in_mid_batch_changes_nothing(tmp_path: Path) -> None:
-    """Control: with both killed the attempt fails as one that can be made again. Planted: the
-    chunks of a lost worker left out -> this fails.
-    """
-    world = World(TASK)
-    rows = mixed_rows(world, size(6_000, 60_000), 5)
-    context = RowContext.of(
-        world.task, world.task_id, 0, world.keys[0].config.key_id, world.row_size()
-    )
-    wanted = await opened_here(world, Killing(rows, [], 0), context)
-    with machines(tmp_path, again=False) as there:
-        cluster = there.cluster(wait_s=2.0)
-        executor, delivery = MachinesExecutor(cluster, 256), MachinesDelivery(cluster)
+class MidBatch:
+    """Two workers that are connected, a batch, and what it is when one process opens it."""
+
+    def __init__(self, there: Machines, cluster: Cluster, world: World) -> None:
+        self.there, self.cluster, self._world = there, cluster, world
+        self._rows = mixed_rows(world, size(6_000, 60_000), 5)
+
+    async def opened_here(self) -> Opened:
+        return await self._opened(
+            Killing(self._rows, [], 0), ProcessExecutor(shared_pool()), InMemoryDelivery()
+        )
+
+    async def opened(self, *victims: Process, at: int) -> Opened:
+        """By the workers, in chunks of four requests, while ``victims`` are killed at a read."""
+        executor, delivery = MachinesExecutor(self.cluster, 64), MachinesDelivery(self.cluster)
+        found = await self._opened(Killing(self._rows, list(victims), at), executor, delivery)
+        assert all(victim.process.poll() is not None for victim in victims)
+        return found
+
+    async def _opened(
+        self, source: ChunkSource, executor: Executor, delivery: KeyDelivery
+    ) -> Opened:
+        world, key = self._world, self._world.keys[0]
+        context = RowContext.of(world.task, world.task_id, 0, key.config.key_id, world.row_size())
+        return await open_batch(source, context, key, executor, delivery)
+
+
+@asynccontextmanager
+async def in_mid_batch(folder: Path, wait_s: float) -> AsyncIterator[MidBatch]:
+    """Connected inside; afterwards, with whoever was killed started again, all come back."""
+    with machines(folder, again=False) as there:
+        cluster = there.cluster(wait_s)
         async with cluster.used():
             await everybody(there, cluster)
-            first, second = there.workers
-            source = Killing(rows, [first], 9)
-            found = await open_batch(source, context, world.keys[0], executor, delivery)
-            assert found.tally.to_bytes() == wanted.tally.to_bytes()
-            assert found.rejected == wanted.rejected
-            assert first.process.poll() is not None
-            source = Killing(rows, [second], 9)
-            with pytest.raises(ShoalError) as caught:
-                await open_batch(source, context, world.keys[0], executor, delivery)
-            assert caught.value.kind is Kind.UNAVAILABLE
+            yield MidBatch(there, cluster, World(TASK))
+        for process in (there.scheduler, *there.workers):
+            if process.process.poll() is not None:
+                process.restart()
+        async with cluster.used():
+            await everybody(there, cluster)
+
+
+async def test_a_worker_killed_in_mid_batch_changes_nothing(tmp_path: Path) -> None:
+    """Chunks of which some parts were opened start over. Control: with both killed the attempt
+    fails as one that can be made again. Planted: the chunks of a lost worker left out, or only the
+    parts that it had not answered sent to the next one -> this fails.
+    """
+    async with in_mid_batch(tmp_path, wait_s=2.0) as batch:
+        wanted = await batch.opened_here()
+        first, second = batch.there.workers
+        assert await batch.opened(first, at=11) == wanted
+        with pytest.raises(ShoalError) as caught:
+            await batch.opened(second, at=9)
+        assert caught.value.kind is Kind.UNAVAILABLE
 
 
 async def test_a_scheduler_killed_in_mid_batch_changes_nothing(tmp_path: Path) -> None:
     """Workers that are at work need it no more, and register when it is back. Planted: a worker
     that closes when its scheduler goes, as Dask's do -> this fails.
     """
-    world = World(TASK)
-    rows = mixed_rows(world, size(6_000, 60_000), 5)
-    context = RowContext.of(
-        world.task, world.task_id, 0, world.keys[0].config.key_id, world.row_size()
-    )
-    wanted = await opened_here(world, Killing(rows, [], 0), context)
-    with machines(tmp_path, again=False) as there:
-        cluster = there.cluster(wait_s=0.0)
-        executor, delivery = MachinesExecutor(cluster, 256), MachinesDelivery(cluster)
-        async with cluster.used():
-            await everybody(there, cluster)
-            before = set(cluster._connections.values())
-            source = Killing(rows, [there.scheduler], 5)
-            found = await open_batch(source, context, world.keys[0], executor, delivery)
-            assert there.scheduler.process.poll() is not None
-            assert found == wanted
-            assert not any(one.lost for one in before)
-        there.scheduler.restart()
-        async with cluster.used():
-            await everybody(there, cluster)
+    async with in_mid_batch(tmp_path, wait_s=0.0) as batch:
+        wanted = await batch.opened_here()
+        before = set(batch.cluster._connections.values())
+        assert await batch.opened(batch.there.scheduler, at=5) == wanted
+        assert not any(one.lost for one in before)
+
+
+async def test_looks_at_once_make_one_connection_to_a_worker(tmp_path: Path) -> None:
+    """One that nobody knew of would keep the worker at work for good. Planted: looks that don't
+    wait for one another -> this fails.
+    """
+    async with in_mid_batch(tmp_path, wait_s=0.0) as batch:
+        cluster = batch.there.cluster(wait_s=0.0)
+        async with cluster.looked():
+            found = set(cluster._connections.values())
+            for one in found:
+                await one.close()
+            await asyncio.gather(*(cluster.look() for _ in range(4)))
+            ours = {one for one in gc.get_objects() if isinstance(one, WorkerConnection)}
+            there = {one for one in ours if not one.lost}
+            assert len(there) == 2 * len(batch.there.workers)
 
 
 async def everybody(there: Machines, cluster: Cluster) -> None:

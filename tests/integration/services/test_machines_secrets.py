@@ -22,7 +22,7 @@ from shoal.analyzer.machines.cluster import Cluster, ClusterSettings
 from shoal.analyzer.machines.comms import connect, over_tls, workers_of
 from shoal.analyzer.machines.connection import open_connection
 from shoal.analyzer.machines.engine import MachinesDelivery, MachinesExecutor
-from shoal.analyzer.machines.messages import Ask
+from shoal.analyzer.machines.messages import Ask, ChunkPart
 from shoal.analyzer.machines.sealing import AnalyzerHello, WorkerHello
 from shoal.crypto import hpke
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -182,7 +182,7 @@ async def test_a_worker_works_for_its_analyzer_alone(world: Machines) -> None:
         addresses[0], world.tls.security(), stranger, frozenset(world.identities)
     )
     with pytest.raises(ShoalError) as caught:
-        await one.ask(Ask.OPEN, messages.order(echo, (b"",)), b"")
+        await one.ask(Ask.OPEN, ChunkPart(0, 0, 1).to_bytes(), messages.order(echo, (b"",)), b"")
     assert caught.value.kind is Kind.UNAVAILABLE
     await one.close()
 
