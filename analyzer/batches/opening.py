@@ -4,8 +4,8 @@ Rows go to workers, some thousand at a time; what a worker does with them is ``r
 rows come from, where they are opened and how the key gets there are three seams: ``ChunkSource``,
 ``Executor`` and ``KeyDelivery``. The result is the same bit for bit, whichever members they have.
 
-Each (window, nonce) counts once. Equal nonces are found by sorting the eight-byte prefixes (8 bytes
-a row, twice while sorting); rows with equal prefixes alone are opened again to compare whole
+Each (window, nonce) counts once. Equal nonces are found by their eight-byte prefixes (``repeats``:
+in memory, or over parts on disk); rows with equal prefixes alone are opened again to compare whole
 nonces. The first row of a nonce, in delivered order, counts; the tally of the others is subtracted.
 """
 
@@ -16,12 +16,14 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from shoal.analyzer.batches.checking import check_opened, nonce_check
 from shoal.analyzer.batches.chunk_source import Chunk, ChunkSource
 from shoal.analyzer.batches.executor import Check, Executor
 from shoal.analyzer.batches.key_delivery import KeyDelivery, LentKey
+from shoal.analyzer.batches.repeats import Beginnings, beginnings
 from shoal.analyzer.batches.row_opening import (
     BAD_VALUE,
     GOOD,
@@ -63,29 +65,41 @@ async def open_batch(
     key: HpkePrivateKey,
     executor: Executor,
     delivery: KeyDelivery,
+    folder: Path | None = None,
 ) -> Opened:
-    """Open every row of a source. Memory: 17 bytes a row, and what the executor has under way.
+    """Open every row of a source. Memory: 18 bytes a row up to ``LIMITS.repeat_rows``, no more for
+    rows beyond, and 40 bytes for each repeated row; and what the executor has under way.
 
-    Raises UNAVAILABLE if workers died (try again), OSError if the rows can't be read, MISMATCH if a
-    worker's answer can't be true.
+    ``folder``: for what a batch beyond that limit needs on disk, 16 bytes a row; None: this
+    system's for temporary files.
+
+    Raises UNAVAILABLE if workers died (try again), OSError if the rows can't be read, OVERLOADED if
+    that disk has no room, MISMATCH if a worker's answer can't be true.
     """
-    async with delivery.lend(key) as lent:
-        return await _Batch(source, context, lent, executor).run()
+    nonces = await asyncio.to_thread(beginnings, source.rows, LIMITS.repeat_rows, folder)
+    try:
+        async with delivery.lend(key) as lent:
+            return await _Batch(source, context, lent, executor, nonces).run()
+    finally:
+        nonces.close()
 
 
 class _Batch:
     def __init__(
-        self, source: ChunkSource, context: RowContext, lent: LentKey, executor: Executor
+        self,
+        source: ChunkSource,
+        context: RowContext,
+        lent: LentKey,
+        executor: Executor,
+        nonces: Beginnings,
     ) -> None:
         self._source, self._context, self._lent = source, context, lent
-        self._executor, self._rows = executor, source.rows
-        self._good = np.zeros(self._rows, dtype=np.bool_)
-        self._prefixes = np.empty(self._rows, dtype=np.uint64)  # of the good rows, in row order
+        self._executor, self._rows, self._nonces = executor, source.rows, nonces
 
     async def run(self) -> Opened:
         """Everything: judge and tally all rows, then take back what counted twice."""
         tally, counts = empty_tally(self._context), np.zeros(len(_REASON) + 1, dtype=np.int64)
-        done = filled = 0
+        done = 0
         check = partial(check_opened, tally.counts.size)
         async with self._over(open_chunk, self._blocks(), check) as results:
             async for result in results:
@@ -93,11 +107,14 @@ class _Batch:
                 marks = np.frombuffer(result.marks, dtype=np.uint8)
                 prefixes = np.frombuffer(result.prefixes, dtype=np.uint64)
                 counts += np.bincount(marks, minlength=counts.size)
-                self._good[done : done + marks.size] = marks == GOOD
-                self._prefixes[filled : filled + prefixes.size] = prefixes
-                done, filled = done + marks.size, filled + prefixes.size
+                good = np.flatnonzero(marks == GOOD) + done
+                if self._nonces.blocks:
+                    await asyncio.to_thread(self._nonces.add, good, prefixes)
+                else:
+                    self._nonces.add(good, prefixes)
+                done += marks.size
         rejected = {_REASON[mark]: int(counts[mark]) for mark in _REASON if counts[mark]}
-        repeats = await self._repeats(*await asyncio.to_thread(self._tied, filled))
+        repeats = await self._repeats()
         if repeats.size:
             rejected[DUPLICATE] = int(repeats.size)
             tally = await self._without(tally, repeats)
@@ -105,33 +122,17 @@ class _Batch:
 
     # --- each nonce once --------------------------------------------------------------------------
 
-    def _tied(self, filled: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Good rows whose nonce begins like that of another good row, in row order; and how each
-        begins.
-        """
-        ordered = np.sort(self._prefixes[:filled])
-        # sorted; a prefix seen k times is here k - 1 times
-        shared = ordered[1:][ordered[1:] == ordered[:-1]]
-        del ordered
-        if not shared.size:
-            return np.empty(0, dtype=np.int64), shared
-        tied, begin, at = [], [], 0
-        for (block,) in self._blocks():
-            rows = np.flatnonzero(self._good[block.start : block.stop]) + block.start
-            prefixes = self._prefixes[at : at + rows.size]
-            place = np.minimum(np.searchsorted(shared, prefixes), shared.size - 1)
-            found = shared[place] == prefixes
-            tied.append(rows[found])
-            begin.append(prefixes[found])
-            at += rows.size
-        return np.concatenate(tied), np.concatenate(begin)
+    async def _repeats(self) -> NDArray[np.int64]:
+        """The rows whose whole nonce an earlier row has, ascending: they don't count."""
+        found, groups = [np.empty(0, dtype=np.int64)], self._nonces.tied()
+        while (tied := await asyncio.to_thread(next, groups, None)) is not None:
+            found.append(await self._repeats_of(*tied))
+        return np.sort(np.concatenate(found))
 
-    async def _repeats(
+    async def _repeats_of(
         self, tied: NDArray[np.int64], begin: NDArray[np.uint64]
     ) -> NDArray[np.int64]:
-        """Of those rows the ones whose whole nonce an earlier row has: they don't count."""
-        if not tied.size:
-            return tied
+        """Of rows whose nonces begin alike, with all that begin as they do."""
         check = nonce_check(tied, begin)
         async with self._over(open_nonces, _scattered(tied), check) as results:
             nonces = b"".join([result async for result in results])
@@ -141,8 +142,7 @@ class _Batch:
         ordered = words[order]
         same = np.zeros(tied.size, dtype=np.bool_)
         same[1:] = (ordered[1:] == ordered[:-1]).all(axis=1)
-        repeats: NDArray[np.int64] = np.sort(tied[order[same]])
-        return repeats
+        return tied[order[same]]
 
     async def _without(self, tally: Tally, rows: NDArray[np.int64]) -> Tally:
         check: Check[ChunkResult] = partial(check_opened, tally.counts.size, all_good=True)

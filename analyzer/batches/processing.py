@@ -266,7 +266,9 @@ class Processor:
             served.task, served.task_id, manifest.window, key.config.key_id, manifest.row_size
         )
         with FileSource(path, manifest.row_size) as source:
-            opened = await open_batch(source, context, key, self._executor, self._delivery)
+            opened = await open_batch(
+                source, context, key, self._executor, self._delivery, path.parent
+            )
         return await asyncio.to_thread(prepare, served, batch, opened)
 
     async def clean(self, batch: Batch) -> None:

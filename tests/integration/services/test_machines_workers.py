@@ -114,11 +114,11 @@ async def test_nobody_is_missed_before_the_first_look(
 
 def test_a_batch_is_cut_into_parts_for_all_workers() -> None:
     """Planted: as many parts for any number of workers -> this fails."""
-    for workers, parts in ((2, 32), (100, 400)):
+    for workers, parts in ((2, 32), (100, 1_600)):
         executor = SimpleNamespace(chunk_rows=65_536, workers=workers)
-        source: Any = SimpleNamespace(rows=200_000)
+        source: Any = SimpleNamespace(rows=1_600_000)
         unused: Any = None
-        made = _Batch(source, unused, unused, cast(Any, executor))
+        made = _Batch(source, unused, unused, cast(Any, executor), unused)
         assert len(list(made._blocks())) == parts
 
 

@@ -63,10 +63,13 @@ async def open_file(
         return await open_batch(source, context, key, executor, InMemoryDelivery())
 
 
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of 8 rows, so that a few hundred rows go through everything that millions do."""
-    monkeypatch.setattr(opening, "LIMITS", replace(LIMITS, open_chunk_rows=8))
+@pytest.fixture(params=[LIMITS.repeat_rows, 16], ids=["memory", "disk"])
+def small_chunks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Chunks of 8 rows, so that a few hundred rows go through everything that millions do; repeats
+    found in memory, and over parts on disk.
+    """
+    changed = replace(LIMITS, open_chunk_rows=8, repeat_rows=request.param)
+    monkeypatch.setattr(opening, "LIMITS", changed)
 
 
 @for_each("suite", [1, 2, 3])
