@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import dask
+from distributed.comm.core import FatalCommClosedError
 from distributed.comm.core import connect as dask_connect
 from distributed.protocol import core as protocol
 from distributed.protocol.serialize import register_serialization_family
@@ -170,6 +171,11 @@ async def connect(address: str, security: Security) -> PeerLine:
         comm = await dask_connect(
             address, CONNECT_S, deserialize=False, **security.get_connection_args("client")
         )
+    except FatalCommClosedError:  # an OSError too
+        raise ShoalError(
+            Kind.UNAVAILABLE,
+            "TLS is refused: both sides want certificates of the same CA, which are valid now",
+        ) from None
     except (TimeoutError, OSError, ValueError) as error:
         raise ShoalError(Kind.UNAVAILABLE, f"can't connect ({type(error).__name__})") from None
     return PeerLine(comm)
