@@ -151,6 +151,8 @@ class Shuffler:
         self.conditions.watch(self._given_up.conditions)
         storage = await open_store(config, self._entropy)
         self._stack.push_async_callback(storage.close)
+        if storage.watch is not None and isinstance(self._clock, Timekeeper):
+            storage.watch.tell_clock(self._clock)  # before anything is decided by ours
         self.store = storage.reports
         self.tasks = self._make_tasks(signing_key)
         opener = Opener(
@@ -193,6 +195,7 @@ class Shuffler:
             Machine(folder, self.certificates, self._clock), ingress, rounds, bridge
         )
         self.conditions.watch(storage.damage)
+        await self._join(storage)
         directory = Directory(self.tasks, self._clock, self._unanswered)
         server = RpcServer(
             config.listen, [ingress.service(), rounds.service(), directory.service()], tls.identity
@@ -231,6 +234,16 @@ class Shuffler:
         if files is not None:
             files.on_renewal(lambda _: admin.renew())
         return admin
+
+    async def _join(self, storage: ShufflerStorage) -> None:
+        """The others of a database that several share are known before a device is served."""
+        if storage.fellows is not None:
+            tasks = self.tasks
+            await storage.fellows.start(
+                self._owner.raw,
+                lambda: tasks.schedules(waiting=False),
+                lambda: tasks.schedules(waiting=True),
+            )
 
     def _tracing(self, config: ShufflerConfig) -> Tracer:
         tracer = Tracer("shuffler", config.tracing.endpoint)

@@ -22,7 +22,7 @@ from shoal.crypto.keyfiles import delete_key_file, load_hpke_key
 from shoal.crypto.task_folder import TaskFolder
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
-from shoal.ids import KeyId, TaskId
+from shoal.ids import Digest, KeyId, TaskId
 from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState, row_size
@@ -176,6 +176,16 @@ class ShufflerTasks(TaskFolder):
                 if now < served.task.windows.start_of(window) - served.task.windows.skew_s:
                     break
                 yield served, WindowId(task_id, window)
+
+    def schedules(self, *, waiting: bool) -> dict[TaskId, Digest]:
+        """The hash of each task's key schedule; ``waiting``: of those alone that have windows to be
+        decided.
+        """
+        return {
+            task_id: served.keys.digest
+            for task_id, served in self.served.items()
+            if not waiting or self._undecided[task_id]
+        }
 
     def nothing_over(self, now: float) -> bool:
         """Whether by that time no window is over that is not decided: a clock that says so leads to

@@ -111,10 +111,19 @@ class Timekeeper:
 
     def hear(self, name: str, wall: float, slack: float, vouched: bool) -> None:
         """A peer's verified word: its Unix seconds now, give or take ``slack``."""
-        word = Word(wall, self._readings.read().steady, slack, vouched)
+        self._keep_word(name, Word(wall, self._readings.read().steady, slack, vouched))
+
+    def _keep_word(self, name: str, word: Word) -> None:
         with self._lock:
             words = {known: held for known, held in self._words.items() if known != name}
             self._words = {**dict(list(words.items())[-_MOST_WORDS + 1 :]), name: word}
+
+    def doubt(self, name: str, wall: float, slack: float) -> None:
+        """As ``hear``, of a clock that may speak against ours and never for it: it may be this very
+        machine's.
+        """
+        word = Word(wall, self._readings.read().steady, slack, vouched=True, witness=False)
+        self._keep_word(name, word)
 
     def word(self) -> tuple[float, bool]:
         """What to tell a peer: Unix seconds, and whether they may be a witness."""
@@ -413,7 +422,8 @@ def _to_json(
             "excused": dict(standing.excused),
         }
     said = {
-        name: [word.wall, word.steady, word.slack, word.vouched] for name, word in words.items()
+        name: [word.wall, word.steady, word.slack, word.vouched, *([] if word.witness else [False])]
+        for name, word in words.items()
     }
     return {
         "format": _FORMAT,
@@ -436,7 +446,13 @@ def _from_json(
                 anchor, last, Origin(kept["origin"]), float(kept["off_s"]), excused
             )
         words = {
-            str(peer): Word(float(fields[0]), float(fields[1]), float(fields[2]), bool(fields[3]))
+            str(peer): Word(
+                float(fields[0]),
+                float(fields[1]),
+                float(fields[2]),
+                bool(fields[3]),
+                not fields[4:],
+            )
             for peer, fields in record["peers"].items()
         }
         return standing, None if name is None else Trouble[name], words

@@ -85,12 +85,14 @@ class Word:
     ``slack`` seconds.
 
     vouched: whether it says that its own clock went on without a jump; only then its word counts.
+    witness: whether it may speak for our clock too, and not against it alone.
     """
 
     wall: float
     steady: float
     slack: float
     vouched: bool
+    witness: bool = True
 
     def difference(self, reading: Reading) -> float:
         """Theirs - ours, in seconds."""
@@ -116,7 +118,7 @@ class Trouble(StrEnum):
     BACK = "the clock went back behind the time since the machine started"
     OFF = "since the last known time more has passed than a restart of the machine takes"
     EARLIER = "the clock is behind the last known time"
-    PEER = "the clock of the other service differs"
+    PEER = "the clock of the other service, or of the shared database, differs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,9 @@ def judge(
         not word.agrees(reading) and not _excused(standing, name, word, reading)
         for name, word in fresh.items()
     )
-    witnessed = bool(fresh) and all(word.agrees(reading) for word in fresh.values())
+    witnessed = any(word.witness for word in fresh.values()) and all(
+        word.agrees(reading) for word in fresh.values()
+    )
     wanted = None if standing is None else expected(standing, reading)
     anew = ClockStanding(reading, reading, Origin.PEER)
     if standing is None:

@@ -32,6 +32,7 @@ CODES: dict[str, str] = {
     "certificate": "a TLS certificate is over, or about to be",
     "analyzer": "the analyzer cannot be reached, or takes nothing",
     "database": "the database that shufflers share cannot be used, or keeps less than it promises",
+    "replica": "the shufflers of one database do not fit one another, or one is away with keys",
     "worker": "workers on other machines cannot be used",
     "broker": "the MQTT broker cannot be reached",
     "stuck": "work on a window or a round fails again and again",

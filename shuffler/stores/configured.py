@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.entropy import SYSTEM, Entropy
@@ -25,6 +26,10 @@ from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.stores.threaded_claims import ThreadedClaims
 from shoal.shuffler.stores.threaded_rounds import ThreadedAnswers, ThreadedVectors
 
+if TYPE_CHECKING:
+    from shoal.shuffler.stores.postgresql.fellows import FellowWatch
+    from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
+
 
 @dataclass(frozen=True, slots=True)
 class ShufflerStorage:
@@ -33,25 +38,31 @@ class ShufflerStorage:
     ``reports``: windows of reports, and the claims of all windows: the other parts look at the same
     ones. ``answered``: which devices answered a window of rounds.
     ``vectors``: helper mode. ``scratch``: a folder of this machine for the uploads of rounds that
-    go on, in files without names, which end with the process.
+    go on, in files without names, which end with the process. ``watch``, ``fellows``: of a database
+    that several share, the server and the other shufflers.
     """
 
     reports: Store
     answered: AnsweredDevices
     vectors: SingleVectors
     scratch: Path
+    watch: DatabaseWatch | None = None
+    fellows: FellowWatch | None = None
 
     def damage(self) -> Iterator[Condition]:
         """All that was found damaged, for ``Conditions.watch``."""
         for part in (self.reports, self.answered, self.vectors):
             yield from part.damage()
+        if self.fellows is not None:
+            yield from self.fellows.conditions()
 
     async def close(self) -> None:
         """Commit what waits, refuse what comes, release files. All parts are closed, also where one
         fails; then the first failure is raised.
         """
         failure: BaseException | None = None
-        for part in (self.vectors, self.answered, self.reports):
+        fellows = () if self.fellows is None else (self.fellows,)
+        for part in (*fellows, self.vectors, self.answered, self.reports):
             try:
                 await part.close()
             except BaseException as error:  # noqa: BLE001 - raised when all are closed
@@ -95,7 +106,8 @@ async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStor
     from shoal.shuffler.stores.postgresql.address import load_dsn
     from shoal.shuffler.stores.postgresql.answered import SharedAnswers
     from shoal.shuffler.stores.postgresql.database import Database
-    from shoal.shuffler.stores.postgresql.store import open_reports
+    from shoal.shuffler.stores.postgresql.fellows import FellowWatch
+    from shoal.shuffler.stores.postgresql.store import open_reports, replica_id
     from shoal.shuffler.stores.postgresql.sums import SumWindows
     from shoal.shuffler.stores.postgresql.vectors import SharedVectors
     from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
@@ -120,6 +132,8 @@ async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStor
             SharedAnswers(database, windows),
             SharedVectors(database, windows, commit_ms=config.commit_ms),
             config.data_dir,
+            watch,
+            FellowWatch(database, replica_id(config.data_dir), replicas=section.replicas),
         )
         opened.pop_all()  # now the storage's to close
     return storage

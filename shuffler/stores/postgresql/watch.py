@@ -14,12 +14,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from shoal.clocks.timekeeper import Timekeeper
+from shoal.clocks.timekeeping import TOLERANCE_S
 from shoal.errors import ShoalError
 from shoal.services.conditions import Condition
 from shoal.shuffler.stores.postgresql.database import Database
 
 _EVERY_S = 5.0  # between two looks
 _APART_S = 10.0  # of clocks; more is told: windows begin and end by each replica's own
+WITNESS = "database"  # what its clock is called beside those of peers
 _LOOK = """
 SELECT current_setting('server_version_num')::int AS version,
        current_setting('synchronous_standby_names') <> '' AS waited_for,
@@ -36,7 +39,7 @@ class ServerFacts:
     """``version``: 150018 is 15.18. ``waited_for``: a standby is, at each commit. ``followers``:
     connections of standbys and of others that copy its log. ``durable``: a commit is on disk.
     ``archived``: its log is kept. ``apart_s``: seconds that its clock is ahead of ours, 0 where the
-    way there explains it.
+    way there explains it; ``slack_s``: how far that may be wrong.
     """
 
     version: int
@@ -46,6 +49,7 @@ class ServerFacts:
     checksums: bool
     archived: bool
     apart_s: float
+    slack_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ async def look(database: Database, wall: Callable[[], float] = time.time) -> Ser
         row["checksums"],
         row["archived"],
         0.0 if explained else apart,
+        (after - before) / 2,
     )
 
 
@@ -100,12 +105,14 @@ def problems(
         yield ServerProblem(
             "standby", "the database waits for a standby that is away: start it", stops=True
         )
+    far = abs(facts.apart_s) > TOLERANCE_S + facts.slack_s
     if abs(facts.apart_s) > _APART_S:
         yield ServerProblem(
             "clock",
             f"the database's clock is {abs(facts.apart_s):.0f} s "
-            f"{'ahead of' if facts.apart_s > 0 else 'behind'} this machine's: set the wrong one",
-            stops=False,
+            f"{'ahead of' if facts.apart_s > 0 else 'behind'} this machine's: set the wrong one"
+            + ("; until then nothing is taken or decided here" if far else ""),
+            stops=far,
         )
     if not facts.checksums:
         yield ServerProblem(
@@ -130,6 +137,18 @@ class DatabaseWatch:
         self._without_standby = without_standby
         self._found: tuple[Condition, ...] = ()
         self._task: asyncio.Task[None] | None = None
+        self._facts: ServerFacts | None = None
+        self._keeper: Timekeeper | None = None
+
+    def tell_clock(self, keeper: Timekeeper) -> None:
+        """Let the server's clock speak against this machine's from now on, after each look."""
+        self._keeper = keeper
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._keeper is not None and self._facts is not None:
+            theirs = self._keeper.now() + self._facts.apart_s
+            self._keeper.doubt(WITNESS, theirs, self._facts.slack_s)
 
     async def start(self) -> None:
         """Look once, then again and again."""
@@ -153,6 +172,8 @@ class DatabaseWatch:
         except ShoalError as error:
             self._found = (Condition("database", "", str(error)),)
             return
+        self._facts = facts
+        self._tell()
         self._found = tuple(
             Condition("database", one.subject, one.message, stops=one.stops)
             for one in problems(

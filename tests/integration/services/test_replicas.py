@@ -83,7 +83,8 @@ def counts(release: Any) -> tuple[TaskId, int, int, int]:
 async def test_two_shufflers_bring_one_release(tmp_path: Path) -> None:
     """Whoever claims the window closes and delivers it; the other follows, and neither has a key of
     it left. Planted: the window's secret drawn by each store -> more than 40 rows, fails. Planted:
-    ``_follow`` left out of a tick -> the other's hop key stays, fails.
+    ``_follow`` left out of a tick -> the other's hop key stays, fails. Planted: the clock of the
+    database not heard, or no word that it serves -> fails.
     """
     site = Site(tmp_path)
     published = ask(site)
@@ -98,6 +99,9 @@ async def test_two_shufflers_bring_one_release(tmp_path: Path) -> None:
             assert counts(release) == (published.task_id, 0, FULL, 0)
             for replica in (one, two):
                 await no_keys(replica.folder, published)
+                assert '"database"' in (replica.folder / "data" / "clock.json").read_text()
+            there = postgres.shared().sql("SELECT count(*) FROM shoal.replica", dsn.split("/")[-1])
+            assert there == ["2"]
             assert [one.end(), two.end()] == [0, 0]
     events = [one.count(event) + two.count(event) for event in ("window closed", "window shredded")]
     assert events == [1, 1]

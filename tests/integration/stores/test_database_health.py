@@ -43,6 +43,8 @@ def test_what_makes_an_acknowledgement_worth_less_stops_the_service() -> None:
     assert subjects(but(durable=False), 1, alone=True) == {"fsync": True}
     assert subjects(but(apart_s=-11.0)) == {"clock": False}
     assert subjects(but(apart_s=9.0)) == {}
+    assert subjects(but(apart_s=62.0, slack_s=1.0)) == {"clock": True}
+    assert subjects(but(apart_s=62.0, slack_s=3.0)) == {"clock": False}
     assert subjects(but(checksums=False, archived=True)) == {"checksums": False, "archive": False}
 
 

@@ -431,3 +431,22 @@ def test_durations_in_words() -> None:
         "1 h 1 min",
         "10 d 2 h",
     ]
+
+
+def test_a_clock_that_only_doubts_stops_decisions_and_never_confirms_any(tmp_path: Path) -> None:
+    """As a database's, which may be on the same machine: it jumps with ours. What was heard is also
+    what a command reads. Planted: taken for a peer's word -> a jump is believed, fails. Planted:
+    not heard at all -> ten minutes of difference decide, fails.
+    """
+    machine = Machine(NOW)
+    made = keeper(tmp_path, machine)
+    assert made.decide() is not None
+    made.doubt("database", NOW + 600.0, 0.1)
+    assert (made.look(), made.letting()) == (Trouble.PEER, None)
+    assert inspect(tmp_path, machine).trouble is Trouble.PEER
+    made.doubt("database", NOW, 0.1)
+    assert made.look() is None
+    machine.jumps(10 * DAY)
+    made.doubt("database", machine.read().wall, 0.1)
+    assert made.look() is Trouble.AHEAD
+    assert inspect(tmp_path, machine).trouble is Trouble.AHEAD
