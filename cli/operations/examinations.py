@@ -55,6 +55,10 @@ def shuffler(findings: Findings, path: Path) -> ShufflerConfig | None:
         usable = tls_checks.own_files(findings, "tls", front.certificate, front.key, None, "")
         linked = tls_checks.own_files(findings, "analyzer", to.certificate, to.key, to.ca, "ca")
         served = _tasks(findings, config, hop=True, decided=shared)
+        if config.store.kind == "postgresql":
+            from shoal.cli.operations import database_checks
+
+            database_checks.shared_hop_keys(findings, served)
         if usable:
             for address, ca in sorted(
                 {(t.task.shuffler_address, t.task.shuffler_ca) for t in served}

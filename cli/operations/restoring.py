@@ -38,6 +38,8 @@ from shoal.shuffler.stores.closing import begun, close_for_good
 from shoal.shuffler.stores.configured import open_store
 
 _STATES = "state.db"
+# in the file that says that a restore is not done: what the database was found to have
+_MEMORY, _NOTHING = b"its memory\n", b"nothing\n"
 _KINDS: dict[str, type[RoleSettings]] = {"shuffler": ShufflerConfig, "analyzer": AnalyzerConfig}
 UNKNOWN_MAKER = "nobody can tell who made this backup: it has no passphrase, or none was given"
 
@@ -138,11 +140,12 @@ def put_back(
     done = Restored(made.service, authenticated=secrets is not None, made_at=made.made_at)
     with DataFolder(config.data_dir, restoring=True) as folder:
         # until all is there no service starts here, and a restore may be done again
-        _begin(half)
+        if not again:
+            _begin(half)
         _put(done, places.CONFIG, path, made.files[places.CONFIG], secret=False, changed=True)
         _put_files(done, config, made, secrets or {}, now)
         if isinstance(config, ShufflerConfig):
-            done.closed = asyncio.run(_close_begun(config, now, again=again))
+            done.closed = asyncio.run(_close_begun(config, now, half, again=again))
         else:
             done.lost, done.left_out = put_store(
                 config, made, folder, now, authenticated=done.authenticated
@@ -154,9 +157,9 @@ def put_back(
     return done
 
 
-def _begin(half: Path) -> None:
+def _begin(half: Path, word: bytes = b"") -> None:
     try:
-        replace_whole(half, b"", "restore.begin")
+        replace_whole(half, word, "restore.begin")
     except OSError as error:
         raise ShoalError(
             Kind.CONFIG, f"cannot write {half}: {error.strerror or 'unwritable'}"
@@ -176,8 +179,12 @@ def _settled(made: Backup, config: RoleSettings, now: float) -> list[str]:
             (Path(folder) / Path(name).name).write_bytes(data)
         tasks = load_task_folder(Path(folder), config.authority_keys).served.values()
         count = sum(len(list(begun(one, now))) for one in tasks)
+    shared = isinstance(config, ShufflerConfig) and config.store.kind == "postgresql"
     ends = {
-        "shuffler": "they are closed for good, and what they held and was not delivered is lost",
+        "shuffler": "they go on if the database still has this shuffler's tables, else they are "
+        "closed for good"
+        if shared
+        else "they are closed for good, and what they held and was not delivered is lost",
         "analyzer": "those that have no release in the backup and whose private key is gone are "
         "counted as lost releases",
     }
@@ -308,15 +315,19 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
         os.fsync(file.fileno())
 
 
-async def _close_begun(config: ShufflerConfig, now: float, *, again: bool) -> int:
+async def _close_begun(config: ShufflerConfig, now: float, half: Path, *, again: bool) -> int:
     """A shuffler without its memory would open windows anew that were full, delivered or answered.
     Returns how many were closed: of a restore that is done ``again`` all that are. A database that
-    shufflers share has their memory: with this disk nothing of it was lost.
+    shufflers share has their memory: with this disk nothing of it was lost, and a window without a
+    report is the others' to open. Whether it had is asked once: this may make the tables itself.
     """
-    if config.store.kind == "postgresql" and not again:
+    if config.store.kind == "postgresql":
         from shoal.cli.operations import database_checks
 
-        if await database_checks.remembers(config):
+        if not (word := read_bytes(half)):
+            word = _MEMORY if await database_checks.remembers(config) else _NOTHING
+            _begin(half, word)
+        if word == _MEMORY:
             return 0
     storage, count = await open_store(config), 0
     try:

@@ -109,21 +109,16 @@ class Timekeeper:
 
     # --- peers ------------------------------------------------------------------------------------
 
-    def hear(self, name: str, wall: float, slack: float, vouched: bool) -> None:
-        """A peer's verified word: its Unix seconds now, give or take ``slack``."""
-        self._keep_word(name, Word(wall, self._readings.read().steady, slack, vouched))
-
-    def _keep_word(self, name: str, word: Word) -> None:
+    def hear(
+        self, name: str, wall: float, slack: float, vouched: bool, *, witness: bool = True
+    ) -> None:
+        """A peer's verified word: its Unix seconds now, give or take ``slack``. One that is no
+        ``witness`` may speak against our clock and never for it: it may be this very machine's.
+        """
+        word = Word(wall, self._readings.read().steady, slack, vouched, witness)
         with self._lock:
             words = {known: held for known, held in self._words.items() if known != name}
             self._words = {**dict(list(words.items())[-_MOST_WORDS + 1 :]), name: word}
-
-    def doubt(self, name: str, wall: float, slack: float) -> None:
-        """As ``hear``, of a clock that may speak against ours and never for it: it may be this very
-        machine's.
-        """
-        word = Word(wall, self._readings.read().steady, slack, vouched=True, witness=False)
-        self._keep_word(name, word)
 
     def word(self) -> tuple[float, bool]:
         """What to tell a peer: Unix seconds, and whether they may be a witness."""

@@ -20,6 +20,7 @@ from shoal.entropy import Entropy, uniform
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.log import get_log
+from shoal.services.complaints import Complaints
 from shoal.services.given_up import GivenUpWindows
 from shoal.services.tracing import NO_TRACES, Tracer
 from shoal.shuffler import core
@@ -82,6 +83,10 @@ class Lifecycle:
         )
         self._working: dict[WindowId, asyncio.Task[None]] = {}
         self._attempts: dict[WindowId, asyncio.Timeout] = {}  # deliveries under way
+        self._unclosed = Complaints(log, "a window could not be closed: will be tried again")
+        self._unrecorded = Complaints(
+            log, "empty windows could not be recorded: will be tried again"
+        )
         self._ticking = asyncio.Lock()
         self._sealing = asyncio.Semaphore(_SEALS)
         # Everything that a crash may have interrupted is to be done again.
@@ -205,21 +210,16 @@ class Lifecycle:
             except (
                 ShoalError
             ) as error:  # for example a full disk: closing another window may be what frees it
-                log.error(
-                    "a window could not be closed: will be tried again",
-                    task=window.task_id,
-                    window=window.window,
-                    error=error,
-                )
+                self._unclosed.failed(window, error, task=window.task_id, window=window.window)
+            else:
+                self._unclosed.ended(window, task=window.task_id, window=window.window)
         if empty:
             try:
                 await self._lapse(empty)
             except ShoalError as error:
-                log.error(
-                    "empty windows could not be recorded: will be tried again",
-                    windows=len(empty),
-                    error=error,
-                )
+                self._unrecorded.failed("", error, windows=len(empty))
+            else:
+                self._unrecorded.ended("")
 
     def _follow(self, window: WindowId) -> bool:
         """Whether somebody else closed the window: another shuffler of the task, or whoever had it

@@ -91,7 +91,7 @@ async def read_window(config: ShufflerConfig, window: WindowId) -> WindowRecord 
         return records.stored(config.data_dir).get(window)
     from shoal.shuffler.stores.postgresql.address import load_dsn
     from shoal.shuffler.stores.postgresql.database import Database
-    from shoal.shuffler.stores.postgresql.reading import stored_window
+    from shoal.shuffler.stores.postgresql.windows import stored_window
 
     section = config.store
     assert section.dsn_file is not None  # noqa: S101 - StoreSection wants it
@@ -107,7 +107,7 @@ async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStor
     from shoal.shuffler.stores.postgresql.answered import SharedAnswers
     from shoal.shuffler.stores.postgresql.database import Database
     from shoal.shuffler.stores.postgresql.fellows import FellowWatch
-    from shoal.shuffler.stores.postgresql.store import open_reports, replica_id
+    from shoal.shuffler.stores.postgresql.store import open_reports
     from shoal.shuffler.stores.postgresql.sums import SumWindows
     from shoal.shuffler.stores.postgresql.vectors import SharedVectors
     from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
@@ -133,7 +133,7 @@ async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStor
             SharedVectors(database, windows, commit_ms=config.commit_ms),
             config.data_dir,
             watch,
-            FellowWatch(database, replica_id(config.data_dir), replicas=section.replicas),
+            FellowWatch(database, reports.replica, replicas=section.replicas),
         )
         opened.pop_all()  # now the storage's to close
     return storage

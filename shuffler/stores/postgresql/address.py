@@ -27,6 +27,8 @@ _ELSEWHERE = ("service", "servicefile", "target_session_attrs", "options")
 
 def load_dsn(path: Path) -> str:
     """The one line of the file. Raises KEY_FILE, CONFIG."""
+    if not path.exists():
+        raise _wrong(f"{path} does not exist")
     try:
         text = load_private_pem(path).decode()
     except UnicodeDecodeError:

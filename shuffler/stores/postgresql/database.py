@@ -56,7 +56,6 @@ def _settings(schema: str) -> dict[str, str]:
         "client_min_messages": "warning",
         "synchronous_commit": "on",
         "default_transaction_isolation": "read committed",
-        "default_transaction_read_only": "off",
         # a replica that stands still gives its locks up, and lives with it
         "idle_in_transaction_session_timeout": f"{LIMITS.database_s:.0f}s",
         "lock_timeout": f"{LIMITS.database_s / 2:.0f}s",

@@ -71,7 +71,10 @@ def judged(error: BaseException) -> DatabaseError:
         text = "another shuffler is changing the same: try again"
         return DatabaseError(Kind.UNAVAILABLE, text, sqlstate=state)
     if state == "25006":
-        text = "the database takes no writes (a standby): name its primary in the DSN"
+        text = (
+            "the database takes no writes: name its primary in the DSN, and see that "
+            "default_transaction_read_only is off"
+        )
         return DatabaseError(Kind.UNAVAILABLE, text, sqlstate=state)
     if state[:2] in ("08", "57"):  # the connection, or the server is going
         return lost(state)
@@ -135,7 +138,8 @@ def _unreachable(error: BaseException) -> ShoalError:
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return DatabaseError(
             Kind.UNAVAILABLE,
-            "no host of the DSN takes writes: promote a standby, or name the primary",
+            "no host of the DSN takes writes: promote a standby, or name the primary, and see that "
+            "default_transaction_read_only is off for this database and user",
         )
     if state == NO_RIGHT:
         return no_right()

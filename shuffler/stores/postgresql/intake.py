@@ -21,6 +21,7 @@ from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 from shoal.ids import StorageKey
 from shoal.log import get_log
+from shoal.services.complaints import Complaints
 from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.distinct import JoinedPlacement
@@ -53,6 +54,7 @@ class SharedIntake(SharedWindows):
 
     def _begin_intake(self) -> None:
         self._boxes: dict[WindowId, OpenWindow] = {}
+        self._refused = Complaints(log, "reports could not be stored")
         self._turns: WeakValueDictionary[WindowId, asyncio.Lock] = WeakValueDictionary()
 
     async def load(self) -> None:
@@ -98,15 +100,10 @@ class SharedIntake(SharedWindows):
             kinds = await self._store(rows, served) if rows.count else []
         except ShoalError as error:
             kind = error.kind if error.kind in _REFUSALS else Kind.UNAVAILABLE
-            log.error(
-                "reports could not be stored",
-                task=window.task_id,
-                window=window.window,
-                count=rows.count,
-                kind=kind,
-                error=error,
-            )
+            self._refused.failed(window, error, task=window.task_id, window=window.window)
             kinds = [kind] * rows.count
+        else:
+            self._refused.ended(window, task=window.task_id, window=window.window)
         return spread(items, fits, kinds)
 
     async def _store(self, rows: AdmittedRows, served: ServedWindows) -> list[Kind | None]:
@@ -150,7 +147,7 @@ class SharedIntake(SharedWindows):
             box.failed()  # nobody knows whether the last block is there
             if error.kind not in _REFUSALS or not any(known):
                 raise
-            log.error("reports could not be stored", kind=error.kind, error=error)
+            self._refused.failed(box.row.window, error, window=box.row.window.window)
             whole = group.whole(known)
             return [None if stored else error.kind for stored in whole]
 

@@ -75,7 +75,7 @@ class PostgresStore(SharedIntake):
         """``data_dir``: key files, and temporary ones without names. ``watch``: of the server,
         which this closes. Raises KEY_FILE, CONFIG.
         """
-        super().__init__(database, WindowKeyFiles(data_dir), replica_id(data_dir), entropy)
+        super().__init__(database, WindowKeyFiles(data_dir), _replica_id(data_dir), entropy)
         self._begin_intake()
         self._commits: AsyncCommits[Admitted] = AsyncCommits(self._append, wait_s=commit_ms / 1000)
         self._spill = data_dir
@@ -446,7 +446,7 @@ def _not(window: WindowId, state: WindowState) -> ShoalError:
     )
 
 
-def replica_id(data_dir: Path) -> bytes:
+def _replica_id(data_dir: Path) -> bytes:
     """This machine's, drawn at its first start. Public. Raises CONFIG."""
     path = data_dir / _REPLICA
     try:

@@ -148,7 +148,7 @@ class DatabaseWatch:
     def _tell(self) -> None:
         if self._keeper is not None and self._facts is not None:
             theirs = self._keeper.now() + self._facts.apart_s
-            self._keeper.doubt(WITNESS, theirs, self._facts.slack_s)
+            self._keeper.hear(WITNESS, theirs, self._facts.slack_s, vouched=True, witness=False)
 
     async def start(self) -> None:
         """Look once, then again and again."""

@@ -20,9 +20,11 @@ from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.log import get_log
+from shoal.services.complaints import Complaints
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim, OwnerId, StaleClaimError
+from shoal.shuffler.stores.postgresql import schema
 from shoal.shuffler.stores.postgresql.database import WAIT, Database
 from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, WindowKeyFiles, derive
@@ -79,6 +81,11 @@ class SharedWindows:
         """Everything that the database has, and key files that nobody needs any more deleted."""
         await self._look(everything=True)
 
+    @property
+    def replica(self) -> bytes:
+        """This machine's id, which is public: 16 bytes."""
+        return self._replica
+
     def records(self) -> dict[WindowId, WindowRecord]:
         """As ``Store.records``."""
         return dict(self._published)
@@ -120,14 +127,16 @@ class SharedWindows:
     # --- looking ----------------------------------------------------------------------------------
 
     async def _keep_looking(self) -> None:
+        complaints = Complaints(log, "the database could not be asked for windows")
         while True:
             await asyncio.sleep(_LOOK_S)
             try:
                 self._looks += 1
                 await self._look(everything=self._looks % _WHOLE_EVERY == 0)
                 await self._looked()
+                complaints.ended("look")
             except ShoalError as error:
-                log.warning("the database could not be asked for windows", error=error)
+                complaints.failed("look", error)
             except Exception as error:  # noqa: BLE001 - looking must go on
                 log.error("looking at windows failed unexpectedly", error=error)
 
@@ -386,3 +395,24 @@ def _named(claim: Claim) -> tuple[bytes, int, bytes, int]:
 def _progress(row: WindowRow) -> tuple[int, int, int]:
     """Never steps back: windows go through their states in the order of the states' numbers."""
     return row.record.state.value, row.epoch, row.emptied
+
+
+async def stored_window(
+    database: Database, identity: bytes, window: WindowId
+) -> WindowRecord | None:
+    """For somebody who serves nothing: the window as it is now, read beside replicas that run,
+    whichever worked on it, in a transaction that may change nothing; None: no row, or no tables
+    yet.
+    ``identity``: the shuffler's public signing key. Raises CONFIG (another shuffler's tables, a
+    newer version), UNAVAILABLE, INTERNAL.
+    """
+    async with database.transaction() as connection:
+        await connection.execute("SET TRANSACTION READ ONLY")
+        schema.check_server(connection)
+        if not await schema.version(connection, database.schema, identity):
+            return None
+        found = await connection.fetchrow(
+            f"SELECT {COLUMNS} FROM win WHERE task_id = $1 AND win = $2",  # noqa: S608 - constants
+            *(window.task_id.raw, window.window),
+        )
+    return None if found is None else parse(found).record

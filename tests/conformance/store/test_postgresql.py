@@ -11,8 +11,8 @@ import pytest
 
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.postgresql.database import Database
-from shoal.shuffler.stores.postgresql.reading import stored_window
 from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
+from shoal.shuffler.stores.postgresql.windows import stored_window
 from shoal.shuffler.stores.store import Store, WindowRecord
 from tests.conformance.store.suite import StoreSuite
 from tests.sizes import FULL

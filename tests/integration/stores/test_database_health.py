@@ -6,16 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal import failpoints
 from shoal.cli.main import main
+from shoal.services.settings import load_settings
+from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.stores.configured import open_store
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.watch import DatabaseWatch, ServerFacts, look, problems
 from tests.worlds import postgres
-from tests.worlds.operations import Site
+from tests.worlds.operations import Site, agreed
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
 ME = b"\x01" * 32
@@ -145,3 +150,64 @@ def test_a_backup_has_the_dsn_only_under_a_passphrase_and_no_key_of_a_window(
         assert b"word-of-the-database" not in out.read_bytes()
         assert b"key-of-an-open-window" not in out.read_bytes()
     capsys.readouterr()
+
+
+def test_what_an_operator_got_wrong_is_told_as_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that is not there, a database that somebody set read-only, and windows that share a
+    hop key. Planted: the file read as any key file -> fails; default_transaction_read_only set by
+    us -> the operator's word is passed over, fails; hop keys counted as windows -> fails.
+    """
+    site = Site(tmp_path)
+    with postgres.Server(["fsync = on"]) as server:
+        dsn = server.database()
+        toml = shared(site, dsn)
+        assert {level for level, _ in doctor(capsys, toml)} == {"ok"}
+        main(["doctor", "--shuffler", str(toml), "--json"])
+        found = json.loads(capsys.readouterr().out)["findings"]
+        told = [one["message"] for one in found if "share 1 hop key" in one["message"]]
+        assert len(told) == (len(set(site.published.served.keys.hop_keys)) == 1)
+        name = dsn.rpartition("/")[2]
+        server.sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        ((level, message),) = doctor(capsys, toml)
+        assert level == "fail"
+        assert "default_transaction_read_only" in message
+        server.sql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        (site.folder / "dsn").unlink()
+        ((level, message),) = doctor(capsys, toml)
+        assert (level, message.partition(":")[0]) == ("fail", "store.dsn_file")
+
+
+def test_a_replica_that_is_restored_closes_no_window_of_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the restore was cut off and is done again. Planted: whether the database remembers
+    not asked, or not of the second -> the window that has begun is closed for all, fails.
+    """
+    site = Site(tmp_path)
+    with postgres.Server() as server:
+        dsn = server.database()
+        toml = shared(site, dsn)
+        asyncio.run(_serve_once(toml))
+        out = tmp_path / "backup"
+        assert main(["backup", "--shuffler", str(toml), "--out", str(out)]) == 0
+        for point in ("", "restore.filled"):
+            shutil.rmtree(site.data_dir)
+            restore = [*map(str, ("restore", out, "--config", toml, *agreed(), "--json"))]
+            if point:
+                failpoints.arm(f"{point}=eio@1")
+                try:
+                    assert main(restore) != 0
+                finally:
+                    failpoints.arm("")
+            capsys.readouterr()
+            assert main(restore) == 0
+            assert json.loads(capsys.readouterr().out)["closed"] == 0
+            assert server.sql("SELECT count(*) FROM shoal.win", dsn.rpartition("/")[2]) == ["0"]
+
+
+async def _serve_once(toml: Path) -> None:
+    config = load_settings(ShufflerConfig, toml)
+    config.data_dir.mkdir(exist_ok=True)
+    await (await open_store(config)).close()

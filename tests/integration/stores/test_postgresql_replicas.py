@@ -362,3 +362,27 @@ async def test_a_batch_that_lost_a_part_is_mended(replica: Replicas) -> None:
 
 def of_many(messages: tuple[bytes, ...]) -> AdmittedReport:
     return AdmittedReport(ONE, messages)
+
+
+async def test_a_database_that_is_away_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every call is refused, and the log has a line, not one for each of them. Planted: a line for
+    each -> 20 lines, fails.
+    """
+    with postgres.Server() as server:
+        store = await open_reports(
+            await Database.open(server.database(), b"\x07" * 32), tmp_path, commit_ms=0
+        )
+        try:
+            store.adopt(TASK, HASH, OPEN_ENDED, ROW, lambda _: HOP_KEY)
+            assert await store.append(submissions(reports(1))) == [None]
+            await asyncio.to_thread(server.kill)
+            caplog.clear()
+            with caplog.at_level("WARNING", logger="shoal"):
+                for _ in range(20):
+                    assert await store.append(submissions(reports(1))) == [Kind.UNAVAILABLE]
+            said = [one for one in caplog.records if "could not be stored" in one.message]
+            assert len(said) == 1
+        finally:
+            await store.close()

@@ -441,12 +441,12 @@ def test_a_clock_that_only_doubts_stops_decisions_and_never_confirms_any(tmp_pat
     machine = Machine(NOW)
     made = keeper(tmp_path, machine)
     assert made.decide() is not None
-    made.doubt("database", NOW + 600.0, 0.1)
+    made.hear("database", NOW + 600.0, 0.1, vouched=True, witness=False)
     assert (made.look(), made.letting()) == (Trouble.PEER, None)
     assert inspect(tmp_path, machine).trouble is Trouble.PEER
-    made.doubt("database", NOW, 0.1)
+    made.hear("database", NOW, 0.1, vouched=True, witness=False)
     assert made.look() is None
     machine.jumps(10 * DAY)
-    made.doubt("database", machine.read().wall, 0.1)
+    made.hear("database", machine.read().wall, 0.1, vouched=True, witness=False)
     assert made.look() is Trouble.AHEAD
     assert inspect(tmp_path, machine).trouble is Trouble.AHEAD
