@@ -2,9 +2,9 @@
 the same reports, through real services.
 
 Frames are made once and sent to each deployment, which is a copy of one prepared folder: the same
-keys, the same task, nothing stored. One report in a hundred is sent to two replicas, as a device
-does that got no answer. A run fails unless every report was acknowledged, and the release counts
-each of them once.
+keys, the same task, nothing stored. In the first half one call in a hundred goes to two replicas,
+as from a relay that got no answer. A run fails unless every report was acknowledged, and the
+release counts each of them once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REPLICAS = 3
 SUBMIT_BATCH = "/shoal.v1.Ingress/SubmitBatch"
 _BATCH = 500  # reports per call, as a relay sends them
 _IN_FLIGHT = 8  # calls at a time, over all replicas and senders
-_TWICE = 100  # of so many calls one is sent to two replicas
+_TWICE = 100  # of so many calls one goes to two replicas, in the first half
 _DEADLINE_S = 120.0
 _AGAIN_S, _TRIES = 0.5, 100  # a shuffler that has enough to do is asked again, as it says
 _PATIENCE_S = 1_800.0  # from the last acknowledgement to the release
@@ -140,8 +140,9 @@ def _outcome(found: dict[str, list[Ran]], each: int) -> Outcome:
     return Outcome(
         tuple(figures),
         (
-            f"{REPLICAS} x {each:,} reports, {_BATCH} per call, {_IN_FLIGHT} calls in flight, one "
-            f"call in {_TWICE} sent twice, to two replicas; all acknowledged, each counted once",
+            f"{REPLICAS} x {each:,} reports, {_BATCH} per call, {_IN_FLIGHT} calls in flight; in "
+            f"the first half one call in {_TWICE} goes to two replicas; all acknowledged, each "
+            "counted once",
             "all of it runs on this machine's cores, senders too, so wall time says little: more "
             "replicas help where there are more cores; CPU per report says what that costs",
         ),

@@ -20,8 +20,11 @@ class Measured:
     """
 
     own_us: float = 1_120.0  # TLS handshake, hop layer, commit, receipt: all in the main process
-    relayed_loop_us: float = 30.0  # event loop and writer
+    relayed_loop_us: float = 11.7  # event loop and writer
     relayed_workers_us: float = 68.3  # the hop layer, in worker processes
+    shared_loop_us: float = 18.7  # relayed to one of three replicas: event loop, store
+    shared_workers_us: float = 75.8
+    database_us: float = 3.33  # PostgreSQL for three replicas, sealing and delivery included
     seal_us: float = 1.6  # sorted by key and read in that order
     open_us: float = 56.2  # analyzer: opened and tallied
 
@@ -58,6 +61,24 @@ SOURCES = (
         "batch",
         "1 workers: CPU of the workers",
     ),
+    (
+        "shared_loop_us",
+        "a report relayed to one of three replicas on PostgreSQL, main processes",
+        "replicas",
+        "3 replicas: CPU of main processes",
+    ),
+    (
+        "shared_workers_us",
+        "the same, their workers",
+        "replicas",
+        "3 replicas: CPU of their workers",
+    ),
+    (
+        "database_us",
+        "the same, PostgreSQL, sealing and delivery included",
+        "replicas",
+        "3 replicas: CPU of the database",
+    ),
     ("seal_us", "sealing, shuffler", "inbox", "seal and ordered read of 200,000 rows"),
     (
         "open_us",
@@ -76,14 +97,15 @@ class Model:
     assumed: Assumed = Assumed()
 
     def capacity(self, *, relayed: bool) -> float:
-        """Reports per second that one shuffler takes: its main process is the limit."""
-        measured = self.measured
-        cost = measured.relayed_loop_us if relayed else measured.own_us
+        """Reports per second that one shuffler takes: its main process is the limit. Of relayed
+        ones what a replica takes, which has more to do than one on SQLite.
+        """
+        cost = self.measured.shared_loop_us if relayed else self.measured.own_us
         return self.assumed.use / cost * 1e6
 
     def replica_cores(self, *, relayed: bool) -> int:
         """Cores of one shuffler at its capacity: the main process's, and its workers'."""
-        workers = self.measured.relayed_workers_us if relayed else 0.0
+        workers = self.measured.shared_workers_us if relayed else 0.0
         return 1 + math.ceil(self.capacity(relayed=relayed) * workers / 1e6)
 
     def most(self, *, relayed: bool) -> float:

@@ -17,7 +17,10 @@ from shoal.crypto.hpke import HpkePrivateKey, generate
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.joined import rows_of
+from shoal.shuffler.stores.postgresql.blocks import Part
 from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.inbox import block_place
 from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
 from shoal.shuffler.stores.store import AdmittedReport
 from tests.conformance.store.harness import (
@@ -172,6 +175,67 @@ async def test_a_window_is_not_heard_of_while_its_keys_can_not_be_written(
     assert record.state is WindowState.CLOSING
     assert not list(two.damage())
     assert (await two.seal(await mine(two, ONE))).rows == 3
+
+
+async def test_what_is_known_is_taken_while_the_database_is_away(
+    replica: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one group with what is new, which is refused. Planted: which are known not looked up where
+    some are -> UNAVAILABLE for all, fails.
+    """
+    store = await replica()
+    known, fresh = reports(3), reports(2)
+    assert await store.append(submissions(known)) == [None] * 3
+
+    async def away(*_: object) -> str:
+        raise ShoalError(Kind.UNAVAILABLE, "the database is away")
+
+    mixed = [known[0], fresh[0], known[1], fresh[1], known[2]]
+    with monkeypatch.context() as network:
+        network.setattr(store._db, "execute", away)
+        refused = Kind.UNAVAILABLE
+        wanted = [None, refused, None, refused, None]
+        assert await store.append(submissions(mixed)) == wanted
+    assert await store.append(submissions(mixed)) == [None] * 5
+    assert (await seal(store))[0].rows == 5
+
+
+async def test_a_block_is_in_the_order_of_its_keys(replica: Replicas) -> None:
+    """So it does not say in which order reports came within a commit; each message beside its own
+    key. Of groups of both sizes that keys are looked up for, and of enrolled devices, some of whom
+    were admitted elsewhere. Planted: places in the order of arrival -> fails; messages left in
+    it -> fails.
+    """
+    one, two = await replica(), await replica()
+    sent, who = reports(300), devices(12)
+    assert await one.append(submissions(sent)) == [None] * 300
+    assert await one.append(submissions(reports(20))) == [None] * 20
+    named = [of(device, report) for device, report in zip(who, reports(12), strict=True)]
+    other = WindowId(TASK, 1)
+    named = [report._replace(window=other) for report in named]
+    assert await two.append(named[:6]) == [None] * 6
+    assert await one.append(named[6:]) == [None] * 6
+    late = [
+        of(device, report)._replace(window=other) for device, report in zip(who, sent, strict=False)
+    ]
+    extra = [
+        of(device, report)._replace(window=other)
+        for device, report in zip(devices(9), sent[20:], strict=False)
+    ]
+    assert await two.append([*late[6:], *extra]) == [Kind.CONFLICT] * 6 + [None] * 9
+    for window, blocks in ((ONE, 2), (other, 3)):
+        box = one._boxes[window]
+        found = await one._db.fetch(f"TABLE {box.row.inbox}")
+        assert len(found) == blocks
+        for writer, number, acked, count, keys, body in found:
+            where = block_place(bytes(writer), number, acked)
+            opened = [
+                box.cipher.open(part, where, count, bytes(data)) or b""
+                for part, data in ((Part.KEYS, keys), (Part.ROWS, body))
+            ]
+            names, rows = rows_of(opened[0], 16), rows_of(opened[1], ROW)
+            assert list(names) == sorted(names)
+            assert names == tuple(box.hashes.key(row) for row in rows)
 
 
 async def test_seats_of_a_replica_that_died_are_given_to_others(replica: Replicas) -> None:
