@@ -31,7 +31,7 @@ from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.stores import claims
-from shoal.shuffler.stores.postgresql import batches, database, windows
+from shoal.shuffler.stores.postgresql import batches, database, store, windows
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
 from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
@@ -131,14 +131,20 @@ def hasty() -> None:
 
 
 def unfenced() -> None:
-    """The planted defect: every claim is as good as the last one, in each statement."""
+    """The planted defect: every claim is as good as the last one, in each statement, and a batch is
+    recorded without a look whether it is there, which would find out, too.
+    """
 
     @asynccontextmanager
     async def step(self: Any, *_claims: Any) -> AsyncIterator[Any]:
         async with self._db.transaction() as connection:
             yield connection
 
+    async def unchecked(*_args: Any, **_more: Any) -> None:
+        pass
+
     patch = pytest.MonkeyPatch()
+    patch.setattr(store, "check_written", unchecked)
     patch.setattr(windows.SharedWindows, "_step", step)
     patch.setattr(batches, "_HELD", "SELECT 1 WHERE ($1::bytea, $2::int, $3::bytea, $4::bigint)"
                   " IS NOT NULL")  # fmt: skip

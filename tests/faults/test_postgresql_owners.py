@@ -251,8 +251,9 @@ def test_two_that_believe_to_be_the_owner(pair: Callable[..., Pair]) -> None:
 
 
 def test_without_the_fence_the_batch_is_lost(pair: Callable[..., Pair]) -> None:
-    """The control: the check of claims left out of the statements. Who is no owner any more drops
-    the batch of who is, which is then SEALED without one: it is never delivered.
+    """The control: the check of claims left out of the statements, and that of the batch. Who is no
+    owner any more drops the batch of who is, which is then SEALED without one: it is never
+    delivered.
     """
     both = pair(4.0)
     assert two_seal(both, "owner without fences") != FINE

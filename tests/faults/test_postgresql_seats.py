@@ -16,7 +16,7 @@ import pytest
 
 from shoal.errors import Kind
 from shoal.shuffler.stores.postgresql import intake
-from shoal.shuffler.stores.postgresql.seats import SeatSlice
+from shoal.shuffler.stores.seats import SeatSlice
 from tests.conformance.store.harness import ROW, mine
 from tests.faults.conftest import Forge
 from tests.faults.postgresql_child import WINDOW, opened, report, submission

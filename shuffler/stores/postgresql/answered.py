@@ -14,10 +14,8 @@ from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.claims import Claim
 from shoal.shuffler.stores.postgresql.database import Database
-from shoal.shuffler.stores.postgresql.failures import DatabaseError
+from shoal.shuffler.stores.postgresql.failures import NO_TABLE, DatabaseError
 from shoal.shuffler.stores.postgresql.sums import SumWindows, begin, named
-
-NO_TABLE = "42P01"
 
 
 class SharedAnswers:

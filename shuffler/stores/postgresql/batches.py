@@ -46,25 +46,59 @@ _HELD = (  # in the same statement as what is written: nothing is by a claim tha
 
 
 @dataclass(slots=True)
-class _Tally:
-    """By writer: rows that were ``opened``; rows that there were by the word of its own blocks
-    (``told``: those acknowledged before a block, and the block's); and those of blocks that do not
-    open (``closed``).
+class WriterTally:
+    """Of one writer: rows that were ``opened``; rows that there were by the word of its block
+    number ``teller`` (those acknowledged before, and its own); and its blocks that do not open, as
+    (number, rows). Blocks are added in the order of their numbers.
     """
 
-    opened: dict[bytes, int] = field(default_factory=dict)
-    told: dict[bytes, int] = field(default_factory=dict)
-    closed: dict[bytes, int] = field(default_factory=dict)
+    opened: int = 0
+    told: int = 0
+    teller: float = 0
+    closed: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, number: int, acked: int, count: int) -> None:
+        """A block that opens. Number 0: the last word, which is later than all."""
+        self.opened += count
+        self.told, self.teller = max(
+            (self.told, self.teller), (acked + count, number or float("inf"))
+        )
+
+    @property
+    def damaged(self) -> int:
+        """Rows that are gone, at least. A block that does not open is among those that the teller
+        knew of only if it has a smaller number: the others come on top.
+        """
+        later = sum(count for number, count in self.closed if number > self.teller)
+        before = sum(count for _, count in self.closed) - later
+        return max(self.told - self.opened, before) + later
+
+
+@dataclass(slots=True)
+class _Tally:
     acked: int = 0  # rows that there were when the window closed
+    writers: dict[bytes, WriterTally] = field(default_factory=dict)
+
+    def of(self, writer: bytes) -> WriterTally:
+        return self.writers.setdefault(writer, WriterTally())
 
     @property
     def damaged(self) -> int:
         """Rows that are not there any more, as far as the blocks that are left tell."""
-        missing = sum(
-            max(self.told.get(one, 0) - self.opened.get(one, 0), self.closed.get(one, 0))
-            for one in self.told.keys() | self.closed.keys()
-        )
-        return max(missing, self.acked - sum(self.opened.values()))
+        opened = sum(one.opened for one in self.writers.values())
+        return max(sum(one.damaged for one in self.writers.values()), self.acked - opened)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A batch that this process wrote, under which fence. ``opened``: by writer, rows that were
+    sealed; None: it was mended. ``inbox``: whether there was one.
+    """
+
+    fence: int
+    sealed: SealedRows
+    opened: dict[bytes, int] | None = None
+    inbox: bool = False
 
 
 class Sealing:
@@ -77,11 +111,16 @@ class Sealing:
         self._db, self._claim, self._row, self._size = database, claim, row, size
         self._tally, self.fence = _Tally(acked=row.record.acked), fence_of(claim, row)
 
+    @property
+    def opened(self) -> dict[bytes, int]:
+        """By writer, the rows that were sealed."""
+        return {writer: one.opened for writer, one in self._tally.writers.items()}
+
     async def run(
         self, inbox: WindowKey, batch: WindowKey, spill: Path, entropy: Entropy
     ) -> SealedRows:
         """Everything from the inbox to the batch's table, which exists and is empty."""
-        _, opening = ciphers(self._row.window, inbox, entropy)
+        _, opening = ciphers(self._row.window, self._row.emptied, inbox, entropy)
         closing = BlockCipher(batch.of("rows"), self._row.window, entropy)
         loop = asyncio.get_running_loop()
         return await asyncio.to_thread(self._sort, opening, closing, spill, loop)
@@ -108,16 +147,16 @@ class Sealing:
         after = b"", 0
         while page := _on(loop, self._page(*after)):
             for writer, number, acked, count, keys, body in page:
+                of_writer = self._tally.of(bytes(writer))
                 where = block_place(bytes(writer), number, acked)
                 opened = opening.open(Part.KEYS, where, count, bytes(keys))
                 rows = opening.open(Part.ROWS, where, count, bytes(body))
                 if opened is None or rows is None:
-                    self._tally.closed[writer] = self._tally.closed.get(writer, 0) + count
+                    of_writer.closed.append((number, count))
                     continue
                 if len(rows) != count * self._size:
                     raise ShoalError(Kind.INTERNAL, "an inbox has a message of a wrong size")
-                self._tally.opened[writer] = self._tally.opened.get(writer, 0) + count
-                self._tally.told[writer] = max(self._tally.told.get(writer, 0), acked + count)
+                of_writer.add(number, acked, count)
                 if count:  # not the last word of a writer that ended
                     yield opened, rows
             after = bytes(page[-1][0]), page[-1][1]
@@ -179,14 +218,38 @@ def rows_of_part(size: int) -> int:
     return max(1, LIMITS.chunk_bytes // size)
 
 
-async def tables_of(connection: Connection, row: WindowRow) -> list[str]:
-    """The tables of all batches that anybody wrote of this window."""
+async def tables_of(connection: Connection, row: WindowRow, *others: str) -> list[str]:
+    """The tables of all batches that anybody wrote of this window, and the ``others`` that are
+    there, in the order in which everybody locks them.
+    """
     found = await connection.fetch(
         "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
-        " AND relkind = 'r' AND starts_with(relname::text, $1)",
-        f"batch_{row.id}_",
+        " AND relkind = 'r' AND (starts_with(relname::text, $1) OR relname = ANY($2::text[]))",
+        *(f"batch_{row.id}_", others),
     )
-    return [str(name) for (name,) in found]
+    return sorted(str(name) for (name,) in found)
+
+
+async def check_written(
+    connection: Connection, row: WindowRow, fence: int, rows: int, *, inbox: bool
+) -> None:
+    """Whether the batch of this fence holds so many rows, before the window's row says so, and the
+    ``inbox`` that it was made of is there: the database may have stepped back since, or the window
+    was shredded. Raises MISMATCH.
+    """
+    found, there = -1, await tables_of(connection, row, row.inbox)
+    if inbox and row.inbox not in there:
+        raise ShoalError(
+            Kind.MISMATCH, "the reports of a window went while it was sealed: it is sealed again"
+        )
+    if row.batch(fence) in there:
+        found = await connection.fetchval(
+            f"SELECT coalesce(sum(count), 0)::bigint FROM {row.batch(fence)}"  # noqa: S608 - a name of ours
+        )
+    if found != rows:
+        raise ShoalError(
+            Kind.MISMATCH, "the database lost a batch that was just written: it is sealed again"
+        )
 
 
 async def make_table(connection: Connection, row: WindowRow, fence: int, keep: str = "") -> None:
@@ -216,3 +279,17 @@ async def parts(
         ):
             place = batch_place(row.batch_fence, part)
             yield part, count, closing.open(Part.BATCH, place, count, bytes(body))
+
+
+async def enter_writers(
+    connection: Connection, row: WindowRow, opened: dict[bytes, int] | None
+) -> None:
+    """What was sealed of each writer's rows, for those who promised more. Nothing can be missing
+    from a window that holds nothing else than what was read just now.
+    """
+    if opened is not None:
+        await connection.execute("DELETE FROM sealed_of WHERE id = $1", row.id)
+        await connection.executemany(
+            "INSERT INTO sealed_of VALUES ($1, $2, $3)",
+            [(row.id, writer, rows) for writer, rows in opened.items()],
+        )

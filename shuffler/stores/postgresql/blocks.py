@@ -5,10 +5,12 @@ parts that are encrypted apart, so that keys can be read without the messages: `
 ``ROWS``. A block of a batch is some rows of it in delivered order: ``BATCH``.
 
     part = nonce(12, random) || AES-256-GCM(key of the purpose, what it holds; associated data =
-           "shoal/v1/block" || part's number || task id || u32be(window) || place || u32be(count))
+           "shoal/v1/block" || part's number || task id || u32be(window) || u32be(emptied) ||
+           place || u32be(count))
 
 ``place`` says where it lies: the writer's id and its number for an inbox, the fence and the
-part's number for a batch. A block that was moved, cut, or swapped with another does not open.
+part's number for a batch. ``emptied``: how often the open window's reports had been deleted; 0 for
+a batch. A block that was moved, cut, swapped with another, or kept from before does not open.
 """
 
 from __future__ import annotations
@@ -39,10 +41,12 @@ class Part(IntEnum):
 class BlockCipher:
     """Seals and opens the blocks of one window under one key."""
 
-    def __init__(self, key: bytes, window: WindowId, entropy: Entropy = SYSTEM) -> None:
-        """``key``: 32 bytes."""
+    def __init__(
+        self, key: bytes, window: WindowId, entropy: Entropy = SYSTEM, emptied: int = 0
+    ) -> None:
+        """``key``: 32 bytes. ``emptied``: how often the window was emptied before."""
         self._aead, self._entropy = AESGCM(key), entropy
-        self._window = window.task_id.raw + struct.pack(">I", window.window)
+        self._window = window.task_id.raw + struct.pack(">II", window.window, emptied)
 
     def __repr__(self) -> str:
         return "<BlockCipher>"

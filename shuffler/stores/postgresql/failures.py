@@ -19,6 +19,7 @@ _BUSY = ("40001", "40P01", "55P03")  # serialization, deadlock, lock not availab
 # Nothing that waiting mends: no such database, password, role, certificate, startup parameter.
 _WRONG_ADDRESS = ("28", "3D", "42704", "08P01", "0A000")
 NO_RIGHT = "42501"
+NO_TABLE = "42P01"
 
 # What asking may raise; connecting also any OSError. One of a disk of this machine is not among
 # them: it says nothing of the database.

@@ -10,6 +10,7 @@ a new epoch begins, and nothing of the one before comes later) all up to the lar
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shoal.entropy import Entropy
@@ -19,14 +20,17 @@ from shoal.shuffler.stores.distinct import KeySet
 from shoal.shuffler.stores.postgresql.blocks import BlockCipher, Part, inbox_place
 from shoal.shuffler.stores.postgresql.database import WAIT
 from shoal.shuffler.stores.postgresql.rows import WindowRow
-from shoal.shuffler.stores.postgresql.seats import SeatSlice
 from shoal.shuffler.stores.postgresql.window_keys import WindowKey
+from shoal.shuffler.stores.seats import SeatSlice
 from shoal.shuffler.stores.storage_keys import WindowHashes
+from shoal.shuffler.stores.told import ToldRows, WriterWord
 
 if TYPE_CHECKING:
     from shoal.shuffler.stores.postgresql.database import Connection
 
 _WRITER = 16  # bytes
+_LAST = 0  # the number of a writer's last word; blocks have theirs from 1
+_COLUMNS = "writer, number, acked, count, keys, body"
 _PAGE = 256  # blocks that are read together
 _WRITERS = """
     WITH RECURSIVE found AS (
@@ -44,30 +48,64 @@ MAKE = (
 )
 
 
-def ciphers(window: WindowId, key: WindowKey, entropy: Entropy) -> tuple[WindowHashes, BlockCipher]:
-    """What the window's inbox key is used for."""
-    return WindowHashes(key.of("names")), BlockCipher(key.of("rows"), window, entropy)
+def ciphers(
+    window: WindowId, emptied: int, key: WindowKey, entropy: Entropy
+) -> tuple[WindowHashes, BlockCipher]:
+    """What the window's inbox key is used for. ``emptied``: of its row."""
+    cipher = BlockCipher(key.of("rows"), window, entropy, emptied)
+    return WindowHashes(key.of("names")), cipher
+
+
+@dataclass(slots=True)
+class Writer:
+    """Who numbers blocks: a process, until the end of one of its steps is not known. ``newest``:
+    its last number. ``acked``: rows that it was told of. ``waiting``: numbers of blocks whose end
+    it does not know.
+    """
+
+    id: bytes
+    newest: int = 0
+    acked: int = 0
+    waiting: set[int] = field(default_factory=set)
+
+    def last_word(self, cipher: BlockCipher) -> tuple[bytes, int, int, int, bytes, bytes]:
+        """The columns of an empty block that says what it was told of."""
+        return *(self.id, _LAST), *_sealed(cipher, (self.id, _LAST), b"", b"", self.acked)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of a block that is about to be stored."""
+
+    writer: Writer
+    number: int
+
+    @property
+    def columns(self) -> tuple[bytes, int]:
+        """As the table has it."""
+        return self.writer.id, self.number
 
 
 class OpenWindow:
     """What this replica knows of an open window. ``keys``: those that it knows to be stored;
-    ``admitted``: tags that it entered itself. ``acked``: rows that this writer was told of.
+    ``admitted``: tags that it entered itself. ``ended``: writers whose last word is to be entered.
     """
 
-    def __init__(self, row: WindowRow, key: WindowKey, entropy: Entropy) -> None:
-        """``key``: its INBOX key."""
+    def __init__(self, row: WindowRow, key: WindowKey, entropy: Entropy, told: ToldRows) -> None:
+        """``key``: its INBOX key. ``told``: where acknowledgements are noted."""
         self.row, self.keys, self.admitted, self.seats = row, KeySet(), KeySet(), SeatSlice()
-        self.hashes, self.cipher = ciphers(row.window, key, entropy)
-        self._entropy = entropy
+        self.hashes, self.cipher = ciphers(row.window, row.emptied, key, entropy)
+        self._entropy, self._told = entropy, told
         self._settled: dict[bytes, int] = {}  # by writer: all numbers up to this are known
         self._beyond: dict[bytes, set[int]] = {}  # and these
         self.unread = False  # whether what was read before is to be read again
         self._unsure = False  # whether something was read of what may not be on the standby yet
-        # writers that ended before the window did: the number of their last word, and rows that
-        # they were told of
-        self.ended: dict[bytes, tuple[int, int]] = {}
-        self.writer, self._number, self.acked = b"", 0, 0
-        self.begin_writer()
+        self.ended = {  # of processes before
+            word.writer: Writer(word.writer, word.newest, word.acked, set(word.waiting))
+            for word in told.of(row.window)
+            if word.emptied == row.emptied
+        }
+        self._writer = Writer(entropy.bytes(_WRITER))
         self.follow(row)
 
     def __repr__(self) -> str:
@@ -82,48 +120,47 @@ class OpenWindow:
         """Blocks bear another writer's id from now on: of the one before not everything is known,
         and what it left is read like anybody's.
         """
-        if self.acked:
-            self.ended[self.writer] = self._number + 1, self.acked
-        self.writer, self._number, self.acked = self._entropy.bytes(_WRITER), 0, 0
+        if self._writer.acked:
+            self.ended[self._writer.id] = self._writer
+        self._writer = Writer(self._entropy.bytes(_WRITER))
 
-    def next_place(self) -> tuple[bytes, int]:
-        """Writer and number of a block that is about to be stored."""
-        self._number += 1
-        return self.writer, self._number
+    def next_place(self) -> Place:
+        """Of a block that is about to be stored."""
+        writer = self._writer
+        writer.newest += 1
+        writer.waiting.add(writer.newest)
+        return Place(writer, writer.newest)
 
-    def stored(self, place: tuple[bytes, int] | None, keys: bytes, tags: Iterable[bytes]) -> None:
-        """This block of this replica is there, for certain, with the tags of its devices. None:
-        there was nothing to store. ``keys``: joined.
+    def not_stored(self, place: Place) -> None:
+        """The database said that it did not take this block."""
+        place.writer.waiting.discard(place.number)
+
+    def stored(self, place: Place | None, keys: bytes, tags: Iterable[bytes]) -> None:
+        """This block of this replica is there, for certain, with the tags of its devices: it may be
+        acknowledged once this returns. None: there was nothing to store. ``keys``: joined.
         """
         self.admitted.load(list(tags))
         if place is None:
             return
-        writer, number = place
-        self._beyond.setdefault(writer, set()).add(number)
-        rows = len(keys) // StorageKey.SIZE
+        writer = place.writer
+        self._beyond.setdefault(writer.id, set()).add(place.number)
         self.keys.load_joined(keys)
-        if writer == self.writer:
-            self.acked += rows
-        elif writer in self.ended:
-            last, acked = self.ended[writer]
-            self.ended[writer] = last, acked + rows
-
-    def sealed(
-        self, place: tuple[bytes, int], keys: bytes, messages: bytes, acked: int | None = None
-    ) -> tuple[int, int, bytes, bytes]:
-        """``acked``, ``count``, ``keys`` and ``body`` of a block. ``keys``, ``messages``: of its
-        rows, joined, in the order of the keys. ``acked``: rows that its writer was told of; None:
-        this writer.
-        """
-        told = self.acked if acked is None else acked
-        where, count = block_place(*place, told), len(keys) // StorageKey.SIZE
-        seal = self.cipher.seal
-        return (
-            told,
-            count,
-            seal(Part.KEYS, where, count, keys),
-            seal(Part.ROWS, where, count, messages),
+        writer.acked += len(keys) // StorageKey.SIZE
+        writer.waiting.discard(place.number)
+        waiting = tuple(sorted(writer.waiting))
+        # a box is of one filling: see ``_publish``, which drops it when its window is emptied
+        window, emptied = self.row.window, self.row.emptied
+        self._told.note(
+            WriterWord(window, emptied, writer.id, writer.acked, writer.newest, waiting)
         )
+        if writer is not self._writer:
+            self.ended[writer.id] = writer
+
+    def sealed(self, place: Place, keys: bytes, messages: bytes) -> tuple[int, int, bytes, bytes]:
+        """``acked``, ``count``, ``keys`` and ``body`` of a block. ``keys``, ``messages``: of its
+        rows, joined, in the order of the keys.
+        """
+        return _sealed(self.cipher, place.columns, keys, messages, place.writer.acked)
 
     async def read(self, connection: Connection) -> dict[bytes, int]:
         """The keys of all blocks that are not known yet, in a transaction whose commit waits for
@@ -150,6 +187,12 @@ class OpenWindow:
             if left:
                 self._beyond[writer] = left
 
+    def forget(self) -> None:
+        """The database may have lost what it had: all of it is read again."""
+        self.begin_writer()
+        self.seats.left = 0
+        self._forget()
+
     def failed(self) -> None:
         """A transaction failed, or its end is not known: seats are lost, another writer begins,
         and what was read and may be on one machine alone is not known any more.
@@ -157,9 +200,12 @@ class OpenWindow:
         self.begin_writer()
         self.seats.left = 0
         if self._unsure:
-            self.keys, self.admitted, self.unread = KeySet(), KeySet(), True
-            self._settled.clear()
-            self._beyond.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        self.keys, self.admitted, self.unread = KeySet(), KeySet(), True
+        self._settled.clear()
+        self._beyond.clear()
 
     async def _read_writer(self, connection: Connection, writer: bytes) -> None:
         at = self._settled.get(writer, 0)
@@ -189,3 +235,31 @@ def block_place(writer: bytes, number: int, acked: int) -> bytes:
     stored before: who seals finds by it that some are missing.
     """
     return inbox_place(writer, number) + acked.to_bytes(8, "big")
+
+
+def _sealed(
+    cipher: BlockCipher, place: tuple[bytes, int], keys: bytes, messages: bytes, acked: int
+) -> tuple[int, int, bytes, bytes]:
+    where, count = block_place(*place, acked), len(keys) // StorageKey.SIZE
+    return (
+        acked,
+        count,
+        cipher.seal(Part.KEYS, where, count, keys),
+        cipher.seal(Part.ROWS, where, count, messages),
+    )
+
+
+def insert(table: str, guard: str, first: int) -> str:
+    """Store a block if ``guard``, a query with the parameters before ``first``, finds a row. From
+    there on: the block's place, and what ``OpenWindow.sealed`` gives.
+    """
+    values = ", ".join(f"${first + at}" for at in range(6))
+    return f"WITH w AS ({guard}) INSERT INTO {table} ({_COLUMNS}) SELECT {values} FROM w"  # noqa: S608 - names of ours
+
+
+def last_word(table: str, guard: str, first: int) -> str:
+    """The same for a writer's last word, which may be said again."""
+    return (
+        f"{insert(table, guard, first)} ON CONFLICT (writer, number) DO UPDATE"
+        " SET acked = EXCLUDED.acked, keys = EXCLUDED.keys, body = EXCLUDED.body"
+    )

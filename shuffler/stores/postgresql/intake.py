@@ -27,12 +27,14 @@ from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.distinct import JoinedPlacement
 from shoal.shuffler.stores.joined import Admitted, join, reports_of, rows_of, spread
 from shoal.shuffler.stores.postgresql.group import Group, group_of, placed_in, places_of
-from shoal.shuffler.stores.postgresql.inbox import MAKE, OpenWindow
-from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
-from shoal.shuffler.stores.postgresql.seats import grant, limit_of
+from shoal.shuffler.stores.postgresql.inbox import MAKE, OpenWindow, Place, insert, last_word
+from shoal.shuffler.stores.postgresql.losses import MissingRows
+from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, lock, parse, tables_first
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, derive
 from shoal.shuffler.stores.postgresql.windows import ServedWindows, SharedWindows
+from shoal.shuffler.stores.seats import grant, limit_of
 from shoal.shuffler.stores.store import AdmittedRows
+from shoal.shuffler.stores.told import ToldRows
 
 if TYPE_CHECKING:
     from shoal.shuffler.stores.postgresql.database import Connection
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 log = get_log("shuffler")
 _TRIES = 50  # each is lost to a count that somebody else ended
 _REFUSALS = frozenset({Kind.OVERLOADED, Kind.UNAVAILABLE, Kind.INTERNAL})
-_COLUMNS = "writer, number, acked, count, keys, body"
 # The gate is a condition of the scan, so it is passed before the row is locked: the other way round
 # two could wait for each other. FOR SHARE looks again at a row that was changed meanwhile.
 _OPEN = (
@@ -52,16 +53,20 @@ _OPEN = (
 class SharedIntake(SharedWindows):
     """Open windows."""
 
-    def _begin_intake(self) -> None:
+    def _begin_intake(self, told: ToldRows) -> None:
+        self._told = told
+        self._losses = MissingRows(self._db, told, self._keys, self._entropy)
+        self._over: set[WindowId] = set()  # windows of ``told`` that were compared when sealed
         self._boxes: dict[WindowId, OpenWindow] = {}
         self._refused = Complaints(log, "reports could not be stored")
         self._turns: WeakValueDictionary[WindowId, asyncio.Lock] = WeakValueDictionary()
 
     async def load(self) -> None:
         """As ``SharedWindows.load``; and the keys of open windows that are known here, so that
-        their counts are exact from the start.
+        their counts are exact from the start. First what was promised is looked for.
         """
         await super().load()
+        await self._miss()
         for window, row in list(self._rows.items()):
             if row.is_open and self._keys.get(window, Purpose.INBOX) is not None:
                 await self._box(row)
@@ -158,10 +163,11 @@ class SharedIntake(SharedWindows):
     ) -> list[Kind | None] | None:
         # the seats that were just spent are of this epoch
         row, epoch = box.row, box.seats.epoch
-        place_of: tuple[bytes, int] | None
+        place_of: Place | None
         failpoints.hit("postgresql.append")
         if group.tags:
             async with self._db.transaction() as connection:
+                await connection.execute(tables_first(row))
                 found = await connection.fetchrow(_OPEN, row.id, epoch, row.gate)
                 if found is None:
                     return None
@@ -175,14 +181,14 @@ class SharedIntake(SharedWindows):
             kinds, places, tags = placed
             keys, sealed = group.taken(places)
             done = await self._db.execute(
-                f"WITH w AS ({_OPEN}) INSERT INTO {row.inbox} ({_COLUMNS})"  # noqa: S608 - names of ours
-                " SELECT $4, $5, $6, $7, $8, $9 FROM w",
+                insert(row.inbox, _OPEN, 4),
                 *(row.id, epoch, row.gate),
-                *place_of,
+                *place_of.columns,
                 *box.sealed(place_of, keys, sealed),
             )
             failpoints.hit("postgresql.appended")
             if done != "INSERT 0 1":
+                box.not_stored(place_of)
                 return None
         box.stored(place_of, keys, tags)
         return kinds
@@ -280,7 +286,7 @@ class SharedIntake(SharedWindows):
         box: OpenWindow,
         keys: bytes,
         sealed: bytes,
-    ) -> tuple[bytes, int] | None:
+    ) -> Place | None:
         """A block, in a transaction that keeps counts out: whoever counted before knows of no
         number as large as its own, which is drawn here. Where it is; None: there are no rows.
         """
@@ -288,8 +294,8 @@ class SharedIntake(SharedWindows):
             return None
         place_of = box.next_place()
         await connection.execute(
-            f"INSERT INTO {box.row.inbox} ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)",  # noqa: S608 - names of ours
-            *place_of,
+            insert(box.row.inbox, "SELECT 1", 1),
+            *place_of.columns,
             *box.sealed(place_of, keys, sealed),
         )
         return place_of
@@ -298,23 +304,44 @@ class SharedIntake(SharedWindows):
         """An empty block for each writer that ended, with the number of rows that it was told of:
         sealing finds by it what a database that stepped back has lost.
         """
-        for writer, word in list(box.ended.items()):
-            place_of = writer, word[0]
+        for writer in list(box.ended.values()):
+            acked = writer.acked
             done = await self._db.execute(
-                f"WITH w AS ({_OPEN}) INSERT INTO {box.row.inbox} ({_COLUMNS})"  # noqa: S608 - names of ours
-                " SELECT $4, $5, $6, $7, $8, $9 FROM w ON CONFLICT (writer, number) DO UPDATE"
-                " SET acked = EXCLUDED.acked, keys = EXCLUDED.keys, body = EXCLUDED.body",
+                last_word(box.row.inbox, _OPEN, 4),
                 *(box.row.id, box.seats.epoch, box.row.gate),
-                *place_of,
-                *box.sealed(place_of, b"", b"", word[1]),
+                *writer.last_word(box.cipher),
             )
-            if done == "INSERT 0 1" and box.ended.get(writer) == word:
-                del box.ended[writer]
+            if done == "INSERT 0 1" and writer.acked == acked:
+                box.ended.pop(writer.id, None)
+
+    async def _miss(self) -> None:
+        """Compare what was promised with the database, where it may have lost some of it: see
+        ``MissingRows``. What was noted meanwhile is made durable.
+        """
+        which = await self._losses.which()
+        other = self._losses.is_other(which)
+        if other:
+            for box in self._boxes.values():
+                box.forget()
+        for window in self._told.windows():
+            row = self._rows.get(window)
+            over = row is not None and row.record.state > WindowState.CLOSING
+            if over and row is not None and row.record.state is WindowState.SHREDDED:
+                self._over.discard(window)
+            if other or (over and window not in self._over):
+                await self._losses.compare(window)
+                if over:
+                    self._over.add(window)
+        self._losses.compared(which)
+        await asyncio.to_thread(self._told.sync)
 
     # --- counting ---------------------------------------------------------------------------------
 
     async def _looked(self) -> None:
-        """As ``SharedWindows._looked``; count windows that may be full of what several stored."""
+        """As ``SharedWindows._looked``; look for what is missing, and count windows that may be
+        full of what several stored.
+        """
+        await self._miss()
         for window, row in list(self._rows.items()):
             served, box = self._tasks.get(window.task_id), self._boxes.get(window)
             if served is None or window in self._trouble or (box is not None and box.seats.left):
@@ -360,7 +387,7 @@ class SharedIntake(SharedWindows):
                     raise ShoalError(
                         Kind.UNAVAILABLE, "the window's keys are not on this machine: try another"
                     )
-                box = OpenWindow(row, key, self._entropy)
+                box = OpenWindow(row, key, self._entropy, self._told)
                 async with self._db.transaction() as connection:
                     await box.read(connection)
                 box.sure()
@@ -434,20 +461,6 @@ class SharedIntake(SharedWindows):
 
     def _closed(self, window: WindowId) -> None:
         self._boxes.pop(window, None)
-
-
-async def lock(connection: Connection, row: WindowRow) -> WindowRow:
-    """The window's row as it is now, locked to the transaction's end, while nothing of the window
-    is under way.
-    """
-    await connection.execute("SELECT pg_advisory_xact_lock($1)", row.gate)
-    found = await connection.fetchrow(
-        f"SELECT {COLUMNS} FROM win WHERE id = $1 FOR UPDATE",  # noqa: S608 - constants
-        row.id,
-    )
-    if found is None:
-        raise ShoalError(Kind.INTERNAL, "a window's row is gone from the database: restore it")
-    return parse(found)
 
 
 def _given_out(row: WindowRow, limit: int) -> bool:

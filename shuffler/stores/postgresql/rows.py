@@ -1,14 +1,20 @@
-"""A window's row in the database, as it is read: believed only where it makes sense."""
+"""A window's row in the database, as it is read: believed only where it makes sense; and the order
+in which steps lock it, and what goes with it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.store import WindowRecord
+
+if TYPE_CHECKING:
+    from shoal.shuffler.stores.postgresql.database import Connection
 
 COLUMNS = (
     "id, task_id, win, state, outcome, epoch, seats, found, emptied, check_value, reports,"
@@ -96,3 +102,45 @@ def parse(row: _Row) -> WindowRow:
         raise ShoalError(
             Kind.INTERNAL, "the database holds a window that no shuffler wrote: check its tables"
         ) from None
+
+
+# --- locks: claim, tables, gate, row, in this order. A statement that appends has locked its table
+# before it runs; so whoever drops tables takes them first.
+
+
+def tables_first(row: WindowRow) -> str:
+    """Lock what is written to, before the gate and the window's row: a statement that appends has
+    locked its table before it waits for the gate, and whoever drops the tables must not wait for
+    it there while it waits for him here.
+    """
+    return f"LOCK TABLE {row.inbox}, {row.tags} IN ROW EXCLUSIVE MODE"
+
+
+async def lock(connection: Connection, row: WindowRow, *, tables: bool = True) -> WindowRow:
+    """The window's row as it is now, locked to the transaction's end, while nothing of the window
+    is under way. ``tables``: not yet locked, and there.
+    """
+    if tables:
+        await connection.execute(tables_first(row))
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", row.gate)
+    found = await connection.fetchrow(
+        f"SELECT {COLUMNS} FROM win WHERE id = $1 FOR UPDATE",  # noqa: S608 - constants
+        row.id,
+    )
+    if found is None:
+        raise ShoalError(Kind.INTERNAL, "a window's row is gone from the database: restore it")
+    return parse(found)
+
+
+async def drop(connection: Connection, names: Sequence[str]) -> None:
+    """Tables that this transaction has locked: see ``seize``."""
+    if names:
+        await connection.execute(f"DROP TABLE {', '.join(names)}")
+
+
+async def seize(connection: Connection, names: Sequence[str]) -> None:
+    """Lock tables that are to be dropped, before anything that whoever writes there locks after
+    them: the window's gate and row.
+    """
+    if names:
+        await connection.execute(f"LOCK TABLE {', '.join(names)} IN ACCESS EXCLUSIVE MODE")

@@ -40,17 +40,27 @@ from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim
 from shoal.shuffler.stores.joined import Admitted
 from shoal.shuffler.stores.postgresql import batches
-from shoal.shuffler.stores.postgresql.batches import Sealing, exists, make_table, parts, tables_of
+from shoal.shuffler.stores.postgresql.batches import (
+    Sealing,
+    Written,
+    check_written,
+    enter_writers,
+    exists,
+    make_table,
+    parts,
+    tables_of,
+)
 from shoal.shuffler.stores.postgresql.blocks import BlockCipher
 from shoal.shuffler.stores.postgresql.commits import AsyncCommits
 from shoal.shuffler.stores.postgresql.database import Database
-from shoal.shuffler.stores.postgresql.inbox import MAKE
-from shoal.shuffler.stores.postgresql.intake import SharedIntake, lock
-from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
+from shoal.shuffler.stores.postgresql.inbox import MAKE, OpenWindow
+from shoal.shuffler.stores.postgresql.intake import SharedIntake
+from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, drop, lock, parse, seize
 from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, WindowKey, WindowKeyFiles
 from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows, SealedRows
 from shoal.shuffler.stores.threaded_claims import to_its_end
+from shoal.shuffler.stores.told import ToldRows
 
 if TYPE_CHECKING:
     from shoal.shuffler.stores.postgresql.database import Connection
@@ -76,11 +86,10 @@ class PostgresStore(SharedIntake):
         which this closes. Raises KEY_FILE, CONFIG.
         """
         super().__init__(database, WindowKeyFiles(data_dir), _replica_id(data_dir), entropy)
-        self._begin_intake()
+        self._begin_intake(ToldRows(data_dir))
         self._commits: AsyncCommits[Admitted] = AsyncCommits(self._append, wait_s=commit_ms / 1000)
         self._spill = data_dir
-        # by window: under which fence this process wrote a batch, and what it is
-        self._wrote: dict[WindowId, tuple[int, SealedRows]] = {}
+        self._wrote: dict[WindowId, Written] = {}  # batches that are not recorded yet
         self._gone: set[WindowId] = set()  # inboxes that are dropped
         self._intact: set[WindowId] = set()  # batches that were read whole
         self._watch = watch
@@ -88,6 +97,7 @@ class PostgresStore(SharedIntake):
     def damage(self) -> Iterable[Condition]:
         """As ``Store.damage``; and what is wrong with the server."""
         yield from super().damage()
+        yield from self._losses.conditions()
         if self._watch is not None:
             yield from self._watch.conditions()
 
@@ -127,26 +137,42 @@ class PostgresStore(SharedIntake):
     async def _close_intake(self, claim: Claim) -> None:
         row = self._known(claim.window)
         capacity = self._tasks[claim.window.task_id].capacity
-        async with self._step(claim) as connection:
-            now = await lock(connection, row)
-            _expect(now, WindowState.OPEN)
-            found = await connection.fetchrow(
-                f"SELECT coalesce(sum(count), 0)::bigint AS rows FROM {row.inbox}"  # noqa: S608 - a name of ours
-            )
-            rows = distinct = 0 if found is None else found["rows"]
-            if capacity.distinct:  # whether it was full is said by the exact number alone
-                box = await self._box(now)
-                await box.read(connection)
-                distinct = len(box.keys)
-            failpoints.hit("postgresql.close")
-            await connection.execute(
-                "UPDATE win SET state = $2, reports = $3, acked = $4, epoch = epoch + 1,"
-                " changed = now() WHERE id = $1",
-                *(row.id, WindowState.CLOSING.value),
-                *(core.distinct_reports(distinct, capacity.messages), rows),
-            )
+        await self._losses.compare(claim.window)
+        box = self._boxes.get(claim.window)
+        try:
+            async with self._step(claim) as connection:
+                now = await lock(connection, row)
+                _expect(now, WindowState.OPEN)
+                found = await connection.fetchrow(
+                    f"SELECT coalesce(sum(count), 0)::bigint AS rows FROM {row.inbox}"  # noqa: S608 - a name of ours
+                )
+                rows = distinct = 0 if found is None else found["rows"]
+                if capacity.distinct:  # whether it was full is said by the exact number alone
+                    distinct = await self._distinct(connection, box, now)
+                failpoints.hit("postgresql.close")
+                await connection.execute(
+                    "UPDATE win SET state = $2, reports = $3, acked = $4, epoch = epoch + 1,"
+                    " changed = now() WHERE id = $1",
+                    *(row.id, WindowState.CLOSING.value),
+                    *(core.distinct_reports(distinct, capacity.messages), rows),
+                )
+        except ShoalError:
+            if box is not None:
+                box.failed()  # what it read may be on one machine alone
+            raise
         failpoints.hit("postgresql.closed")
         await self._read(claim.window)
+
+    async def _distinct(
+        self, connection: Connection, box: OpenWindow | None, now: WindowRow
+    ) -> int:
+        """Keys of a window that is locked. On this connection alone: who holds one and waits for
+        another may wait for ever.
+        """
+        if box is None or box.row.emptied != now.emptied:
+            box = OpenWindow(now, self._key(now, Purpose.INBOX), self._entropy, self._told)
+        await box.read(connection)
+        return len(box.keys)
 
     async def held(self, window: WindowId) -> int:
         """As ``Store.held``: rows, repeats over replicas among them."""
@@ -164,6 +190,7 @@ class PostgresStore(SharedIntake):
 
     async def _seal(self, claim: Claim) -> SealedRows:
         size = self._tasks[claim.window.task_id].row_size
+        await self._losses.compare(claim.window)
         async with self._step(claim) as connection:
             # what is remembered may lag behind: a batch that is the window's by now must stay
             row = await _now(connection, claim.window)
@@ -171,13 +198,14 @@ class PostgresStore(SharedIntake):
             inbox, batch = (self._key(row, purpose) for purpose in Purpose)
             sealing = Sealing(self._db, claim, row, size)
             await make_table(connection, row, sealing.fence)
-        if await exists(self._db, row.inbox):
+        there = await exists(self._db, row.inbox)
+        if there:
             sealed = await sealing.run(inbox, batch, self._spill, self._entropy)
         else:  # it was shredded, and the word for it is still to come; or it is lost
             sealed = SealedRows(0, size, Digest.of(b""), row.record.acked)
         if sealed.damaged:
             self._tell_damage(row.window, sealed.damaged)
-        self._wrote[claim.window] = sealing.fence, sealed
+        self._wrote[claim.window] = Written(sealing.fence, sealed, sealing.opened, there)
         return sealed
 
     async def advance(
@@ -213,9 +241,12 @@ class PostgresStore(SharedIntake):
             if after in _DECIDED:
                 record = replace(record, outcome=after)
             if sealed is not None:
-                fence, wrote = self._wrote.get(window, (fence, None))
-                if wrote != sealed:
+                wrote = self._wrote.get(window)
+                if wrote is None or wrote.sealed != sealed:
                     raise ShoalError(Kind.INTERNAL, "what is to be recorded is not what was sealed")
+                fence = wrote.fence
+                await check_written(connection, row, fence, sealed.rows, inbox=wrote.inbox)
+                await enter_writers(connection, row, wrote.opened)
                 record = replace(
                     record,
                     reports=reports,
@@ -230,6 +261,7 @@ class PostgresStore(SharedIntake):
                 record = replace(record, reports=reports)
             if after is WindowState.SHREDDED:
                 record = replace(record, manifest=b"", acked=0)
+                await connection.execute("DELETE FROM sealed_of WHERE id = $1", row.id)
             await connection.execute(
                 "UPDATE win SET state = $2, outcome = $3, reports = $4, row_count = $5,"
                 " row_size = $6, acked = $7, damaged = $8, rows_hash = $9, manifest = $10,"
@@ -250,13 +282,17 @@ class PostgresStore(SharedIntake):
 
     async def _destroy_inbox(self, claim: Claim) -> None:
         done = claim.window in self._gone
+        known = self._known(claim.window)
         async with self._step(claim) as connection:
+            names = (known.inbox, known.tags)
+            there = [one for one in await tables_of(connection, known, *names) if one in names]
+            await seize(connection, there)
             row = await _now(connection, claim.window)
             if row.record.state in (WindowState.OPEN, WindowState.CLOSING):
                 raise _not(claim.window, WindowState.SEALED)
             if not done:
                 failpoints.hit("postgresql.drop-inbox")
-                await connection.execute(f"DROP TABLE IF EXISTS {row.inbox}, {row.tags}")
+                await drop(connection, there)
         if not done:
             await self._drop_key(claim.window, Purpose.INBOX)
             self._gone.add(claim.window)
@@ -268,11 +304,11 @@ class PostgresStore(SharedIntake):
     async def _shred(self, claim: Claim) -> None:
         known = self._known(claim.window)
         async with self._step(claim) as connection:
-            row = await lock(connection, known)
+            names = await tables_of(connection, known, known.inbox, known.tags)
+            await seize(connection, names)
+            row = await lock(connection, known, tables=False)
             failpoints.hit("postgresql.shred")
-            for name in await tables_of(connection, row):
-                await connection.execute(f"DROP TABLE {name}")
-            await connection.execute(f"DROP TABLE IF EXISTS {row.inbox}, {row.tags}")
+            await drop(connection, names)
             if row.is_open:
                 for statement in MAKE:
                     await connection.execute(statement.format(inbox=row.inbox, tags=row.tags))
@@ -332,7 +368,7 @@ class PostgresStore(SharedIntake):
         fence, after = await self._rewrite(claim, row, closing, whole)
         after = replace(after, damaged=before.damaged + before.rows - after.rows)
         self._tell_damage(claim.window, after.damaged)
-        self._wrote[claim.window] = fence, after
+        self._wrote[claim.window] = Written(fence, after)
         return after
 
     async def _rewrite(
@@ -406,6 +442,7 @@ class PostgresStore(SharedIntake):
         if self._watch is not None:
             await self._watch.close()
         await super().close()
+        self._told.close()
 
 
 async def open_reports(

@@ -20,10 +20,9 @@ from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.claims import Claim
-from shoal.shuffler.stores.postgresql.answered import NO_TABLE
 from shoal.shuffler.stores.postgresql.commits import AsyncCommits
 from shoal.shuffler.stores.postgresql.database import Database
-from shoal.shuffler.stores.postgresql.failures import DatabaseError
+from shoal.shuffler.stores.postgresql.failures import NO_TABLE, DatabaseError
 from shoal.shuffler.stores.postgresql.sums import SumKeys, SumWindows, begin, named
 from shoal.shuffler.stores.rounds import StoredVector, VerifiedVector
 

@@ -18,7 +18,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.stores.postgresql import intake
+from shoal.shuffler.stores.postgresql import intake, rows
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.failures import lost
 from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
@@ -97,7 +97,7 @@ async def test_a_group_that_waited_while_others_counted_is_seen_by_them(
     """
     one, two = await replica(HUNDRED), await replica(HUNDRED)
     assert await put(one, 1) == [None]
-    pause = Pause(intake.lock)
+    pause = Pause(rows.lock)
     monkeypatch.setattr(intake, "lock", pause)
     waiting = asyncio.create_task(put(one, 12))  # more than there are seats
     await pause.reached.wait()
@@ -145,7 +145,7 @@ async def test_a_block_of_another_writer_bears_that_writers_count(
     """
     one = await replica(HUNDRED)
     assert await put(one, 1) == [None]
-    pause = Pause(intake.lock)
+    pause = Pause(rows.lock)
     with monkeypatch.context() as patch:
         patch.setattr(intake, "lock", pause)
         waiting = asyncio.create_task(put(one, 12))

@@ -16,15 +16,16 @@ from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.postgresql.batches import WriterTally
 from shoal.shuffler.stores.postgresql.blocks import BlockCipher, Part, batch_place, inbox_place
 from shoal.shuffler.stores.postgresql.commits import AsyncCommits, Outcomes
-from shoal.shuffler.stores.postgresql.seats import SeatSlice, grant, limit_of
 from shoal.shuffler.stores.postgresql.window_keys import (
     Purpose,
     WindowKey,
     WindowKeyFiles,
     derive,
 )
+from shoal.shuffler.stores.seats import SeatSlice, grant, limit_of
 
 TASK = TaskId(bytes(range(32)))
 ONE, TWO = WindowId(TASK, 1), WindowId(TASK, 2)
@@ -99,8 +100,8 @@ def test_a_key_is_needed_until_its_work_is_done() -> None:
 
 
 def test_a_block_opens_where_it_belongs_alone() -> None:
-    """Planted, each: the part, the window, the place, the count left out of what is bound -> it
-    opens there, fails.
+    """Planted, each: the part, the window, how often it was emptied, the place, the count left out
+    of what is bound -> it opens there, fails.
     """
     key, data = b"\x22" * 32, b"rows of a window"
     cipher, place = BlockCipher(key, ONE), inbox_place(b"w" * 16, 5)
@@ -108,6 +109,7 @@ def test_a_block_opens_where_it_belongs_alone() -> None:
     assert data not in block
     assert cipher.open(Part.ROWS, place, 2, block) == data
     assert BlockCipher(key, TWO).open(Part.ROWS, place, 2, block) is None
+    assert BlockCipher(key, ONE, emptied=1).open(Part.ROWS, place, 2, block) is None
     assert BlockCipher(b"\x23" * 32, ONE).open(Part.ROWS, place, 2, block) is None
     assert cipher.open(Part.KEYS, place, 2, block) is None
     assert cipher.open(Part.ROWS, inbox_place(b"w" * 16, 6), 2, block) is None
@@ -116,6 +118,33 @@ def test_a_block_opens_where_it_belongs_alone() -> None:
     for at in range(len(block)):
         assert cipher.open(Part.ROWS, place, 2, block[:at]) is None
     assert cipher.seal(Part.ROWS, place, 2, data) != block
+
+
+# --- what blocks tell of those that are gone
+
+
+@pytest.mark.parametrize(
+    ("opened", "closed", "lost"),
+    [
+        ([(2, 10, 10)], [], 10),  # the first is missing
+        ([(1, 0, 10), (3, 20, 10)], [(2, 10)], 10),  # the later one knew of it
+        ([(2, 10, 10)], [(3, 10)], 20),  # one is missing, and a later one is damaged
+        ([], [(2, 10)], 10),
+        ([(0, 30, 0), (2, 10, 10)], [(3, 10)], 20),  # the last word knew of all
+        ([(1, 0, 10), (2, 0, 10)], [], 0),  # both under way at a time
+    ],
+)
+def test_missing_and_damaged_blocks_add_up(
+    opened: list[tuple[int, int, int]], closed: list[tuple[int, int]], lost: int
+) -> None:
+    """``opened``: number, rows told of before, rows. Planted: the larger of both -> 10 of 20,
+    fails.
+    Planted: all added -> 20 of 10, fails.
+    """
+    tally = WriterTally(closed=closed)
+    for block in opened:
+        tally.add(*block)
+    assert tally.damaged == lost
 
 
 # --- seats
