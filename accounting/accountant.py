@@ -49,6 +49,7 @@ from shoal.accounting.routes import (
     WHY_NOT,
     DeltaCurve,
     general_routes,
+    proving_routes,
     routes,
 )
 from shoal.approximate import GaussianLaw, LocalCurve
@@ -240,7 +241,8 @@ def proves(
     if not _amplifies(privacy, n_honest):
         return False
     return any(
-        route.proves(delta, epsilon, effort) for route in routes(privacy, min(n_honest, LARGEST_N))
+        route.proves(delta, epsilon, effort)
+        for route in proving_routes(privacy, min(n_honest, LARGEST_N))
     )
 
 

@@ -27,6 +27,7 @@ function, and with the expectation itself at small sizes, in fractions
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
@@ -43,6 +44,9 @@ Line = tuple[int, int, int]
 _MOST_LINES = 32
 # products of two such numbers, and sums of many, are floats
 _MOST_FOR_FLOATS = 1 << 400
+# where sums are looked at before they are compared: e = ratio^share, and of all t at which a line
+# meets 0 there, those above such a share of them
+_SHARES = tuple(i / 12 for i in range(13))
 
 
 def undominated(sums: Sequence[tuple[Line, ...]], ratio: Fraction) -> list[int]:
@@ -59,10 +63,39 @@ def undominated(sums: Sequence[tuple[Line, ...]], ratio: Fraction) -> list[int]:
     # first.
     order = sorted(range(len(sums)), key=lambda at: -sum((a - b) ** 2 / w for a, b, w in sums[at]))
     kept: list[int] = []
+    heights, error = _sampled(sums, ratio)
     for at in order:
-        if not any(below(sums[at], sums[other], ratio) for other in kept):
+        least = heights[at] - error[at]
+        candidates = [other for other in kept if (least <= heights[other] + error[other]).all()]
+        if not any(below(sums[at], sums[other], ratio) for other in candidates):
             kept.append(at)
     return sorted(kept)
+
+
+def _sampled(sums: Sequence[tuple[Line, ...]], ratio: Fraction) -> tuple[Floats, Floats]:
+    """h of every sum at some places, and the most that it may be wrong by: float64[sums, places]
+    each. A sum that is above another one at one of them is not below it, which saves most of the
+    exact comparisons; where no place tells, they are made.
+
+    Places are floats, so exact ones. An end of [1, ratio] that is rounded outward is left out.
+    """
+    most = max(map(len, sums))
+    if max(abs(number) for lines in sums for line in lines for number in line) > _MOST_FOR_FLOATS:
+        return np.zeros((len(sums), 1)), np.zeros((len(sums), 1))
+    every = np.zeros((len(sums), most, 3))  # a line of zeros adds nothing
+    for at, lines in enumerate(sums):
+        every[at, : len(lines)] = lines
+    a, b, w = every[:, :, 0], every[:, :, 1], every[:, :, 2]
+    heights, sizes = [], []
+    for share in _SHARES:
+        e = max(1.0, min(float(ratio) ** share, math.nextafter(float(ratio), 0.0)))
+        ends = ((a - e * b) / np.where(w > 0.0, w, 1.0))[w > 0.0]
+        for t in np.quantile(ends, _SHARES):
+            heights.append(np.maximum(a - e * b - t * w, 0.0).sum(axis=1))
+            sizes.append((a + e * b + abs(t) * w).sum(axis=1))
+    # Each term is wrong by less than 6 roundings of its size, 2^-53 each, the sum by less than one
+    # more for each line. Twice that is allowed.
+    return np.stack(heights, axis=1), (8 + most) * 2.0**-52 * np.stack(sizes, axis=1)
 
 
 def below(lines: tuple[Line, ...], other_lines: tuple[Line, ...], ratio: Fraction) -> bool:
@@ -85,13 +118,7 @@ def below(lines: tuple[Line, ...], other_lines: tuple[Line, ...], ratio: Fractio
     ]
     if _above(lines, other_lines, ends):
         return False
-    meetings = [
-        point
-        for left, right in combinations(all_lines, 2)
-        if (point := _meeting(left, right))[0]
-        and point[0] <= point[1]
-        and low * point[1] <= high * point[0]
-    ]
+    meetings = _meetings(all_lines, low, high)
     return not _above(lines, other_lines, meetings)
 
 
@@ -126,14 +153,20 @@ def _heights(lines: Sequence[Line], at: Floats) -> tuple[Floats, Floats]:
     return np.maximum(values, 0.0).sum(axis=1), sizes.sum(axis=1)
 
 
-def _meeting(left: Line, right: Line) -> Line:
-    """(u1, u2, u3), u1 >= 0, with a u1 = b u2 + w u3 on both lines; u1 = 0 where they don't meet at
-    any e.
+def _meetings(lines: Sequence[Line], low: int, high: int) -> list[Line]:
+    """(u1, u2, u3), u1 > 0, with a u1 = b u2 + w u3 on both of two lines, for all two that meet at
+    an e = u2 / u1 from 1 to high / low. One loop: a planner asks for a quarter of a million.
     """
-    (a, b, w), (c, d, v) = left, right
-    # (a, -b, -w) x (c, -d, -v)
-    u1, u2, u3 = b * v - w * d, a * v - w * c, b * c - a * d
-    return (u1, u2, u3) if u1 >= 0 else (-u1, -u2, -u3)
+    found: list[Line] = []
+    for (a, b, w), (c, d, v) in combinations(lines, 2):
+        # (a, -b, -w) x (c, -d, -v)
+        u1, u2 = b * v - w * d, a * v - w * c
+        if u1 < 0:
+            if u2 <= u1 and low * u2 >= high * u1:
+                found.append((-u1, -u2, a * d - b * c))
+        elif u1 and u1 <= u2 and low * u2 <= high * u1:
+            found.append((u1, u2, b * c - a * d))
+    return found
 
 
 def _height(lines: Sequence[Line], point: Line) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from shoal.accounting.accountant import simplest
 from shoal.analyzer.planner.question import Mean, Sum
@@ -85,7 +86,8 @@ class Numbers:
         counts[below + 1] = round(n * up)
         counts[below] = n - counts[below + 1]
         rounding = self._whole(domain.step**2 * up * (1.0 - up) / n)
-        if isinstance(self.question, Sum) and of_answers(self.mechanism):
+        # a mechanism is a frozen dataclass, whatever its protocol says
+        if isinstance(self.question, Sum) and of_answers(self.mechanism):  # type: ignore[arg-type]
             return rounding, _sum_noise(self.question, self.mechanism, domain, counts)
         return rounding, self._whole(float(self.mechanism.expected_stderr(counts)[0]) ** 2)
 
@@ -94,6 +96,7 @@ class Numbers:
         return variance * self.n**2 if isinstance(self.question, Sum) else variance
 
 
+@lru_cache(maxsize=16)  # one mechanism is asked at many values in a row
 def of_answers(mechanism: Mechanism) -> bool:
     """Whether its estimate is ("mean", "no answer"): the mean over the devices that answer, and how
     many don't.
@@ -121,9 +124,17 @@ def answer(question: Mean, estimate: Estimate, reports: int) -> float:
 def _sum_noise(
     question: Sum, mechanism: Mechanism, domain: Numeric, counts: NDArray[np.int64]
 ) -> float:
-    """The variance of the sum over the reports of w(Y), where E[w(Y) | x] is the value of cell x:
-    for k-ary responses, which name a uniform cell with probability u = k other / total and their
-    own otherwise, w(y) = (value(y) - u mean(value)) / (1 - u).
+    """The variance of the sum over the reports, for so many devices in each cell."""
+    each = _noise_of_each(question, mechanism, domain)  # type: ignore[arg-type] # as above
+    return max(0.0, float(counts @ each))
+
+
+@lru_cache(maxsize=16)  # as ``of_answers``
+def _noise_of_each(question: Sum, mechanism: Mechanism, domain: Numeric) -> NDArray[np.float64]:
+    """Per cell, what a device there adds to the variance of the sum of w(Y) over the reports, where
+    E[w(Y) | x] is the value of cell x: for k-ary responses, which name a uniform cell with
+    probability u = k other / total and their own otherwise, w(y) = (value(y) - u mean(value)) /
+    (1 - u).
     """
     law = simplest(mechanism.privacy())
     if not isinstance(law, KaryLaw):
@@ -137,7 +148,7 @@ def _sum_noise(
     values = np.append(np.arange(domain.levels) * domain.step + (domain.low - question.absent), 0.0)
     weights = (values - uniform * values.mean()) / (1.0 - uniform)
     squares = (1.0 - uniform) * weights**2 + uniform * np.mean(weights**2)
-    return max(0.0, float(counts @ (squares - values**2)))
+    return np.asarray(squares - values**2, dtype=np.float64)
 
 
 def at_value(

@@ -2,7 +2,8 @@
 at small sizes.
 
 Planted, in ``below``: only the ends of [1, r] compared, or only the points where two lines meet;
-heights at these the other way round; in ``undominated``: everything below the first; in
+heights at these the other way round; no point where the first coordinate is negative; in
+``undominated``: everything below the first, or sums compared only with those that they exceed; in
 ``_worst_rows``: rows dropped whatever the direction (``_between`` without the sign) -> each fails
 below.
 """
