@@ -176,7 +176,7 @@ async def test_at_the_shuffler_devices_hear_the_truth(tmp_path: Path, capsys: Ca
         frames = [submit(published.frame()) for _ in range(2)]
         await call(channel, SUBMIT, frames[0], 30)
         for window in (0, 5):
-            give_up(config, "shuffler", "test", window)
+            await asyncio.to_thread(give_up, config, "shuffler", "test", window)
         await shuffler.lifecycle.tick()
         await shuffler.lifecycle.settle()
         for frame in frames:
@@ -202,7 +202,8 @@ async def test_at_the_shuffler_devices_hear_the_truth(tmp_path: Path, capsys: Ca
         assert f'shoal_shuffler_given_up_windows{{task="{published.task_id.short}"}} 2.0' in metrics
         await channel.close()
     capsys.readouterr()
-    assert main(["shuffler", "window", "list", "--config", str(config), "--json"]) == 0
+    listing = ["shuffler", "window", "list", "--config", str(config), "--json"]
+    assert await asyncio.to_thread(main, listing) == 0
     shown = json.loads(capsys.readouterr().out)
     assert [(line["was"], line["now"], line["reports"]) for line in shown] == [
         ("open", "expired", None),

@@ -148,7 +148,7 @@ async def test_a_cancelled_caller_undoes_nothing(
     memory: Memory, make: Callable[..., GroupCommit[AdmittedReport]]
 ) -> None:
     memory.gate.clear()
-    writer = make(group_items=2)
+    writer = make(wait_s=30.0, group_items=2)
     gone, stays = (asyncio.ensure_future(writer.submit([report(text)])) for text in (b"a", b"b"))
     await until(memory.entered)
     gone.cancel()
