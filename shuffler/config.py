@@ -69,10 +69,21 @@ class Mqtt(Section):
         )
 
 
+class Batches(Section):
+    """An object store for sealed batches, beside the database. ``credentials_file``: TOML of
+    obstore's names; what is not there is the environment's. ``ca``: of its server's certificate,
+    instead of the system's.
+    """
+
+    url: Annotated[str, Field(pattern=r"^(s3|gs|az)://[^?#@\s]+$")]
+    credentials_file: Path | None = None
+    ca: Path | None = None
+
+
 class StoreSection(Section):
     """Where windows and reports are kept: on this machine, or in a database that ``replicas``
     shufflers share. ``without_standby``: several share one that has no synchronous standby: what
-    was acknowledged is lost with its machine.
+    was acknowledged is lost with its machine. ``batches``: sealed ones go to an object store.
     """
 
     kind: Literal["sqlite", "postgresql"] = "sqlite"
@@ -81,11 +92,14 @@ class StoreSection(Section):
     schema_name: Annotated[str, Field(alias="schema", pattern=r"^[a-z_][a-z0-9_]{0,62}$")] = "shoal"
     replicas: Annotated[int, Field(ge=1, le=256)] = 1
     without_standby: bool = False
+    batches: Batches | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.kind == "sqlite" and self.replicas > 1:
             raise ValueError('several replicas want kind = "postgresql" and one dsn_file')
+        if self.kind == "sqlite" and self.batches is not None:
+            raise ValueError('batches in an object store want kind = "postgresql"')
         if (self.dsn_file is not None) != (self.kind == "postgresql"):
             raise ValueError('dsn_file and kind = "postgresql" go together')
         return self

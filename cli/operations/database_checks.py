@@ -1,5 +1,6 @@
 """A database that several shufflers share: whether this one may use it, and what its
-acknowledgements are worth. Nothing is changed: tables are made by the service.
+acknowledgements are worth; and an object store beside it. Nothing is changed: tables are made by
+the service, and an object that was made to see that it can be is deleted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from shoal.ids import TaskId
 from shoal.services.given_up import TaskWindow
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowState
+from shoal.shuffler.stores.objects.options import open_bucket
 from shoal.shuffler.stores.postgresql import schema
 from shoal.shuffler.stores.postgresql.address import load_dsn
 from shoal.shuffler.stores.postgresql.database import Database
@@ -69,6 +71,9 @@ async def database(findings: Findings, config: ShufflerConfig) -> set[TaskWindow
     """The windows that are decided there. Raises CONFIG, KEY_FILE, UNAVAILABLE, OVERLOADED."""
     store = config.store
     identity = load_signing_key(config.signing_key).public
+    if store.batches is not None:
+        await open_bucket(store.batches, identity, store.schema_name).probe()
+        findings.ok("database", f"{store.batches.url} keeps, gives back and deletes an object")
     async with await _connected(config) as found:
         facts = await look(found)
         wrong = list(

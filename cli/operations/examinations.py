@@ -49,6 +49,8 @@ def shuffler(findings: Findings, path: Path) -> ShufflerConfig | None:
             secrets.append(config.mqtt.password_file)
         if config.store.dsn_file is not None:
             secrets.append(config.store.dsn_file)
+        if config.store.batches is not None and config.store.batches.credentials_file is not None:
+            secrets.append(config.store.batches.credentials_file)
         _common(findings, config, secrets, _SHUFFLER_STORES)
         shared = _database(findings, config)
         front, to = config.tls, config.analyzer

@@ -44,11 +44,13 @@ def secret(config: RoleSettings) -> dict[str, Path]:
     }
     if isinstance(config, ShufflerConfig):
         password = config.mqtt.password_file if config.mqtt is not None else None
+        batches = config.store.batches
         found |= {
             "tls.key": config.tls.key,
             "analyzer.key": config.analyzer.key,
             "mqtt.password_file": password,
             "store.dsn_file": config.store.dsn_file,
+            "store.batches.credentials_file": batches.credentials_file if batches else None,
         }
     if isinstance(config, AnalyzerConfig):
         found["tls.key"] = config.tls.key

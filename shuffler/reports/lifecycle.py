@@ -303,8 +303,8 @@ class Lifecycle:
         except (ShoalError, OSError) as error:
             if isinstance(error, StaleClaimError):
                 self._held.forget(window)
-            elif isinstance(error, ShoalError) and error.kind is Kind.KEY_FILE:
-                await self._held.leave(window)  # another shuffler of the task may have the keys
+            elif isinstance(error, ShoalError) and error.kind in (Kind.KEY_FILE, Kind.CONFIG):
+                await self._held.leave(window)  # another shuffler of the task may do it
             pending.failures += 1
             pending.last = error.kind if isinstance(error, ShoalError) else Kind.INTERNAL
             asked = error.retry_after_s if isinstance(error, ShoalError) else 0.0

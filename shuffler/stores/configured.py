@@ -103,6 +103,7 @@ async def read_window(config: ShufflerConfig, window: WindowId) -> WindowRecord 
 async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStorage:
     """A database that several shufflers share."""
     # they bring a driver with them, which the embedded store does without
+    from shoal.shuffler.stores.objects.options import open_bucket
     from shoal.shuffler.stores.postgresql.address import load_dsn
     from shoal.shuffler.stores.postgresql.answered import SharedAnswers
     from shoal.shuffler.stores.postgresql.database import Database
@@ -115,6 +116,8 @@ async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStor
     section = config.store
     assert section.dsn_file is not None  # noqa: S101 - StoreSection wants it
     identity = load_signing_key(config.signing_key).public
+    objects = section.batches
+    bucket = open_bucket(objects, identity, section.schema_name) if objects else None
     database = await Database.open(load_dsn(section.dsn_file), identity, section.schema_name)
     async with AsyncExitStack() as opened:
         opened.push_async_callback(database.close)
@@ -124,7 +127,10 @@ async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStor
         opened.push_async_callback(watch.close)
         await watch.start()
         reports = await open_reports(
-            database, config.data_dir, entropy, commit_ms=config.commit_ms, watch=watch
+            *(database, config.data_dir, entropy),
+            commit_ms=config.commit_ms,
+            watch=watch,
+            bucket=bucket,
         )
         windows = SumWindows(reports, entropy)
         storage = ShufflerStorage(

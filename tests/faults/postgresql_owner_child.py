@@ -31,6 +31,7 @@ from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.stores import claims
+from shoal.shuffler.stores.objects.bucket import Bucket
 from shoal.shuffler.stores.postgresql import batches, database, store, windows
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
@@ -75,7 +76,11 @@ async def replica(folder: Path, clock: FakeClock) -> AsyncIterator[tuple[Shuffle
     config = load_settings(ShufflerConfig, folder / "shuffler.toml")
     signer = bytes.fromhex(plan["signer"])
     with DataFolder(config.data_dir) as data:
-        store = await open_reports(await Database.open(plan["dsn"], signer), data, commit_ms=0)
+        options = plan.get("objects")
+        place = "s3://batches/some"
+        bucket = Bucket.open(place, options, signer, "shoal", plain=True) if options else None
+        opened = await Database.open(plan["dsn"], signer)
+        store = await open_reports(opened, data, commit_ms=0, bucket=bucket)
         try:
             book = ShufflerTasks(
                 store, clock, config.tasks_dir, config.keys_dir, config.authority_keys, signer

@@ -160,7 +160,9 @@ def declared_imports(module: Module) -> Iterator[str]:
             or one.name.startswith(".")
         ):
             continue
-        if distribution_of(one) not in declared("server", "parquet", "oidc", "postgresql", "dask"):
+        if distribution_of(one) not in declared(
+            "server", "parquet", "oidc", "postgresql-objects", "dask"
+        ):
             yield f"{one.line}: {one.name} is in no dependency of pyproject.toml"
 
 

@@ -3,7 +3,7 @@ repeats in this process, blocks of the batch out, under another key.
 
 Whoever seals writes the same rows in the same order. The batch's table bears the fence of the claim
 that wrote it, so two that believe to be the owner never write to one table; a window's row says
-which is the batch.
+which is the batch. With an object store the parts lie there, and the table says in which objects.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.shuffler.stores import sorting
 from shoal.shuffler.stores.claims import Claim, StaleClaimError
+from shoal.shuffler.stores.objects.sealed_objects import (
+    MENDS,
+    TABLE,
+    ObjectWriter,
+    in_objects,
+    object_parts,
+)
 from shoal.shuffler.stores.postgresql.blocks import BlockCipher, Part, batch_place
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.inbox import block_place, ciphers
@@ -30,10 +37,10 @@ from shoal.shuffler.stores.postgresql.window_keys import WindowKey
 from shoal.shuffler.stores.store import SealedRows
 
 if TYPE_CHECKING:
+    from shoal.shuffler.stores.objects.bucket import Bucket
     from shoal.shuffler.stores.postgresql.database import Connection
 
 T = TypeVar("T")
-_MENDS = 1 << 32
 _PAGE = 64  # blocks that are read together
 _MAKE = (
     "CREATE TABLE {batch} (part bigint PRIMARY KEY, count int NOT NULL, body bytea NOT NULL)"
@@ -106,10 +113,23 @@ class Sealing:
     memory; what is written there has no name and is encrypted messages.
     """
 
-    def __init__(self, database: Database, claim: Claim, row: WindowRow, size: int) -> None:
-        """``size``: bytes of every row. ``fence``: of the batch's table: see ``fence_of``."""
+    def __init__(
+        self,
+        database: Database,
+        claim: Claim,
+        row: WindowRow,
+        size: int,
+        bucket: Bucket | None = None,
+    ) -> None:
+        """``size``: bytes of every row. ``fence``: of the batch's table: see ``fence_of``.
+        ``bucket``: where the batch goes instead of the database.
+        """
         self._db, self._claim, self._row, self._size = database, claim, row, size
         self._tally, self.fence = _Tally(acked=row.record.acked), fence_of(claim, row)
+        self._bucket = bucket
+        self._objects: ObjectWriter | None = None
+        if bucket is not None:
+            self._objects = ObjectWriter(bucket, row.window, self.fence, self._insert, self._held)
 
     @property
     def opened(self) -> dict[bytes, int]:
@@ -123,7 +143,49 @@ class Sealing:
         _, opening = ciphers(self._row.window, self._row.emptied, inbox, entropy)
         closing = BlockCipher(batch.of("rows"), self._row.window, entropy)
         loop = asyncio.get_running_loop()
-        return await asyncio.to_thread(self._sort, opening, closing, spill, loop)
+        sealed = await asyncio.to_thread(self._sort, opening, closing, spill, loop)
+        await self.finish(closing, sealed)
+        return sealed
+
+    async def finish(self, closing: BlockCipher, sealed: SealedRows) -> None:
+        """After the last part: objects are read back before anybody stands on them. Raises as
+        ``write``, and UNAVAILABLE for a store that gives back something else.
+        """
+        if self._objects is None:
+            return
+        await self._objects.flush()
+        digest, whole = hashlib.sha256(), -(-sealed.rows // rows_of_part(self._size))
+        async for _, _, rows in parts(
+            *(self._db, self._row, closing, 0, whole, self._bucket),
+            written=(self.fence, self._size),
+        ):
+            digest.update(rows or b"")
+        if digest.digest() != sealed.rows_hash.raw:
+            raise ShoalError(
+                Kind.UNAVAILABLE,
+                "the object store does not give back the batch that was put there: its inbox "
+                "stays, and it will be sealed again",
+            )
+
+    async def rewrite(self, closing: BlockCipher, whole: int) -> SealedRows:
+        """What is left of the ``whole`` parts of the window's batch, into this one's table, which
+        exists and is empty. Raises as ``finish``.
+        """
+        size, step = self._size, rows_of_part(self._size) * self._size
+        digest, waiting, number, rows = hashlib.sha256(), bytearray(), 0, 0
+        async for _, _, some in parts(self._db, self._row, closing, 0, whole, self._bucket):
+            waiting += some or b""
+            digest.update(some or b"")
+            rows += len(some or b"") // size
+            while len(waiting) >= step:
+                await self.write(closing, number, step // size, bytes(waiting[:step]))
+                del waiting[:step]
+                number += 1
+        if waiting:
+            await self.write(closing, number, len(waiting) // size, bytes(waiting))
+        after = SealedRows(rows, size, Digest(digest.digest()))
+        await self.finish(closing, after)
+        return after
 
     def _sort(
         self,
@@ -172,16 +234,28 @@ class Sealing:
     async def write(self, closing: BlockCipher, part: int, count: int, rows: bytes) -> None:
         """A part of the batch, under the claim. Raises StaleClaimError."""
         failpoints.hit("postgresql.seal-write")
-        claim = self._claim
         body = closing.seal(Part.BATCH, batch_place(self.fence, part), count, rows)
+        if self._objects is not None:
+            await self._objects.add(body, count)
+        else:
+            await self._insert(part, count, body)
+
+    async def _insert(self, number: int, count: int, what: bytes | str) -> None:
         done = await self._db.execute(
             f"WITH c AS ({_HELD}) INSERT INTO {self._row.batch(self.fence)}"  # noqa: S608 - names of ours
             " SELECT $5, $6, $7 FROM c",
-            *(claim.window.task_id.raw, claim.window.window, claim.owner.raw, claim.fence),
-            *(part, count, body),
+            *(*_named(self._claim), number, count, what),
         )
         if done != "INSERT 0 1":
             raise StaleClaimError
+
+    async def _held(self) -> None:
+        if await self._db.fetchval(_HELD, *_named(self._claim)) is None:
+            raise StaleClaimError
+
+
+def _named(claim: Claim) -> tuple[bytes, int, bytes, int]:
+    return claim.window.task_id.raw, claim.window.window, claim.owner.raw, claim.fence
 
 
 def _on(loop: asyncio.AbstractEventLoop, step: Coroutine[Any, Any, T]) -> T:
@@ -209,8 +283,8 @@ def fence_of(claim: Claim, row: WindowRow) -> int:
     """What the next batch under this claim bears: the claim's fence, and where the batch that is
     there bears that (one claim seals and mends), in higher bits how often it was mended.
     """
-    mended = row.batch_fence and row.batch_fence % _MENDS == claim.fence
-    return row.batch_fence + _MENDS if mended else claim.fence
+    mended = row.batch_fence and row.batch_fence % MENDS == claim.fence
+    return row.batch_fence + MENDS if mended else claim.fence
 
 
 def rows_of_part(size: int) -> int:
@@ -252,12 +326,16 @@ async def check_written(
         )
 
 
-async def make_table(connection: Connection, row: WindowRow, fence: int, keep: str = "") -> None:
-    """An empty table for a batch of this claim; those of others, but ``keep``, are dropped."""
+async def make_table(
+    connection: Connection, row: WindowRow, fence: int, keep: str = "", *, objects: bool = False
+) -> None:
+    """An empty table for a batch of this claim, or for the names of its ``objects``; those of
+    others, but ``keep``, are dropped.
+    """
     for name in await tables_of(connection, row):
         if name != keep:
             await connection.execute(f"DROP TABLE {name}")
-    for statement in _MAKE:
+    for statement in (TABLE,) if objects else _MAKE:
         await connection.execute(statement.format(batch=row.batch(fence)))
 
 
@@ -268,16 +346,32 @@ async def exists(database: Database, name: str) -> bool:
 
 
 async def parts(
-    database: Database, row: WindowRow, closing: BlockCipher, first: int, last: int
+    database: Database,
+    row: WindowRow,
+    closing: BlockCipher,
+    first: int,
+    last: int,
+    bucket: Bucket | None = None,
+    written: tuple[int, int] | None = None,
 ) -> AsyncIterator[tuple[int, int, bytes | None]]:
-    """Parts [first, last) that are there: number, rows, and the rows unless they are damaged."""
+    """Parts [first, last) that are there: number, rows, and the rows unless they are damaged.
+    ``written``: fence and bytes of a row, of a batch that is not the window's yet. Raises as
+    ``object_parts``.
+    """
+    fence, size = written or (row.batch_fence, row.record.row_size)
+    if await in_objects(database, row.batch(fence)):
+        widths = size, rows_of_part(size)
+        found = object_parts(database, bucket, row, fence, closing, widths, (first, last))
+        async for one in found:
+            yield one
+        return
     for at in range(first, last, _PAGE):
         for part, count, body in await database.fetch(
-            f"SELECT part, count, body FROM {row.batch()} WHERE part >= $1 AND part < $2"  # noqa: S608 - a name of ours
+            f"SELECT part, count, body FROM {row.batch(fence)} WHERE part >= $1 AND part < $2"  # noqa: S608 - a name of ours
             " ORDER BY part",
             *(at, min(last, at + _PAGE)),
         ):
-            place = batch_place(row.batch_fence, part)
+            place = batch_place(fence, part)
             yield part, count, closing.open(Part.BATCH, place, count, bytes(body))
 
 

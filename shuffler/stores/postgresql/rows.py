@@ -144,3 +144,27 @@ async def seize(connection: Connection, names: Sequence[str]) -> None:
     """
     if names:
         await connection.execute(f"LOCK TABLE {', '.join(names)} IN ACCESS EXCLUSIVE MODE")
+
+
+async def current(connection: Connection, window: WindowId) -> WindowRow:
+    """The window's row as it is now, locked to the transaction's end. Raises INTERNAL."""
+    found = await connection.fetchrow(
+        f"SELECT {COLUMNS} FROM win WHERE task_id = $1 AND win = $2 FOR UPDATE",  # noqa: S608 - constants
+        *(window.task_id.raw, window.window),
+    )
+    if found is None:
+        raise not_in(window, WindowState.OPEN)
+    return parse(found)
+
+
+def expect(row: WindowRow, state: WindowState) -> None:
+    """Raises INTERNAL."""
+    if row.record.state is not state:
+        raise not_in(row.window, state)
+
+
+def not_in(window: WindowId, state: WindowState) -> ShoalError:
+    """The error of a window that is not in this state."""
+    return ShoalError(
+        Kind.INTERNAL, f"window {window.window} of task {window.task_id.short} is not {state.name}"
+    )

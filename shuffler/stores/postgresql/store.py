@@ -5,7 +5,8 @@
     holder            which machines have which key files
     inbox_<id>        an open window: encrypted blocks, one for each commit group
     tag_<id>          devices that it admitted, as keyed hashes
-    batch_<id>_<fence>  a sealed window: encrypted rows in storage key order
+    batch_<id>_<fence>  a sealed window: encrypted rows in storage key order, or with an object
+                      store the names of objects that hold them
 
 No report, key or secret gets there in the clear, so what its log, standbys and backups hold is
 waste once the window's key files are gone. Contents are dropped with their tables, never deleted
@@ -39,6 +40,7 @@ from shoal.shuffler import core
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim
 from shoal.shuffler.stores.joined import Admitted
+from shoal.shuffler.stores.objects.sealed_objects import Sweeper, remove, shred
 from shoal.shuffler.stores.postgresql import batches
 from shoal.shuffler.stores.postgresql.batches import (
     Sealing,
@@ -55,7 +57,15 @@ from shoal.shuffler.stores.postgresql.commits import AsyncCommits
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.inbox import MAKE, OpenWindow
 from shoal.shuffler.stores.postgresql.intake import SharedIntake
-from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, drop, lock, parse, seize
+from shoal.shuffler.stores.postgresql.rows import (
+    WindowRow,
+    current,
+    drop,
+    expect,
+    lock,
+    not_in,
+    seize,
+)
 from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, WindowKey, WindowKeyFiles
 from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows, SealedRows
@@ -63,6 +73,7 @@ from shoal.shuffler.stores.threaded_claims import to_its_end
 from shoal.shuffler.stores.told import ToldRows
 
 if TYPE_CHECKING:
+    from shoal.shuffler.stores.objects.bucket import Bucket
     from shoal.shuffler.stores.postgresql.database import Connection
 
 log = get_log("shuffler")
@@ -81,9 +92,11 @@ class PostgresStore(SharedIntake):
         *,
         commit_ms: float = LIMITS.commit_ms,
         watch: DatabaseWatch | None = None,
+        bucket: Bucket | None = None,
     ) -> None:
         """``data_dir``: key files, and temporary ones without names. ``watch``: of the server,
-        which this closes. Raises KEY_FILE, CONFIG.
+        which this closes. ``bucket``: where sealed batches go instead of the database. Raises
+        KEY_FILE, CONFIG.
         """
         super().__init__(database, WindowKeyFiles(data_dir), _replica_id(data_dir), entropy)
         self._begin_intake(ToldRows(data_dir))
@@ -92,7 +105,8 @@ class PostgresStore(SharedIntake):
         self._wrote: dict[WindowId, Written] = {}  # batches that are not recorded yet
         self._gone: set[WindowId] = set()  # inboxes that are dropped
         self._intact: set[WindowId] = set()  # batches that were read whole
-        self._watch = watch
+        self._watch, self._bucket = watch, bucket
+        self._sweeper = Sweeper(database, bucket)
 
     def damage(self) -> Iterable[Condition]:
         """As ``Store.damage``; and what is wrong with the server."""
@@ -100,6 +114,8 @@ class PostgresStore(SharedIntake):
         yield from self._losses.conditions()
         if self._watch is not None:
             yield from self._watch.conditions()
+        if self._sweeper.trouble is not None:
+            yield self._sweeper.trouble
 
     async def append(self, submissions: Sequence[AdmittedReport]) -> list[Kind | None]:
         """As ``Store.append``."""
@@ -142,7 +158,7 @@ class PostgresStore(SharedIntake):
         try:
             async with self._step(claim) as connection:
                 now = await lock(connection, row)
-                _expect(now, WindowState.OPEN)
+                expect(now, WindowState.OPEN)
                 found = await connection.fetchrow(
                     f"SELECT coalesce(sum(count), 0)::bigint AS rows FROM {row.inbox}"  # noqa: S608 - a name of ours
                 )
@@ -193,11 +209,13 @@ class PostgresStore(SharedIntake):
         await self._losses.compare(claim.window)
         async with self._step(claim) as connection:
             # what is remembered may lag behind: a batch that is the window's by now must stay
-            row = await _now(connection, claim.window)
-            _expect(row, WindowState.CLOSING)
+            row = await current(connection, claim.window)
+            expect(row, WindowState.CLOSING)
             inbox, batch = (self._key(row, purpose) for purpose in Purpose)
-            sealing = Sealing(self._db, claim, row, size)
-            await make_table(connection, row, sealing.fence)
+            sealing = Sealing(self._db, claim, row, size, self._bucket)
+            await make_table(connection, row, sealing.fence, objects=self._bucket is not None)
+        if self._bucket is not None:
+            await remove(self._bucket, row.window, sealing.fence)
         there = await exists(self._db, row.inbox)
         if there:
             sealed = await sealing.run(inbox, batch, self._spill, self._entropy)
@@ -233,9 +251,9 @@ class PostgresStore(SharedIntake):
         failpoints.hit(f"postgresql.{after.name.lower()}")
         async with self._step(claim) as connection:
             if before is WindowState.OPEN:
-                raise _not(window, before)
-            row = await _now(connection, window)
-            _expect(row, before)
+                raise not_in(window, before)
+            row = await current(connection, window)
+            expect(row, before)
             record = replace(row.record, state=after)
             fence = row.batch_fence
             if after in _DECIDED:
@@ -287,9 +305,9 @@ class PostgresStore(SharedIntake):
             names = (known.inbox, known.tags)
             there = [one for one in await tables_of(connection, known, *names) if one in names]
             await seize(connection, there)
-            row = await _now(connection, claim.window)
+            row = await current(connection, claim.window)
             if row.record.state in (WindowState.OPEN, WindowState.CLOSING):
-                raise _not(claim.window, WindowState.SEALED)
+                raise not_in(claim.window, WindowState.SEALED)
             if not done:
                 failpoints.hit("postgresql.drop-inbox")
                 await drop(connection, there)
@@ -303,6 +321,11 @@ class PostgresStore(SharedIntake):
 
     async def _shred(self, claim: Claim) -> None:
         known = self._known(claim.window)
+        async with self._step(claim) as connection:
+            row = await current(connection, claim.window)
+            held = await tables_of(connection, row)
+        if not row.is_open:
+            await shred(self._db, self._bucket, row.window, held)
         async with self._step(claim) as connection:
             names = await tables_of(connection, known, known.inbox, known.tags)
             await seize(connection, names)
@@ -324,6 +347,11 @@ class PostgresStore(SharedIntake):
                 await self._drop_key(claim.window, purpose)
         await self._read(claim.window)
 
+    async def _looked(self) -> None:
+        """As ``SharedIntake._looked``; and objects that belong to no batch."""
+        await super()._looked()
+        await self._sweeper.look()
+
     # --- batches ----------------------------------------------------------------------------------
 
     async def read_rows(self, window: WindowId, first: int, count: int) -> bytes:
@@ -335,7 +363,7 @@ class PostgresStore(SharedIntake):
         found: list[bytes] = []
         if first < last and await exists(self._db, row.batch()):
             closing = self._closing(row)
-            async for part, _, rows in parts(self._db, row, closing, begin, end):
+            async for part, _, rows in parts(self._db, row, closing, begin, end, self._bucket):
                 if rows is not None and part == begin + len(found):
                     found.append(rows)
         data = b"".join(found)[(first - begin * step) * size : (last - begin * step) * size]
@@ -352,7 +380,7 @@ class PostgresStore(SharedIntake):
 
     async def _mend(self, claim: Claim) -> SealedRows | None:
         async with self._step(claim) as connection:
-            row = await _now(connection, claim.window)
+            row = await current(connection, claim.window)
         before = row.record.sealed
         if claim.window in self._intact:
             return None
@@ -360,7 +388,7 @@ class PostgresStore(SharedIntake):
             raise ShoalError(Kind.MISMATCH, "the batch is gone from the database: restore it")
         closing, digest, size = self._closing(row), hashlib.sha256(), before.row_size
         whole = -(-before.rows // batches.rows_of_part(size))
-        async for _, _, rows in parts(self._db, row, closing, 0, whole):
+        async for _, _, rows in parts(self._db, row, closing, 0, whole, self._bucket):
             digest.update(rows or b"")
         if digest.digest() == before.rows_hash.raw:
             self._intact.add(claim.window)
@@ -376,29 +404,22 @@ class PostgresStore(SharedIntake):
     ) -> tuple[int, SealedRows]:
         """What is left of a batch, in a table of this claim, which bears that fence."""
         size = row.record.row_size
-        writing = Sealing(self._db, claim, row, size)
+        bucket = self._bucket
+        writing = Sealing(self._db, claim, row, size, bucket)
         async with self._step(claim) as connection:
-            await make_table(connection, row, writing.fence, keep=row.batch())
-        digest, step = hashlib.sha256(), batches.rows_of_part(size) * size
-        waiting, number, rows = bytearray(), 0, 0
-        async for _, _, some in parts(self._db, row, closing, 0, whole):
-            waiting += some or b""
-            digest.update(some or b"")
-            rows += len(some or b"") // size
-            while len(waiting) >= step:
-                await writing.write(closing, number, step // size, bytes(waiting[:step]))
-                del waiting[:step]
-                number += 1
-        if waiting:
-            await writing.write(closing, number, len(waiting) // size, bytes(waiting))
-        return writing.fence, SealedRows(rows, size, Digest(digest.digest()))
+            await make_table(
+                connection, row, writing.fence, keep=row.batch(), objects=bucket is not None
+            )
+        if bucket is not None:
+            await remove(bucket, row.window, writing.fence, keep=row.batch_fence)
+        return writing.fence, await writing.rewrite(closing, whole)
 
     # --- small things -----------------------------------------------------------------------------
 
     def _known(self, window: WindowId) -> WindowRow:
         row = self._rows.get(window)
         if row is None:
-            raise _not(window, WindowState.OPEN)
+            raise not_in(window, WindowState.OPEN)
         return row
 
     def _key(self, row: WindowRow, purpose: Purpose) -> WindowKey:
@@ -452,35 +473,16 @@ async def open_reports(
     *,
     commit_ms: float = LIMITS.commit_ms,
     watch: DatabaseWatch | None = None,
+    bucket: Bucket | None = None,
 ) -> PostgresStore:
     """Read what is there. ``database`` and ``watch`` are the store's to close. Raises KEY_FILE,
     UNAVAILABLE.
     """
-    store = PostgresStore(database, data_dir, entropy, commit_ms=commit_ms, watch=watch)
+    store = PostgresStore(
+        database, data_dir, entropy, commit_ms=commit_ms, watch=watch, bucket=bucket
+    )
     await store.load()
     return store
-
-
-async def _now(connection: Connection, window: WindowId) -> WindowRow:
-    """The window's row as it is now, locked to the transaction's end."""
-    found = await connection.fetchrow(
-        f"SELECT {COLUMNS} FROM win WHERE task_id = $1 AND win = $2 FOR UPDATE",  # noqa: S608 - constants
-        *(window.task_id.raw, window.window),
-    )
-    if found is None:
-        raise _not(window, WindowState.OPEN)
-    return parse(found)
-
-
-def _expect(row: WindowRow, state: WindowState) -> None:
-    if row.record.state is not state:
-        raise _not(row.window, state)
-
-
-def _not(window: WindowId, state: WindowState) -> ShoalError:
-    return ShoalError(
-        Kind.INTERNAL, f"window {window.window} of task {window.task_id.short} is not {state.name}"
-    )
 
 
 def _replica_id(data_dir: Path) -> bytes:

@@ -19,7 +19,7 @@ from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.stores.configured import open_store
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.watch import DatabaseWatch, ServerFacts, look, problems
-from tests.worlds import postgres
+from tests.worlds import objects, postgres
 from tests.worlds.operations import Site, agreed
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
@@ -96,6 +96,26 @@ def doctor(capsys: pytest.CaptureFixture[str], toml: Path) -> list[tuple[str, st
     assert not said.err
     findings = json.loads(said.out)["findings"]
     return [(one["level"], one["message"]) for one in findings if one["check"] == "database"]
+
+
+def test_the_doctor_tries_the_object_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Planted: the probe left out -> fails; a probe that is not deleted -> fails."""
+    site = Site(tmp_path)
+    dsn = postgres.shared().database()
+    file = site.folder / "objects.toml"
+    file.touch(mode=0o600)
+    with objects.Server() as store:
+        batches = {"url": "s3://batches/some", "credentials_file": file.name}
+        for key, level in ((objects.KEY, "ok"), ("other", "fail")):
+            lines = [f'{name} = "{value}"' for name, value in store.options(key).items()]
+            file.write_text("\n".join(lines))
+            said = doctor(capsys, shared(site, dsn, batches=batches))
+            assert level in {level for level, text in said if "batches" in text}
+            assert not any("secret" in text.split() for _, text in said)
+        assert store.puts
+        assert not store.objects
 
 
 def test_the_doctor_examines_the_database_and_changes_nothing(

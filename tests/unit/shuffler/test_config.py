@@ -51,7 +51,7 @@ def refused(world: World, **changes: Any) -> str:
 
 def uncomment(text: str) -> str:
     """The sample with every key, also those that it shows commented out."""
-    tables = re.compile(r"^# \[\w+\]\n(?:# .*\n)+", re.MULTILINE)
+    tables = re.compile(r"^# \[[\w.]+\]\n(?:# .*\n)+", re.MULTILINE)
     text = tables.sub(lambda table: re.sub(r"^# ", "", table[0], flags=re.MULTILINE), text)
     return re.sub(r"^# (open_workers)", r"\1", text, flags=re.MULTILINE)
 
@@ -253,6 +253,9 @@ def test_a_shared_store_says_where_it_is_and_a_files_store_has_no_replicas(world
     config = load(world, store=shared)
     assert config.store.dsn_file == world.folder / "dsn"
     assert config.store.schema_name == "shoal"
+    config = load(world, store={**shared, "batches": {"url": "s3://b/f", "ca": "ca"}})
+    assert config.store.batches is not None
+    assert config.store.batches.ca == world.folder / "ca"
     for wrong in (
         {"replicas": 2},
         {"kind": "postgresql"},
@@ -260,5 +263,7 @@ def test_a_shared_store_says_where_it_is_and_a_files_store_has_no_replicas(world
         {**shared, "replicas": 0},
         {**shared, "schema": "a b"},
         {**shared, "kind": "mysql"},
+        {"batches": {"url": "s3://b/f"}},
+        {**shared, "batches": {"url": "file:///tmp/f"}},
     ):
         assert "store" in refused(world, store=wrong)

@@ -265,6 +265,8 @@ class World:
 def _toml(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
     return f'"{value}"' if isinstance(value, str) else str(value).lower()
 
 

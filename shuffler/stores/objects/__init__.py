@@ -1,0 +1,1 @@
+"""Sealed batches in an object store, beside the shared store. The tables stay its own."""
