@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         "names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; all of them if none is given"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="smaller counts: four minutes instead of twenty"
+        "--quick", action="store_true", help="smaller counts, a fifth of the time or less"
     )
     parser.add_argument(
         "--json",
