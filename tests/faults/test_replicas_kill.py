@@ -318,7 +318,7 @@ async def test_what_is_acknowledged_is_released_once(forges: list[Forge], tmp_pa
             for life in scene.lives:
                 life.begin(f"{chosen(choices)},{point}=exit@1", f"{point}=exit@1")
             await asyncio.wait_for(scene.fleet.run(), PATIENCE_S)
-            await asyncio.wait_for(released(scene.store), PATIENCE_S)
+            await released(scene.store, PATIENCE_S)
             await scene.check()
             died = sum(life.killed for life in scene.lives)
             assert died, point
@@ -331,7 +331,8 @@ async def test_owners_that_stood_still_release_nothing_twice(
     forges: list[Forge], tmp_path: Path
 ) -> None:
     """Two of three stand still where they come to a step as the owner, and go on when the third,
-    which came later, has brought the release.
+    which came later, has brought the release. Who stands still within a transaction keeps the
+    others out until the server ends it, after a minute: two in turn, two minutes.
     """
     for place, point in enumerate(POINTS):
         if point.startswith(("postgresql.shred", "window-keys", "postgresql.ackn")):
@@ -346,7 +347,7 @@ async def test_owners_that_stood_still_release_nothing_twice(
             await until(lambda: any(life.stands_still() for life in zombies))  # noqa: B023 - now
             heir.begin()
             await asyncio.wait_for(sending, PATIENCE_S)
-            await asyncio.wait_for(released(scene.store), PATIENCE_S)
+            await released(scene.store, PATIENCE_S)
             for life in zombies:
                 life.go_on()
             await scene.check()
@@ -373,5 +374,5 @@ async def test_a_window_that_fills_while_the_database_dies_is_released_once(
                 await asyncio.to_thread(server.kill)
                 server.start()
                 await asyncio.wait_for(sending, PATIENCE_S)
-                await asyncio.wait_for(released(scene.store), PATIENCE_S)
+                await released(scene.store, PATIENCE_S)
                 await scene.check()

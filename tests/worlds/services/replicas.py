@@ -142,9 +142,9 @@ async def analyzing(site: Site) -> AsyncIterator[AnalyzerStore]:
             store.close()
 
 
-async def released(store: AnalyzerStore) -> list[Any]:
+async def released(store: AnalyzerStore, patience_s: float = PATIENCE_S) -> list[Any]:
     """What it has released, as soon as it has released anything."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(patience_s):
         while True:
             if found := list(store.releases()):
                 return found
