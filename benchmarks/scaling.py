@@ -19,14 +19,14 @@ class Measured:
     says otherwise; ``SOURCES`` has the commands.
     """
 
-    own_us: float = 1_120.0  # TLS handshake, hop layer, commit, receipt: all in the main process
-    relayed_loop_us: float = 11.7  # event loop and writer
-    relayed_workers_us: float = 68.3  # the hop layer, in worker processes
-    shared_loop_us: float = 18.7  # relayed to one of three replicas: event loop, store
-    shared_workers_us: float = 75.8
-    database_us: float = 3.33  # PostgreSQL for three replicas, sealing and delivery included
-    seal_us: float = 1.6  # sorted by key and read in that order
-    open_us: float = 56.2  # analyzer: opened and tallied
+    own_us: float = 1_240.0  # TLS handshake, hop layer, commit, receipt: all in the main process
+    relayed_loop_us: float = 7.5  # event loop and writer
+    relayed_workers_us: float = 57.5  # the hop layer, in worker processes
+    shared_loop_us: float = 13.3  # relayed to one of three replicas: event loop, store
+    shared_workers_us: float = 58.1
+    database_us: float = 1.84  # PostgreSQL for three replicas, sealing and delivery included
+    seal_us: float = 0.61  # sorted by key and read in that order
+    open_us: float = 47.7  # analyzer: opened and tallied
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ SOURCES = (
         "replicas",
         "3 replicas: CPU of the database",
     ),
-    ("seal_us", "sealing, shuffler", "inbox", "seal and ordered read of 200,000 rows"),
+    ("seal_us", "sealing, shuffler", "inbox", "seal and ordered read of 1,000,000 rows"),
     (
         "open_us",
         "opening and tallying, analyzer",
@@ -180,7 +180,7 @@ def _table(rows: list[list[str]]) -> str:
 
 def inputs(model: Model) -> str:
     """What was measured, and by which command."""
-    rows = [["measured", "CPU a report", "`python -m benchmarks ... --quick`, line"]]
+    rows = [["measured", "CPU a report", "`python -m benchmarks ...`, line"]]
     for name, what, benchmark, line in SOURCES:
         cost = f"{getattr(model.measured, name):,g} us"
         rows.append([what, cost, f"`{benchmark}`: {line}"])
