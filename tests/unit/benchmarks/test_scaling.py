@@ -32,7 +32,7 @@ def test_the_model_follows_its_inputs() -> None:
     """By hand: 1e8 reports of 1.12 ms are 31.1 core-hours; at five times the mean they are 5,787 a
     second, which want ten cores at 70 %. Planted: the peak left out of ``replicas`` -> fails.
     """
-    model = Model()
+    model = Model(Measured(own_us=1_120.0))
     assert abs(model.front(10**8, relayed=False) - 1e8 * 1.12e-3 / 3_600) < 1e-9
     assert abs(model.capacity(relayed=False) - 625.0) < 1e-9
     assert model.replicas(10**8, relayed=False) == 10 + 1
