@@ -18,7 +18,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.shuffler.core import Capacity, WindowId, WindowState
-from shoal.shuffler.stores.claims import StaleClaimError
+from shoal.shuffler.stores.claims import Claim, StaleClaimError
 from shoal.shuffler.stores.postgresql import intake, rows, windows
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.failures import lost
@@ -89,6 +89,19 @@ async def lose(*_args: Any, **_more: Any) -> Any:
 
 async def put(store: PostgresStore, count: int) -> list[Kind | None]:
     return await store.append(submissions(reports(count)))
+
+
+async def seal_under(claim: Claim, store: PostgresStore) -> None:
+    """Up to where the inbox is gone."""
+    await store.close_intake(claim)
+    sealed, state = await store.seal(claim), WindowState
+    await store.advance(claim, state.CLOSING, state.SEALED, sealed, sealed.rows, b"m")
+    await store.destroy_inbox(claim)
+
+
+async def lose_a_part(store: PostgresStore) -> None:
+    batch = store._rows[ONE].batch()
+    await store._db.execute(f"DELETE FROM {batch} WHERE part = 0")  # noqa: S608 - a name of ours
 
 
 async def test_a_group_that_waited_while_others_counted_is_seen_by_them(
@@ -212,13 +225,10 @@ async def test_whoever_sealed_a_batch_can_mend_it(replica: Replicas) -> None:
     for _ in range(4):
         await put(store, 3_000)
     claim = await mine(store, ONE)
-    await store.close_intake(claim)
-    sealed = await store.seal(claim)
-    await store.advance(claim, state.CLOSING, state.SEALED, sealed, sealed.rows, b"m")
-    await store.destroy_inbox(claim)
+    await seal_under(claim, store)
     assert await store.mend(claim) is None
     for _ in range(2):
-        await store._db.execute(f"DELETE FROM {store._rows[ONE].batch()} WHERE part = 0")  # noqa: S608 - a name of ours
+        await lose_a_part(store)
         with pytest.raises(ShoalError):
             await store.read_rows(ONE, 0, 1)
         left = await store.mend(claim)
@@ -347,7 +357,7 @@ async def test_what_is_on_one_machine_alone_is_acknowledged_by_nobody(replica: R
         assert two._keys.get(ONE, Purpose.INBOX) is None
 
 
-# --- controls: the same steps with and without the mechanism
+# --- a control: the same steps with and without the mechanism
 
 
 @pytest.mark.parametrize("fenced", [True, False])
@@ -368,12 +378,8 @@ async def test_a_zombie_changes_no_manifest(
         await put(one, 3_000)
     zombie, state = await one.claim(ONE, ME, 0.0), WindowState
     assert zombie is not None
-    await one.close_intake(zombie)
-    sealed = await one.seal(zombie)
-    await one.advance(zombie, state.CLOSING, state.SEALED, sealed, 12_000, b"m")
-    await one.destroy_inbox(zombie)
-    batch = one._rows[ONE].batch()
-    await one._db.execute(f"DELETE FROM {batch} WHERE part = 0")  # noqa: S608 - a name of ours
+    await seal_under(zombie, one)
+    await lose_a_part(one)
     left = await one.mend(zombie)
     assert left is not None
     assert await two.claim(ONE, OTHER, 3600.0) is not None
@@ -386,52 +392,3 @@ async def test_a_zombie_changes_no_manifest(
     else:
         await again
     assert await two._db.fetchval("SELECT manifest FROM win") == (b"m" if fenced else b"another")
-
-
-@pytest.mark.parametrize("counts", [True, False])
-async def test_a_window_that_several_filled_is_known_to_be_full(
-    replica: Replicas, monkeypatch: pytest.MonkeyPatch, counts: bool
-) -> None:
-    """Nobody stored more than a half of it. And the control: without the count after a look the
-    first one, which may be its owner, never learns of the second half, and doesn't close it.
-    """
-    monkeypatch.setattr(windows, "_LOOK_S", 3600.0)  # only the looks below
-
-    async def skipped(*_: Any) -> None:
-        pass
-
-    if not counts:
-        monkeypatch.setattr(intake.SharedIntake, "_count", skipped)
-    one, two = [await replica(Capacity(1, 40, 4_000)) for _ in range(2)]
-    for store in (one, two):
-        assert await put(store, 20) == [None] * 20
-    for store in (one, two, one):
-        await store._look()
-        await store._looked()
-    assert (one.distinct(ONE) == 40) is counts
-
-
-@pytest.mark.parametrize("voids", [True, False])
-async def test_seats_of_before_a_count_are_void(
-    replica: Replicas, monkeypatch: pytest.MonkeyPatch, voids: bool
-) -> None:
-    """A replica did not hear that another one counted after a look, and still has seats. And the
-    control: without a look at the epoch it spends them, and the window holds more than it may.
-    """
-    monkeypatch.setattr(windows, "_LOOK_S", 3600.0)  # only the look below
-    if not voids:
-        text = intake._OPEN.replace("epoch = $2", "$2::bigint > -1")
-        assert text != intake._OPEN
-        monkeypatch.setattr(intake, "_OPEN", text)
-    one, two, three = [await replica(Capacity(1, 40, 4_000)) for _ in range(3)]
-    assert await put(one, 1) == [None]
-    left = one._boxes[ONE].seats.left
-    assert left > 0
-    assert await put(two, 39 - left) == [None] * (39 - left)  # all that are left
-    await three._look()
-    await three._looked()
-    assert three.distinct(ONE) == 40 - left
-    assert await put(two, left) == [None] * left
-    kinds = await put(one, 1)
-    assert kinds == ([Kind.WINDOW_FULL] if voids else [None])
-    assert (await seal(two))[0].rows == (40 if voids else 41)

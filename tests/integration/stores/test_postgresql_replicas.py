@@ -18,9 +18,11 @@ from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.joined import rows_of
+from shoal.shuffler.stores.postgresql import intake, windows
 from shoal.shuffler.stores.postgresql.blocks import Part
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.inbox import block_place
+from shoal.shuffler.stores.postgresql.intake import SharedIntake
 from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
 from shoal.shuffler.stores.store import AdmittedReport
 from tests.conformance.store.harness import (
@@ -112,15 +114,53 @@ async def test_max_batch_is_exact_over_replicas(replica: Replicas, messages: int
     assert sorted(rows) == sorted(message for report in taken for message in report)
 
 
-async def test_a_window_that_several_filled_is_known_to_be_full(replica: Replicas) -> None:
-    """With no further report. Planted: no count after a look -> 20 each, fails."""
+@pytest.mark.parametrize("counts", [True, False])
+async def test_a_window_that_several_filled_is_known_to_be_full(
+    replica: Replicas, monkeypatch: pytest.MonkeyPatch, counts: bool
+) -> None:
+    """With no further report. And the control: without the count after a look the first of them,
+    which may be its owner, does not learn of the second half.
+    """
+
+    async def skipped(*_: Any) -> None:
+        pass
+
+    if not counts:
+        monkeypatch.setattr(SharedIntake, "_count", skipped)
     capacity = Capacity(1, 40, 4_000)
     one, two = await replica(capacity), await replica(capacity)
     for store in (one, two):
         assert await store.append(submissions(reports(20))) == [None] * 20
     await looks(one, two)
-    assert [store.distinct(ONE) for store in (one, two)] == [40, 40]
+    known = [store.distinct(ONE) for store in (one, two)]
+    assert known == [40 if counts else 20, 40]
     assert (await seal(two))[0].rows == 40
+
+
+@pytest.mark.parametrize("voids", [True, False])
+async def test_seats_of_before_a_count_are_void(
+    replica: Replicas, monkeypatch: pytest.MonkeyPatch, voids: bool
+) -> None:
+    """A replica did not hear that another one counted after a look, and still has seats. And the
+    control: without a look at the epoch it spends them, and the window holds more than it may.
+    """
+    monkeypatch.setattr(windows, "_LOOK_S", 3600.0)  # but for ``looks``
+    if not voids:
+        text = intake._OPEN.replace("epoch = $2", "$2::bigint > -1")
+        assert text != intake._OPEN
+        monkeypatch.setattr(intake, "_OPEN", text)
+    one, two, three = [await replica(Capacity(1, 40, 4_000)) for _ in range(3)]
+    assert await one.append(submissions(reports(1))) == [None]
+    left = one._boxes[ONE].seats.left
+    assert left > 0
+    others = 39 - left
+    assert await two.append(submissions(reports(others))) == [None] * others
+    await looks(three)
+    assert three.distinct(ONE) == 40 - left
+    assert await two.append(submissions(reports(left))) == [None] * left
+    kinds = await one.append(submissions(reports(1)))
+    assert kinds == ([Kind.WINDOW_FULL] if voids else [None])
+    assert (await seal(two))[0].rows == (40 if voids else 41)
 
 
 async def test_who_counts_in_vain_counts_once(replica: Replicas) -> None:
