@@ -28,12 +28,12 @@ from tests.worlds.devices.clients import World, make_world
 from tests.worlds.mqtt.broker import Broker, authority, kinds
 
 AUTHORITY = SigningKey.generate()
-NOW = int(time.time())
 PATIENCE_S = 60.0
 
 
 def a_world(name: str) -> World:
-    return make_world(authority=AUTHORITY, name=name, start=NOW - 100, length=3_600, count=3)
+    start = int(time.time()) - 100
+    return make_world(authority=AUTHORITY, name=name, start=start, length=3_600, count=3)
 
 
 @pytest.fixture(params=kinds())

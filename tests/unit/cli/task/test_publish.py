@@ -25,11 +25,12 @@ from tests.worlds.devices.clients import World, make_world
 
 Capture = pytest.CaptureFixture[str]
 AUTHORITY = SigningKey.generate()
-NOW = int(time.time())
 
 
-def a_world(name: str = "visits", start: int = NOW - 100, count: int = 3) -> World:
-    return make_world(authority=AUTHORITY, name=name, start=start, length=3_600, count=count)
+def a_world(name: str = "visits", age: int = 100) -> World:
+    """Three windows of an hour, the first of which began ``age`` seconds ago."""
+    start = int(time.time()) - age  # not when this file was loaded: a whole run takes hours
+    return make_world(authority=AUTHORITY, name=name, start=start, length=3_600, count=3)
 
 
 class Desk:
@@ -137,11 +138,11 @@ def test_a_half_written_pair_is_mended(desk: Desk) -> None:
 
 
 def test_the_last_window_is_warned_of_and_a_task_that_is_over_is_refused(desk: Desk) -> None:
-    a_world("last", start=NOW - 2 * 3_600 - 100).write(desk.folder)
+    a_world("last", age=2 * 3_600 + 100).write(desk.folder)
     out, error = desk.publish("--json", name="last")
     assert "the last window of last ends at" in error
     assert json.loads(out)["warnings"]
-    a_world("over", start=NOW - 3 * 3_600 - 100).write(desk.folder)
+    a_world("over", age=3 * 3_600 + 100).write(desk.folder)
     assert "nothing left to ask" in desk.publish(name="over", status=2)[1]
     (desk.out / "over.task").write_bytes((desk.folder / "over.task").read_bytes())
     desk.publish("--withdraw", name="over")  # that is always possible
