@@ -73,13 +73,6 @@ class Load:
             await asyncio.sleep(0.01)
 
 
-def on_disk(server: Server) -> bytes:
-    """Every byte of its data, its log of writes among them, and what it said."""
-    files = [path for path in sorted(server.data.rglob("*")) if path.is_file()]
-    said = "\n".join(server.said).encode()
-    return b"".join(path.read_bytes() for path in files) + said
-
-
 async def lost(tmp_path: Path, *, synchronous: bool) -> tuple[int, int]:
     """(acknowledged, of these lost) where the standby goes away for a while, and the primary dies
     some acknowledgements later, or as soon as one waits.
@@ -110,10 +103,10 @@ async def lost(tmp_path: Path, *, synchronous: bool) -> tuple[int, int]:
         load.stopping = True
         await asyncio.gather(*devices)
         await store.close()
-        assert MARK not in on_disk(server) + on_disk(standby)
+        assert MARK not in server.on_disk() + standby.on_disk()
         after = await opened(both, tmp_path)
         _, rows = await seal(after)
-        assert MARK not in on_disk(standby)
+        assert MARK not in standby.on_disk()
         await after.close()
         return len(load.acked), len(load.acked - set(rows))
 
@@ -150,14 +143,14 @@ async def test_what_lies_in_the_clear_would_be_found(tmp_path: Path) -> None:
         assert files
         keys = [HOP_KEY.to_raw_secret(), *(store_key(file) for file in files)]
         for one in (server, standby):
-            disk = on_disk(one)
+            disk = one.on_disk()
             assert MARK not in disk
             assert not [key for key in keys if key in disk]
         clear = f"'\\x{report().hex()}'"
         for statement in ("CREATE TABLE t AS SELECT ", "DROP TABLE t --"):
             server.sql(f"{statement} {clear}::bytea AS b")
-        assert MARK in on_disk(server)
-        assert MARK in on_disk(standby)
+        assert MARK in server.on_disk()
+        assert MARK in standby.on_disk()
         assert store.record(WindowId(TASK, 0)) is not None
         await store.close()
 

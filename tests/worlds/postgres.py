@@ -260,6 +260,19 @@ class Server:
         command = [_program("psql"), "-XqtA", "-v", "ON_ERROR_STOP=1", "-f", "-"]
         return _run(*command, self.socket_dsn(database), stdin=text).splitlines()
 
+    def on_disk(self) -> bytes:
+        """Every byte of its data, its log of writes among them, and what it said. Not of
+        ``pg_internal.init``, a cache of its catalogs, where it takes that away meanwhile.
+        """
+        held = list[bytes]()
+        for path in sorted(self.data.rglob("*")):
+            try:
+                held += [path.read_bytes()] if path.is_file() else []
+            except FileNotFoundError:
+                if path.name != "pg_internal.init":
+                    raise
+        return b"".join(held) + "\n".join(self.said).encode()
+
     def configure(self, *settings: str) -> None:
         """``name = 'value'`` each, for whatever begins after this."""
         (before,) = self.sql("SELECT clock_timestamp()")

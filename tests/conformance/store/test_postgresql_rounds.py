@@ -44,13 +44,8 @@ class TestPostgresRounds(RoundsSuite):
         """Of the whole server: its data, its log of writes, what it said; and this machine's."""
         server = postgres.shared()
         server.sql("CHECKPOINT")
-        files = [
-            path
-            for place in (server.data, folder)
-            for path in sorted(place.rglob("*"))
-            if path.is_file()
-        ]
-        return b"".join(path.read_bytes() for path in files) + "\n".join(server.said).encode()
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        return server.on_disk() + b"".join(path.read_bytes() for path in files)
 
     def content(self, folder: Path) -> bytes:
         """But claims, which come and go."""
