@@ -3,8 +3,9 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full campaigns bench bench-check deploy-check helm flower peers node \
-  lint format proto links constraints docs screenshots wheel dist sbom check-dist clean distclean
+.PHONY: help demo test test-full campaigns bench bench-check deploy-check image helm flower \
+  peers node lint format proto links constraints docs screenshots wheel dist sbom check-dist clean \
+  distclean
 
 PYTHON ?=
 # Two more than two cores: many tests wait for other processes and for the clock.
@@ -61,6 +62,9 @@ deploy-check: $(DEV) helm ## check what deploy/ has for Kubernetes (wants kubect
 	@SHOAL_HELM=1 SHOAL_KUBECTL=1 $(BIN)/python -m pytest -q -n $(JOBS) \
 	  tests/unit/packaging/test_kubernetes.py tests/unit/packaging/test_chart.py \
 	  tests/unit/packaging/test_deploy.py
+
+image: ## build the image of deploy/Dockerfile and run it (wants Docker, or ENGINE=podman)
+	@tools/image.sh
 
 flower: .venv-flower/.made ## install Flower beside, for `make bench ARGS=secagg` to measure too
 
