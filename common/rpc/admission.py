@@ -12,6 +12,7 @@ import asyncio
 
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.rpc.deadlines import Deadlines, Limit
 from shoal.rpc.fair import Fair
 from shoal.rpc.memory import give_back
 
@@ -27,10 +28,10 @@ class Slot:
 
     def __init__(self, admission: CallAdmission, who: str) -> None:
         self._admission, self.who, self._bytes = admission, who, 0
-        self._limit: asyncio.Timeout | None = None
+        self._limit: Limit | None = None
         self.displaced, self._gone = False, False
 
-    def reserve(self, size: int, limit: asyncio.Timeout) -> None:
+    def reserve(self, size: int, limit: Limit) -> None:
         """Room for a message of that many bytes, before any of it is asked for. Raises OVERLOADED.
         Until ``keep`` the call may have to make way: ``limit`` then ends it, and it is
         ``displaced``.
@@ -56,7 +57,7 @@ class Slot:
         """What it holds is free at once; the call ends a moment later."""
         self.displaced = True
         if self._limit is not None:
-            self._limit.reschedule(asyncio.get_running_loop().time())
+            self._limit.end()
         self.leave()
 
     def leave(self, _: object = None) -> None:
@@ -73,6 +74,7 @@ class CallAdmission:
     """
 
     def __init__(self) -> None:
+        self.deadlines = Deadlines()
         self.calls, self.bytes = Fair(LIMITS.concurrent_calls), Fair(LIMITS.call_bytes)
         # by connection, the oldest first: calls whose message has not come
         self._reading: dict[str, dict[Slot, None]] = {}

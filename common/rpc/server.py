@@ -30,6 +30,7 @@ from shoal.rpc.address import is_loopback, parse_address
 from shoal.rpc.admission import CallAdmission, Slot, busy
 from shoal.rpc.backlog import Backlog
 from shoal.rpc.call import Call
+from shoal.rpc.deadlines import Limit
 from shoal.rpc.health import HEALTH, Health
 from shoal.rpc.status import KIND_KEY, MOST_TEXT, RETRY_KEY, status_of
 from shoal.rpc.tls import TlsIdentity
@@ -245,7 +246,7 @@ def _generic(service: Service, admission: CallAdmission) -> grpc.GenericRpcHandl
     return grpc.method_handlers_generic_handler(service.name, handlers)
 
 
-Serve = Callable[[AsyncIterator[bytes], Context, "Slot", asyncio.Timeout], Awaitable[bytes]]
+Serve = Callable[[AsyncIterator[bytes], Context, "Slot", Limit], Awaitable[bytes]]
 
 
 def _guarded(
@@ -258,7 +259,7 @@ def _guarded(
             _enter(context, peers)
             if method.backlog is not None:
                 method.backlog.look(slot.who)
-            async with asyncio.timeout(method.reading_s) as limit:
+            with admission.deadlines.within(method.reading_s) as limit:
                 return await serve(messages, context, slot, limit)
         except BaseException as error:  # the barrier: nothing untyped may pass
             await _refuse(
@@ -276,7 +277,7 @@ def _unary(method: Method, handler: Handler) -> Serve:
     max_bytes, backlog = method.max_bytes, method.backlog
 
     async def serve(
-        _: AsyncIterator[bytes], context: Context, slot: Slot, limit: asyncio.Timeout
+        _: AsyncIterator[bytes], context: Context, slot: Slot, limit: Limit
     ) -> bytes:
         slot.reserve(max_bytes, limit)
         request = await context.read()
@@ -289,7 +290,7 @@ def _unary(method: Method, handler: Handler) -> Serve:
             )
         slot.keep(len(request))
         allowed = _allowed(context, method.longest_s)
-        limit.reschedule(asyncio.get_running_loop().time() + allowed)
+        limit.move(asyncio.get_running_loop().time() + allowed)
         if backlog is None:
             return await handler(request, Call(allowed))
         with backlog.admit(slot.who, len(request)):
@@ -302,24 +303,24 @@ def _stream(method: Method) -> Serve:
     handler, max_bytes = method.stream_handler, method.max_bytes
 
     async def many(
-        messages: AsyncIterator[bytes], context: Context, slot: Slot, limit: asyncio.Timeout
+        messages: AsyncIterator[bytes], context: Context, slot: Slot, limit: Limit
     ) -> bytes:
         loop = asyncio.get_running_loop()
         allowed = _allowed(context, method.longest_s)
         last = loop.time() + allowed
 
         async def checked() -> AsyncIterator[bytes]:
-            limit.reschedule(min(last, loop.time() + method.reading_s))
+            limit.move(min(last, loop.time() + method.reading_s))
             async for message in messages:
-                limit.reschedule(last)
+                limit.move(last)
                 if len(message) > max_bytes:
                     raise ShoalError(
                         Kind.OVERSIZE,
                         f"a message is {len(message)} bytes long, at most {max_bytes} are taken",
                     )
                 yield message
-                limit.reschedule(min(last, loop.time() + method.reading_s))
-            limit.reschedule(last)
+                limit.move(min(last, loop.time() + method.reading_s))
+            limit.move(last)
 
         assert handler is not None  # noqa: S101 - of a method without ``handler``, see Method
         slot.reserve(max_bytes, limit)

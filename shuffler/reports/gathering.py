@@ -1,4 +1,4 @@
-"""Single calls that come within a millisecond of one another, taken together.
+"""Single calls that come within a few milliseconds of one another, taken together.
 
 A report that comes alone costs the clock's judgement, a look at its task, an entry in the writer's
 queue and several turns of the event loop; a few dozen together cost them once, and can be opened in
@@ -44,14 +44,15 @@ Take = Callable[[list[Single], Opened], Awaitable[None]]
 
 class Gathering:
     """``take`` answers every call that it is given; what it raises, those get that are not answered
-    by then. At most ``openings`` groups are opened at a time: meanwhile the next one grows.
+    by then. At most ``openings`` groups are opened at a time, and with one more on its way to the
+    disk no group is begun that is not full: meanwhile the next one grows.
     """
 
     def __init__(self, take: Take, openings: int) -> None:
         self._take, self._openings = take, openings
         self._waiting: deque[Single] = deque()
         self._timed = False
-        self._opening = 0
+        self._opening = self._under_way = 0
         self._groups: set[asyncio.Task[None]] = set()
 
     def add(self, frame: bytes) -> asyncio.Future[bytes]:
@@ -70,9 +71,12 @@ class Gathering:
 
     def _go(self) -> None:
         while self._waiting and self._opening < self._openings:
+            if len(self._waiting) < _MOST and self._under_way > self._openings:
+                return  # the end of one of those takes it up
             count = min(_MOST, len(self._waiting))
             group = [self._waiting.popleft() for _ in range(count)]
             self._opening += 1
+            self._under_way += 1
             task = asyncio.create_task(self._run(group))
             self._groups.add(task)
             task.add_done_callback(self._groups.discard)
@@ -98,4 +102,7 @@ class Gathering:
             for one in group:
                 one.refuse(error)
         finally:
+            self._under_way -= 1
             opened()
+            if self._waiting and not self._timed:
+                self._go()

@@ -37,6 +37,12 @@ def frames(count: int) -> list[bytes]:
     return [bytes((number,)) for number in range(count)]
 
 
+async def turns() -> None:
+    """Of the event loop."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 async def test_calls_of_a_moment_are_one_group_of_at_most_64() -> None:
     """Planted: no limit -> one group of 100, fails."""
     taker = Taker()
@@ -61,8 +67,7 @@ async def test_while_one_group_is_opened_the_next_one_grows(
     rest = []
     for frame in (b"b", b"c"):
         rest.append(gathering.add(frame))
-        for _ in range(10):  # turns of the loop: its time comes, and goes by
-            await asyncio.sleep(0)
+        await turns()  # its time comes, and goes by
     assert taker.groups == [[b"a"]]
     taker.begun.clear()
     taker.open.set()
@@ -102,3 +107,34 @@ async def test_a_failure_is_told_to_all_who_have_no_answer(failure: Exception) -
     taker.failure = None
     async with asyncio.timeout(10):
         assert await gathering.add(b"next") == b"next"
+
+
+async def test_a_group_that_is_not_full_waits_while_others_are_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A full one does not, so a slow disk holds nobody up. Planted: a group for every moment -> the
+    third begins before the first is stored, fails; nobody taken up at the end of one -> hangs until
+    the time limit, fails.
+    """
+    monkeypatch.setattr("shoal.shuffler.reports.gathering._GATHER_S", 0.0)
+    taker = Taker()
+    taker.open.set()
+    gathering = Gathering(taker, 1)
+    under_way = list[asyncio.Future[bytes]]()
+    for frame in (b"a", b"b"):
+        taker.begun.clear()
+        under_way.append(gathering.add(frame))
+        await taker.begun.wait()
+    taker.begun.clear()
+    under_way += [gathering.add(frame) for frame in frames(63)]
+    await turns()  # their time comes, and goes by
+    assert len(taker.groups) == 2
+    under_way.append(gathering.add(b"the 64th"))
+    async with asyncio.timeout(10):
+        await taker.begun.wait()
+    assert [len(group) for group in taker.groups] == [1, 1, 64]
+    under_way.append(gathering.add(b"last"))
+    await turns()
+    taker.store.set()
+    async with asyncio.timeout(10):
+        await asyncio.gather(*under_way)
