@@ -8,6 +8,8 @@ import asyncio
 import errno
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -398,6 +400,60 @@ async def test_steps_run_in_one_thread_one_after_the_other() -> None:
     with pytest.raises(ShoalError) as caught:
         await thread.run(lambda: 1)
     assert caught.value.kind is Kind.UNAVAILABLE
+
+
+async def test_a_step_tells_what_it_does_to_who_still_waits() -> None:
+    """A caller that gave up leaves its step to the end, and the next one is told all the same.
+
+    Planted: what a step raises ends the thread -> the next waits for ever; a cancelled caller told
+    all the same -> InvalidStateError in the loop's log, which fails the test.
+    """
+    thread, begun, go, done = StoreThread(), threading.Event(), threading.Event(), list[str]()
+    troubles = list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+
+    def slow() -> None:
+        begun.set()
+        go.wait()
+        done.append("slow")
+
+    def failing() -> None:
+        raise KeyError("x")
+
+    waiting = asyncio.create_task(thread.run(slow))
+    await asyncio.to_thread(begun.wait)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    go.set()
+    with pytest.raises(KeyError):
+        await thread.run(failing)
+    assert (await thread.run(lambda: "next"), done, troubles) == ("next", ["slow"], [])
+    thread.close()
+
+
+_ENDS = """
+import asyncio, time
+from shoal.clients.memory.database_thread import StoreThread
+thread = StoreThread()
+def step():
+    time.sleep(0.2)
+    print("done", flush=True)
+async def leave():
+    waiting = asyncio.create_task(thread.run(step))
+    await asyncio.sleep(0)
+asyncio.run(leave())
+"""
+
+
+def test_a_process_ends_without_a_close_but_not_before_its_steps() -> None:
+    """Planted: nothing waits at the end -> the step is cut off; a thread that is no daemon and was
+    not told -> the process never ends.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _ENDS], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 async def test_a_memory_that_is_closed_says_so(device: Device) -> None:
