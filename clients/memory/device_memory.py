@@ -58,13 +58,13 @@ class EnteredOutbox:
 
     def finish(
         self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
-    ) -> None:
-        """As ``Outbox.finish``."""
+    ) -> Record | None:
+        """As ``Outbox.finish``. Raises MISMATCH for one that is damaged."""
         with self._commitments.transaction():
-            record = self._box.find(task_id, window)
-            self._box.finish(task_id, window, state, kind)
-            if record is None or record.state is not ReportState.QUEUED:
-                return  # only the first final answer counts
+            self._box.find(task_id, window)
+            record = self._box.finish(task_id, window, state, kind)
+            if record is None:
+                return None  # only the first final answer counts
             seen = self._commitments.seen(task_id)
             details: dict[str, Detail] = {
                 "state": state.value,
@@ -81,6 +81,7 @@ class EnteredOutbox:
                     details,
                 )
             )
+        return record
 
     def transaction(self) -> AbstractContextManager[object]:
         """As ``Outbox.transaction``."""
@@ -94,9 +95,9 @@ class EnteredOutbox:
             self._end_damaged(task_id, window, error)
         return self._box.claim(task_id, window)
 
-    def add(self, prepared: SealedReport) -> Record:
+    def add(self, prepared: SealedReport, *, sending: bool = False) -> Record:
         """As ``Outbox.add``."""
-        return self._box.add(prepared)
+        return self._box.add(prepared, sending=sending)
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
         """As ``Outbox.find``."""

@@ -4,12 +4,14 @@ Every row of every table but the ledger's, which is a chain of hashes, ends with
 SHA-256 over the table's name and all other columns. A mark has no key: it finds what a disk, a copy
 or a mistake changed, not who may write the file on purpose.
 
-A row that is there is verified whenever it is read. That a row is *not* there is no answer either
-while some row of its table is damaged, because that may be the one, under a key that changed: so
-``absent`` looks at all of them, once in an hour. Where the damaged row's task can be told, the
-other tasks go on; where it can't, all of them wait for the owner. A row that vanished without a
-trace has no mark that could tell: charges and their sums miss each other, and SQLite misses what an
-index or a page's order still shows. Of the other tables nothing else does.
+A row that is there is verified whenever it is read; what a transaction under way asks twice, with
+nothing written in between, is answered by what it read and verified the first time. That a row is
+*not* there is no answer either while some row of its table is damaged, because that may be the one,
+under a key that changed: so ``absent`` looks at all of them, once in an hour. Where the damaged
+row's task can be told, the other tasks go on; where it can't, all of them wait for the owner. A row
+that vanished without a trace has no mark that could tell: charges and their sums miss each other,
+and SQLite misses what an index or a page's order still shows. Of the other tables nothing else
+does.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 
 if TYPE_CHECKING:
+    import threading
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -34,6 +37,7 @@ _ROW = tuple[Any, ...]
 _TASK_BYTES = 32
 # a table that was found whole is looked through again after so long, by the monotonic clock
 LOOK_S = 3600.0
+_FEW = 64  # rows of one answer that are kept for the rest of a transaction
 COMMAND = "`shoal agent memory` says what there is, and what can be done"
 
 
@@ -148,9 +152,17 @@ class _Look:
 class ReadableFile(Protocol):
     """What is asked of a file with marked tables: ``sqlite_file.SqliteFile``."""
 
+    # held through a transaction
+    lock: threading.RLock
+
     @property
     def path(self) -> Path:
         """Where it is."""
+        ...
+
+    @property
+    def written(self) -> int | None:
+        """Grows with every row that is written, while a transaction is under way; else None."""
         ...
 
     def read(self, query: str, values: _ROW = ()) -> list[_ROW]:
@@ -176,6 +188,10 @@ class MarkedTables:
         self._looks: dict[str, _Look] = {}
         # by table, a row with its mark that fits: the same again fits too
         self._last: dict[str, _ROW] = {}
+        # of the transaction under way: what was read, since so many rows were written
+        self._read: dict[tuple[Any, ...], tuple[list[_ROW], list[_ROW]]] = {}
+        self._read_at = -1
+        self._queries: dict[tuple[str, str], str] = {}
 
     # --- rows -------------------------------------------------------------------------------------
 
@@ -183,19 +199,44 @@ class MarkedTables:
         """Rows without their marks. Raises MISMATCH if one of them is damaged."""
         whole, bad = self.sift(table, where, values)
         if bad:
-            raise damaged(self._damage(table, bad[0]))
+            raise damaged(self.damage(table, bad[0]))
         return whole
 
     def sift(
         self, table: str, where: str = "", values: Sequence[Any] = ()
     ) -> tuple[list[_ROW], list[_ROW]]:
-        """Rows without their marks: those that are as they were written, and those that are not."""
-        columns = ", ".join(self._tables[table].columns)
-        query = f"SELECT {columns}, mark FROM {table} {where}"  # noqa: S608 - constants
+        """Rows without their marks: those that are as they were written, and those that are not.
+        Nobody else's rows: read only.
+        """
+        with self._file.lock:
+            written = self._file.written
+            if written is None:
+                return self._sifted(table, where, tuple(values))
+            if written != self._read_at:
+                self._read.clear()
+                self._read_at = written
+            asked = (table, where, *values)
+            found = self._read.get(asked)
+            if found is None:
+                found = self._sifted(table, where, tuple(values))
+                if len(found[0]) + len(found[1]) <= _FEW:
+                    self._read[asked] = found
+            return found
+
+    def forget_rows(self) -> None:
+        """The transaction is over, or a part of it was undone: what it read may be so no more."""
+        self._read.clear()
+
+    def _sifted(self, table: str, where: str, values: _ROW) -> tuple[list[_ROW], list[_ROW]]:
+        query = self._queries.get((table, where))
+        if query is None:
+            columns = ", ".join(self._tables[table].columns)
+            query = f"SELECT {columns}, mark FROM {table} {where}"  # noqa: S608 - constants
+            self._queries[table, where] = query
         whole: list[_ROW] = []
         bad: list[_ROW] = []
         last = self._last.get(table)
-        for row in self._file.read(query, tuple(values)):
+        for row in self._file.read(query, values):
             if row == last or row[-1] == row_mark(table, *row[:-1]):
                 self._last[table] = row
                 whole.append(row[:-1])
@@ -225,8 +266,8 @@ class MarkedTables:
         key: Sequence[str],
         row: Sequence[Any],
         **values: Any,
-    ) -> None:
-        """Give a row, which was read and verified in this transaction, new values."""
+    ) -> _ROW:
+        """Give a row, which was read and verified in this transaction, new values. Returns it."""
         now = dict(zip(self._tables[table].columns, row, strict=True)) | values
         change = ", ".join(f"{name} = ?" for name in (*values, "mark"))
         where = " AND ".join(f"{name} = ?" for name in key)
@@ -236,6 +277,7 @@ class MarkedTables:
             f"UPDATE {table} SET {change} WHERE {where}",  # noqa: S608
             (*values.values(), mark, *(now[name] for name in key)),
         )
+        return tuple(now.values())
 
     # --- tables -----------------------------------------------------------------------------------
 
@@ -300,7 +342,7 @@ class MarkedTables:
                 bad.append(row[:-1])
             elif table == "charge" and made.task_at is not None:
                 counts[row[made.task_at]] += 1
-        damages = [self._damage(table, row) for row in bad]
+        damages = [self.damage(table, row) for row in bad]
         if self.broken(table):
             return _Look(time.monotonic(), version, (*damages, Damage(self._name, table)), None)
         if table == "charge" and "tally" in self._tables:
@@ -330,7 +372,7 @@ class MarkedTables:
                 )
                 for task in sorted(tasks)
             ]
-            damages = [self._damage("tally", row) for row in bad] or lost
+            damages = [self.damage("tally", row) for row in bad] or lost
         return _Look(
             time.monotonic(),
             version,
@@ -359,7 +401,8 @@ class MarkedTables:
     def _name(self) -> str:
         return self._file.path.name
 
-    def _damage(self, table: str, row: _ROW) -> Damage:
+    def damage(self, table: str, row: _ROW) -> Damage:
+        """What a damaged row is called."""
         made = self._tables[table]
         task = None if made.task_at is None else task_of(row[made.task_at])
         window = None if made.window_at is None else row[made.window_at]

@@ -69,9 +69,12 @@ class Outbox(Protocol):
         """
         ...
 
-    def add(self, prepared: SealedReport) -> Record:
+    def add(self, prepared: SealedReport, *, sending: bool = False) -> Record:
         """Queue the report of a window that was claimed in this transaction. Raises CONFLICT if the
         window has one.
+
+        ``sending``: with its first attempt begun, as by ``sending``. Returns what it was before
+        that.
         """
         ...
 
@@ -99,8 +102,10 @@ class Outbox(Protocol):
 
     def finish(
         self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
-    ) -> None:
-        """A final answer: the bytes go, the outcome stays. Only the first one counts."""
+    ) -> Record | None:
+        """A final answer: the bytes go, the outcome stays. Only the first one counts: its report is
+        returned as it stands then; None: this was none.
+        """
         ...
 
     def spoil(self, task_id: TaskId, window: int) -> bool:
@@ -199,7 +204,7 @@ class MemoryOutbox:
             raise outbox_full(self._most)
         return known
 
-    def add(self, prepared: SealedReport) -> Record:
+    def add(self, prepared: SealedReport, *, sending: bool = False) -> Record:
         """As ``Outbox.add``."""
         task_id, window = prepared.task_id, prepared.window
         key = (task_id.raw, window)
@@ -208,6 +213,8 @@ class MemoryOutbox:
         record = Record(task_id, window, ReportState.QUEUED, None, 0, False, prepared.expires_s)
         self._bytes[key] = (prepared.frame, prepared.ack_key)
         self._records[key] = record
+        if sending:
+            self.sending(task_id, window)
         return record
 
     def find(self, task_id: TaskId, window: int) -> Record | None:
@@ -246,14 +253,15 @@ class MemoryOutbox:
 
     def finish(
         self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
-    ) -> None:
+    ) -> Record | None:
         """As ``Outbox.finish``."""
         record = self._queued(task_id, window)
-        if record is not None:
-            self._records[task_id.raw, window] = _changed(
-                record, state, kind, record.attempts, record.doubtful
-            )
-            del self._bytes[task_id.raw, window]
+        if record is None:
+            return None
+        ended = _changed(record, state, kind, record.attempts, record.doubtful)
+        self._records[task_id.raw, window] = ended
+        del self._bytes[task_id.raw, window]
+        return ended
 
     def spoil(self, task_id: TaskId, window: int) -> bool:
         """As ``Outbox.spoil``."""

@@ -22,7 +22,6 @@ from shoal.storage import sqlite
 
 _KEY = ("task_id", "window")
 _OF_WINDOW = "WHERE task_id = ? AND window = ?"
-_WAITS = f"{_OF_WINDOW} AND state = 'queued'"
 _QUEUED = "WHERE state = 'queued'"
 _ROW = tuple[Any, ...]
 _LATER = ("kind", "attempts", "doubtful")
@@ -58,7 +57,7 @@ class SqliteOutbox:
             raise outbox_full(self._most)
         return None
 
-    def add(self, prepared: SealedReport) -> Record:
+    def add(self, prepared: SealedReport, *, sending: bool = False) -> Record:
         """As ``Outbox.add``."""
         task_id, window = prepared.task_id, prepared.window
         with self._store.write(one_statement=True) as db:
@@ -70,8 +69,8 @@ class SqliteOutbox:
                     window,
                     ReportState.QUEUED.value,
                     None,
-                    0,
-                    0,
+                    int(sending),
+                    int(sending),
                     prepared.expires_s,
                     prepared.frame,
                     prepared.ack_key,
@@ -87,8 +86,23 @@ class SqliteOutbox:
 
     def load(self, task_id: TaskId, window: int) -> Entry | None:
         """As ``Outbox.load``."""
-        rows = self._marked.read("report", _WAITS, (task_id.raw, window))
+        rows = self._waiting(task_id, window)
         return Entry(_record(rows[0]), *rows[0][-2:]) if rows else None
+
+    def _waiting(self, task_id: TaskId, window: int) -> list[_ROW]:
+        """The window's report, if it waits. Raises MISMATCH if it is damaged."""
+        whole, bad = self._sifted(task_id, window)
+        if bad:
+            raise damaged(self._marked.damage("report", bad[0]))
+        return whole
+
+    def _sifted(self, task_id: TaskId, window: int) -> tuple[list[_ROW], list[_ROW]]:
+        """The same by the statement that ``find`` and ``claim`` have too, so that a transaction
+        reads the row once.
+        """
+        rows = self._marked.sift("report", _OF_WINDOW, (task_id.raw, window))
+        whole, bad = ([row for row in some if row[2] == "queued"] for some in rows)
+        return whole, bad
 
     def records(self, *, queued: bool = False) -> list[Record]:
         """Damaged rows are left out, but for reports that wait: who wants to send one finds out,
@@ -107,35 +121,39 @@ class SqliteOutbox:
     def sending(self, task_id: TaskId, window: int) -> None:
         """As ``Outbox.sending``."""
         with self._store.write(one_statement=True) as db:
-            for row in self._marked.read("report", _WAITS, (task_id.raw, window)):
+            for row in self._waiting(task_id, window):
                 self._marked.change(db, "report", _KEY, row, attempts=row[4] + 1, doubtful=1)
 
     def failed(self, task_id: TaskId, window: int, kind: Kind, doubtful: bool) -> None:
         """As ``Outbox.failed``."""
         with self._store.write(one_statement=True) as db:
-            for row in self._marked.sift("report", _WAITS, (task_id.raw, window))[0]:
+            for row in self._sifted(task_id, window)[0]:
                 self._marked.change(
                     db, "report", _KEY, row, kind=kind.value, doubtful=int(doubtful)
                 )
 
     def finish(
         self, task_id: TaskId, window: int, state: ReportState, kind: Kind | None = None
-    ) -> None:
+    ) -> Record | None:
         """As ``Outbox.finish``."""
         with self._store.write(one_statement=True) as db:
-            whole, bad = self._marked.sift("report", _WAITS, (task_id.raw, window))
+            whole, bad = self._sifted(task_id, window)
             for row in (*whole, *map(_tombstone, bad)):
-                self._end(db, row, state, kind)
+                return self._end(db, row, state, kind)
+        return None
 
     def spoil(self, task_id: TaskId, window: int) -> bool:
         """As ``Outbox.spoil``."""
         with self._store.write() as db:
-            _, bad = self._marked.sift("report", _WAITS, (task_id.raw, window))
+            _, bad = self._sifted(task_id, window)
             for row in bad:
                 self._end(db, _tombstone(row), ReportState.UNKNOWN, Kind.MISMATCH)
         return bool(bad)
 
-    def _end(self, db: sqlite.Connection, row: _ROW, state: ReportState, kind: Kind | None) -> None:
+    def _end(
+        self, db: sqlite.Connection, row: _ROW, state: ReportState, kind: Kind | None
+    ) -> Record:
+        """Returns what it is then."""
         # a tombstone's are not those on disk
         change: dict[str, Any] = dict(zip(_LATER, row[3:6], strict=True))
         change |= {
@@ -144,28 +162,15 @@ class SqliteOutbox:
             "frame": None,
             "ack_key": None,
         }
-        self._marked.change(db, "report", _KEY, row, **change)
+        return _record(self._marked.change(db, "report", _KEY, row, **change))
 
     def withdraw(self, task_id: TaskId) -> list[Record]:
         """Damaged reports too."""
         with self._store.write() as db:
-            waiting = self._all_waiting(task_id)
-            for row in waiting:
-                kind = _record(row).kind
-                self._end(db, row, ReportState.WITHDRAWN, kind)
-        ended = [_record(row) for row in waiting]
-        return [
-            Record(
-                r.task_id,
-                r.window,
-                ReportState.WITHDRAWN,
-                r.kind,
-                r.attempts,
-                r.doubtful,
-                r.expires_s,
-            )
-            for r in ended
-        ]
+            return [
+                self._end(db, row, ReportState.WITHDRAWN, _record(row).kind)
+                for row in self._all_waiting(task_id)
+            ]
 
     def _all_waiting(self, task_id: TaskId) -> list[_ROW]:
         whole, bad = self._marked.sift(

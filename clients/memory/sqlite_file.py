@@ -140,6 +140,7 @@ class SqliteFile:
         if len(self._levels) == 1:
             self._point()
             self._db.execute("COMMIT")
+            self.marked.forget_rows()
         elif level.point is level:
             self._db.execute(f"RELEASE {level.name}")
         self._levels.pop()
@@ -148,6 +149,7 @@ class SqliteFile:
         """Of ``_Write``: an exception leaves the level. Where SQLite itself gave the whole
         transaction up (a full disk), nothing after it may be written.
         """
+        self.marked.forget_rows()
         if len(self._levels) == 1:
             self._roll_back()
         elif level.point is not None:
@@ -184,6 +186,13 @@ class SqliteFile:
     def writing(self) -> bool:
         """Whether a transaction is under way that may be undone yet. Under the lock of the file."""
         return bool(self._levels)
+
+    @property
+    def written(self) -> int | None:
+        """As ``ReadableFile.written``: while it stays the same, and no part is undone, every row
+        does.
+        """
+        return self._db.total_changes if self._levels else None
 
     def read(self, query: str, values: _ROW = ()) -> list[_ROW]:
         """Committed rows, and those of this thread's own transaction."""

@@ -113,11 +113,16 @@ class _Cost:
 
 
 def answer_window(
-    request: AnswerRequest, outbox: Outbox, commitments: Commitments, entropy: Entropy
-) -> tuple[Record, bool]:
+    request: AnswerRequest,
+    outbox: Outbox,
+    commitments: Commitments,
+    entropy: Entropy,
+    *,
+    sending: bool = False,
+) -> tuple[Record, SealedReport | None]:
     """Claim a window, answer it and queue the report, in one transaction. Returns the report's
-    standing, and whether it was made now: a window that has a report keeps it, and the value is
-    ignored.
+    standing, and the report if it was made now, with its first attempt begun if it is ``sending``:
+    a window that has a report keeps it, and the value is ignored.
 
     ``outbox`` and ``commitments`` stand on one store. Raises what ``Outbox.claim`` and ``answer``
     raise; nothing has changed then.
@@ -125,8 +130,9 @@ def answer_window(
     with outbox.transaction():
         known = outbox.claim(request.assignment.task_id, request.window)
         if known is not None:
-            return known, False
-        return outbox.add(answer(request, commitments, entropy)), True
+            return known, None
+        made = answer(request, commitments, entropy)
+        return outbox.add(made, sending=sending), made
 
 
 def answer(request: AnswerRequest, commitments: Commitments, entropy: Entropy) -> SealedReport:

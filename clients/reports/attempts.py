@@ -202,15 +202,16 @@ class Attempts:
             # another program may have taken the consent back this very moment
             self._permit.check(assignment)
             if request is None:
-                record, fresh = outbox.find(task_id, window), False
+                record, made = outbox.find(task_id, window), None
             else:
-                record, fresh = answer_window(
-                    request, outbox, self._memory.commitments, self._entropy
+                record, made = answer_window(
+                    request, outbox, self._memory.commitments, self._entropy, sending=sends
                 )
-            entry = outbox.load(task_id, window) if sends else None
-            if entry is not None:
+            if made is not None and record is not None:
+                entry = Entry(record, made.frame, made.ack_key) if sends else None
+            elif (entry := outbox.load(task_id, window) if sends else None) is not None:
                 outbox.sending(task_id, window)
-        return _Begun(record, fresh, entry)
+        return _Begun(record, made is not None, entry)
 
     @asynccontextmanager
     async def _turn(self, key: ReportKey) -> AsyncIterator[None]:

@@ -52,8 +52,7 @@ async def deliver(
 
 def _acknowledged(outbox: Outbox, entry: Entry) -> Record | None:
     task_id, window = entry.record.task_id, entry.record.window
-    outbox.finish(task_id, window, ReportState.ACKED)
-    return outbox.find(task_id, window)
+    return outbox.finish(task_id, window, ReportState.ACKED) or outbox.find(task_id, window)
 
 
 def _failed(outbox: Outbox, entry: Entry, kind: Kind, doubtful: bool) -> Record | None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,14 +123,32 @@ def test_an_attempt_is_doubtful_until_it_is_known_to_have_failed(outbox: Outbox)
     )
 
 
+def test_a_report_may_be_added_with_its_first_attempt_begun(outbox: Outbox) -> None:
+    """As ``sending`` begins it. Planted: counted and not doubtful, or the other way round."""
+    with outbox.transaction():
+        assert outbox.claim(TASK, 0) is None
+        before = outbox.add(prepared(), sending=True)
+        assert outbox.claim(TASK, 1) is None
+        outbox.add(prepared(1))
+        outbox.sending(TASK, 1)
+    begun, other = outbox.load(TASK, 0), outbox.load(TASK, 1)
+    assert begun is not None
+    assert other is not None
+    assert (before.attempts, before.doubtful) == (0, False)
+    assert begun.record == replace(before, attempts=1, doubtful=True)
+    assert begun.record == replace(other.record, window=0, expires_s=before.expires_s)
+    assert begun.frame == prepared().frame
+
+
 @pytest.mark.parametrize("state", [ReportState.ACKED, ReportState.REFUSED, ReportState.UNKNOWN])
 def test_the_first_final_answer_counts_and_the_bytes_go(outbox: Outbox, state: ReportState) -> None:
     """Planted: let a second ``finish`` overwrite -> an acknowledged report would turn into a
     refused one.
     """
     claim(outbox, TASK, 0, prepared)
-    outbox.finish(TASK, 0, state, None)
-    outbox.finish(TASK, 0, ReportState.REFUSED, Kind.INVALID)
+    told = outbox.finish(TASK, 0, state, None)
+    assert outbox.finish(TASK, 0, ReportState.REFUSED, Kind.INVALID) is None
+    assert outbox.finish(TASK, 1, state) is None
     outbox.failed(TASK, 0, Kind.DEADLINE, True)
     outbox.sending(TASK, 0)
     found = outbox.find(TASK, 0)
@@ -137,7 +156,7 @@ def test_the_first_final_answer_counts_and_the_bytes_go(outbox: Outbox, state: R
     assert (found.state, found.kind, found.attempts) == (state, None, 0)
     assert outbox.load(TASK, 0) is None
     assert outbox.records(queued=True) == []
-    assert outbox.records() == [found]
+    assert outbox.records() == [found] == [told]
 
 
 def test_records_come_by_expiry(outbox: Outbox) -> None:

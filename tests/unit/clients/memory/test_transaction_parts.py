@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -106,6 +107,62 @@ def test_a_part_of_one_statement_that_fails_after_it_takes_all_with_it(
     assert purposes(store) == set()
     put(store, "again")
     assert purposes(store) == {"again"}
+
+
+def test_a_row_is_read_once_until_something_is_written_or_undone(
+    device: memories.Device, tmp_path: Path
+) -> None:
+    """What was read and verified in a transaction is so until it writes, undoes, or ends.
+
+    Planted: kept through a write -> 1 window of 2; through a part that is undone -> 2 of 1;
+    through the end -> what another process charged is not seen; read each time -> three statements.
+    """
+    commitments, statements = device.commitments, list[str]()
+
+    def windows() -> int:
+        return commitments.tally(A).windows
+
+    commitments.charge(A, 0, 1, LIMIT)
+    other = memories.Device(tmp_path / "outbox.db")
+    with commitments.transaction():
+        device.store.connection.set_trace_callback(statements.append)
+        assert [windows() for _ in range(3)] == [1, 1, 1]
+        device.store.connection.set_trace_callback(None)
+        assert len(statements) == 1
+        commitments.append(LedgerEntry(LedgerEvent.PROBLEM, 0.0))
+        with suppress(Failing), commitments.transaction():
+            commitments.charge(A, 1, 1, LIMIT)
+            assert windows() == 2
+            raise Failing
+        assert windows() == 1
+        commitments.charge(A, 2, 1, LIMIT)
+        assert windows() == 2
+    other.commitments.charge(A, 3, 1, LIMIT)
+    with commitments.transaction():
+        assert windows() == 3
+    other.commitments.charge(A, 4, 1, LIMIT)
+    with suppress(Failing), commitments.transaction():
+        assert windows() == 4
+        raise Failing
+    other.commitments.charge(A, 5, 1, LIMIT)
+    assert windows() == 5
+    other.store.close()
+
+
+def test_what_a_transaction_has_read_is_not_shown_to_other_threads(
+    device: memories.Device,
+) -> None:
+    """They wait for its end. Planted: no lock around what is kept -> 1 window, which is undone."""
+    commitments, found = device.commitments, list[int]()
+    reader = threading.Thread(target=lambda: found.append(commitments.tally(A).windows))
+    with suppress(Failing), commitments.transaction():
+        commitments.charge(A, 0, 1, LIMIT)
+        assert commitments.tally(A).windows == 1
+        reader.start()
+        reader.join(0.2)
+        raise Failing
+    reader.join()
+    assert found == [0]
 
 
 def test_a_charge_that_is_undone_is_not_spent(device: memories.Device, tmp_path: Path) -> None:
