@@ -11,6 +11,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cryptography.hazmat.primitives.hashes import SHA256
 
 
@@ -22,11 +24,16 @@ def _algorithm() -> SHA256:
     return SHA256()
 
 
-def sha256(data: bytes) -> bytes:
-    """32 bytes."""
+@cache
+def _digest() -> Callable[[SHA256, bytes], bytes]:
     from cryptography.hazmat.primitives.hashes import Hash
 
-    return Hash.hash(_algorithm(), data)
+    return Hash.hash
+
+
+def sha256(data: bytes) -> bytes:
+    """32 bytes."""
+    return _digest()(_algorithm(), data)
 
 
 def hmac_sha256(key: bytes, message: bytes) -> bytes:

@@ -143,9 +143,9 @@ class Commitments(Protocol):
 
     def charge(
         self, task_id: TaskId, window: int, nano: int, limit: int | None, *, permanent: bool = False
-    ) -> None:
+    ) -> int:
         """Charge a window ``nano`` >= 0. Once per task and window: again is a no-op, whatever
-        ``nano`` says.
+        ``nano`` says. Returns what the window is charged.
 
         Raises REFUSED "budget" if spent() + nano > limit; a charge of 0 is never refused. ``limit``
         None: none.

@@ -88,11 +88,12 @@ class MemoryCommitments:
 
     def charge(
         self, task_id: TaskId, window: int, nano: int, limit: int | None, *, permanent: bool = False
-    ) -> None:
+    ) -> int:
         """As ``Commitments.charge``."""
         with self._lock:
-            if (task_id.raw, window) in self._charges:
-                return
+            known = self.charged(task_id, window)
+            if known is not None:
+                return known
             check_charge(self.spent(), nano, limit)
             tally = self.tally(task_id)
             self._put(
@@ -100,6 +101,7 @@ class MemoryCommitments:
             )
             self._put(self._tallies, task_id.raw, TaskCharges(tally.windows + 1, tally.nano + nano))
             self._put(self._spent, "", self.spent() + nano)
+            return nano
 
     def charged(self, task_id: TaskId, window: int) -> int | None:
         """As ``Commitments.charged``."""

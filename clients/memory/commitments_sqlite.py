@@ -67,11 +67,12 @@ class SqliteCommitments:
 
     def charge(
         self, task_id: TaskId, window: int, nano: int, limit: int | None, *, permanent: bool = False
-    ) -> None:
+    ) -> int:
         """As ``Commitments.charge``."""
         with self._store.write() as db:
-            if self.charged(task_id, window) is not None:
-                return
+            known = self.charged(task_id, window)
+            if known is not None:
+                return known
             total = self._store.reserve(nano, limit)
             (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM charge").fetchone()
             tally = self.tally(task_id)
@@ -79,6 +80,7 @@ class SqliteCommitments:
             self._marked.put(db, "tally", task_id.raw, tally.windows + 1, tally.nano + nano)
             if total is not None:
                 self._store.sums.charged(total)
+            return nano
 
     def charged(self, task_id: TaskId, window: int) -> int | None:
         """As ``Commitments.charged``."""

@@ -53,6 +53,8 @@ class AgentStore(SqliteFile):
         # what ``reserve`` noted last, and how much of it is of charges that are made
         self._padded = -1, 0
         self.sums = Sums(self)
+        # of the transaction under way: what is noted, if it lies on the chain
+        self._intact: Noted | None = None
         # from when on, by the monotonic clock, a head is noted after a commit
         self._again = -math.inf
         self.head_path = path.with_name(path.name + HEAD_SUFFIX)
@@ -80,12 +82,14 @@ class AgentStore(SqliteFile):
     def committed(self) -> None:
         """The head beside the file follows."""
         self.sums.ended()
+        self._intact = None
         if self._longer and time.monotonic() >= self._again:
             self.note_head()
 
     def undo(self, level: OpenPart) -> None:
         """As ``SqliteFile.undo``; a charge may be among what is undone."""
         self.sums.ended()
+        self._intact = None
         super().undo(level)
 
     def longer(self) -> None:
@@ -123,6 +127,7 @@ class AgentStore(SqliteFile):
         return self._padded[1] if noted.spent == self._padded[0] else noted.spent or 0
 
     def _note(self, noted: Noted) -> None:
+        self._intact = None
         _replace(self.head_path, f"{noted}\n".encode())
 
     def settle(self) -> None:
@@ -152,11 +157,23 @@ class AgentStore(SqliteFile):
         older copy, which knows too little.
         """
         with self.lock:
-            noted = self.noted_head()
             try:
-                return noted is None or not self._on_chain(noted)
+                return self._noted_intact() is None
             except sqlite.Error as error:
                 raise self._failure(error) from None
+
+    def _noted_intact(self) -> Noted | None:
+        """What is noted, if it lies on the chain: looked at once in a transaction, whose lock
+        whoever notes anything else needs. Under the lock.
+        """
+        noted = self._intact
+        if noted is None:
+            noted = self.noted()
+            if noted is not None and not self._on_chain(noted.head):
+                noted = None
+            if self.writing:
+                self._intact = noted
+        return noted
 
     def why_set_back(self) -> ShoalError:
         """MISMATCH, with what an owner can do: the file is older than its head, or another's."""
@@ -176,8 +193,8 @@ class AgentStore(SqliteFile):
         """
         spent, damage = self._spent()
         check_charge(spent, nano, limit)
-        noted, after = self.noted(), spent + nano
-        if noted is None or not self._on_chain(noted.head):
+        noted, after = self._noted_intact(), spent + nano
+        if noted is None:
             raise self.why_set_back()
         if nano:
             self._ahead = 0 if damage is not None else nano

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
 from shoal.clients.core import Assignment, SealedReport, draw, seal
-from shoal.clients.memory.commitments import NANO, Commitments, check_charge, nano_up
+from shoal.clients.memory.commitments import NANO, Commitments, TaskCharges, check_charge, nano_up
 from shoal.clients.memory.ledger import INFINITE, Detail, LedgerEntry, LedgerEvent
 from shoal.clients.memory.outbox import Outbox, Record
 from shoal.digests import sha256
@@ -156,15 +156,15 @@ def answer(request: AnswerRequest, commitments: Commitments, entropy: Entropy) -
             )
         _check_known(assignment, window, commitments)
         cost = _cost(assignment, commitments, terms)
-        first_report = commitments.tally(assignment.task_id).windows == 0
+        before = commitments.tally(assignment.task_id)
         if assignment.task.memoized:
-            report, origin = _memoized(request, commitments, entropy, cost)
+            report, origin, nano = _memoized(request, commitments, entropy, cost)
         else:
-            commitments.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
+            nano = commitments.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
             cell = assignment.task.domain.encode(request.value, entropy)
             report, origin = draw(assignment, cell, entropy), None
         prepared = seal(assignment, window, report, entropy, request.prover)
-        details = _charged(assignment, window, commitments, terms, cost, first_report)
+        details = _charged(assignment, commitments, terms, cost, before, nano)
         details |= {"memoized": origin} if origin else {}
         details |= {
             "report": b"".join(report).hex(),
@@ -201,14 +201,14 @@ def charge_sum(
     with commitments.transaction():
         _check_known(assignment, window, commitments)
         cost = _cost(assignment, commitments, terms)
-        first_report = commitments.tally(assignment.task_id).windows == 0
+        before = commitments.tally(assignment.task_id)
         known = commitments.charged(
             assignment.task_id, window
         )  # another process may have been faster
         if known is not None:
             return known
-        commitments.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
-        details = _charged(assignment, window, commitments, terms, cost, first_report)
+        nano = commitments.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
+        details = _charged(assignment, commitments, terms, cost, before, nano)
         commitments.append(
             LedgerEntry(
                 LedgerEvent.REPORTED, now, assignment.task_id, assignment.task.name, window, details
@@ -324,27 +324,28 @@ def _central(terms: Terms) -> float | None:
 
 def _charged(
     assignment: Assignment,
-    window: int,
     commitments: Commitments,
     terms: Terms,
     cost: _Cost,
-    first_report: bool,
+    before: TaskCharges,
+    nano: int,
 ) -> dict[str, Detail]:
-    """What the ledger says of every charge. Epsilons are upper bounds; what is not of one report
-    alone ("local") holds but for a delta.
+    """What the ledger says of every charge: of ``nano``, the task's first after those of
+    ``before``. Epsilons are upper bounds; what is not of one report alone ("local") holds but for a
+    delta.
     """
-    tally, epsilon0 = commitments.tally(assignment.task_id), assignment.epsilon0
+    epsilon0 = assignment.epsilon0
     return {
         "source": terms.source,
         "epsilon_local": epsilon0 if math.isfinite(epsilon0) else INFINITE,
         **({} if assignment.epsilon_first is None else {"epsilon_first": assignment.epsilon_first}),
         "epsilon_central": cost.central,
-        "epsilon_charged": (commitments.charged(assignment.task_id, window) or 0) / NANO,
+        "epsilon_charged": nano / NANO,
         "delta_charged": 0.0 if cost.basis == "local" else assignment.task.delta,
         "basis": cost.basis,
         "epsilon_spent_after": commitments.spent() / NANO,
-        "first_report": first_report,
-        "lifetime": tally.nano / NANO,
+        "first_report": before.windows == 0,
+        "lifetime": (before.nano + nano) / NANO,
     }
 
 
@@ -353,9 +354,9 @@ def _charged(
 
 def _memoized(
     request: AnswerRequest, commitments: Commitments, entropy: Entropy, cost: _Cost
-) -> tuple[tuple[bytes, ...], str]:
-    """The report of a memoized task, and its origin: NEW, AGAIN or KEPT. Charges the window: for a
-    new draw, else 0.
+) -> tuple[tuple[bytes, ...], str, int]:
+    """The report of a memoized task, its origin, NEW, AGAIN or KEPT, and what the window is
+    charged, which is done here: for a new draw, else 0.
     """
     assignment, task_id = request.assignment, request.assignment.task_id
     cell = assignment.task.domain.encode(request.value, SamePoint(commitments.rounding(task_id)))
@@ -364,8 +365,8 @@ def _memoized(
         kept, origin = _pay_for_key(request, cell, commitments, cost)
         if kept is None:
             kept = b"".join(draw(assignment, cell, entropy))
-        _keep(request, cell, kept, origin, commitments)
-        return _messages(assignment.task, kept), origin
+        nano = _keep(request, cell, kept, origin, commitments)
+        return _messages(assignment.task, kept), origin, nano
     choice = commitments.choice(task_id)
     if choice is None:
         choice = mechanism.choose_one(entropy)
@@ -375,8 +376,8 @@ def _memoized(
         kept, origin = _pay_for_key(request, key, commitments, cost)
         if kept is None:
             kept = mechanism.remember_one(choice, key, entropy)
-        _keep(request, key, kept, origin, commitments)
-        return mechanism.report_one(choice, kept, entropy), origin
+        nano = _keep(request, key, kept, origin, commitments)
+        return mechanism.report_one(choice, kept, entropy), origin, nano
     except ShoalError as error:
         raise (error if error.kind is not Kind.INVALID else _foreign(assignment.task)) from None
 
@@ -406,14 +407,14 @@ def _pay_for_key(
 
 def _keep(
     request: AnswerRequest, key: int, kept: bytes, origin: str, commitments: Commitments
-) -> None:
+) -> int:
     """From now on it stands for the key, and was used last. The window is charged 0, unless it was
-    charged for the draw.
+    charged for the draw: what it is charged is returned.
     """
     task_id = request.assignment.task_id
     if origin != KEPT:
         commitments.remember(task_id, key, kept)
-    commitments.charge(task_id, request.window, 0, request.terms.limit_nano, permanent=True)
+    return commitments.charge(task_id, request.window, 0, request.terms.limit_nano, permanent=True)
 
 
 def _foreign(task: Task) -> ShoalError:

@@ -9,7 +9,7 @@ import asyncio
 from shoal.clients.core import Assignment
 from shoal.clients.memory.device_memory import Memory
 from shoal.clients.owner.guarantees import Guarantees
-from shoal.clients.owner.policy import check
+from shoal.clients.owner.policy import check, counted_on
 from shoal.clients.reports.answering import Terms, check_affordable
 from shoal.clients.settings.config import AgentConfig
 
@@ -28,8 +28,7 @@ class Permit:
         memory was set back and its owner has not confirmed it.
         """
         self._memory.check()
-        commitments = self._memory.commitments
-        accepted = commitments.accepted(assignment.campaign.promise)
+        commitments, within = self._memory.commitments, self._within_cap(assignment)
         check(
             self.policy,
             assignment.campaign,
@@ -37,8 +36,13 @@ class Permit:
             assignment.epsilon0,
             assignment.epsilon_apart,
             consents=commitments.consents(),
-            accepted=accepted,
+            accepted=None if within else commitments.accepted(assignment.campaign.promise),
         )
+
+    def _within_cap(self, assignment: Assignment) -> bool:
+        """Whether the owner's cap lets the task's epsilon pass: no yes to it is looked up then."""
+        epsilon = counted_on(self.policy, assignment.epsilon0, assignment.epsilon_apart)
+        return epsilon <= self.policy.max_epsilon0
 
     def consent(self, purpose: str) -> str:
         """allowed, denied or "not asked"."""

@@ -82,15 +82,17 @@ def everything(commitments: Commitments) -> object:
 
 
 def test_a_window_is_charged_once(commitments: Commitments) -> None:
-    """Whatever the second charge says. Planted: add at every call -> 12 are spent."""
+    """Whatever the second charge says. Planted: add at every call -> 12 are spent; told what was
+    asked for -> 7.
+    """
     assert (commitments.spent(), commitments.charged(TASK, 0), commitments.tally(TASK)) == (
         0,
         None,
         TaskCharges(0, 0),
     )
-    commitments.charge(TASK, 0, 5, 10)
-    commitments.charge(TASK, 0, 7, 10)
-    commitments.charge(TASK, 0, 7, 1)  # not even refused
+    assert commitments.charge(TASK, 0, 5, 10) == 5
+    assert commitments.charge(TASK, 0, 7, 10) == 5
+    assert commitments.charge(TASK, 0, 7, 1) == 5  # not even refused
     assert (commitments.spent(), commitments.charged(TASK, 0), commitments.tally(TASK)) == (
         5,
         5,

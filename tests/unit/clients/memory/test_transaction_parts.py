@@ -149,6 +149,27 @@ def test_a_row_is_read_once_until_something_is_written_or_undone(
     other.store.close()
 
 
+@pytest.mark.parametrize("undone", [False, True])
+def test_every_transaction_looks_at_what_is_noted_anew(
+    device: memories.Device, tmp_path: Path, undone: bool
+) -> None:
+    """A head that is taken away between two of them, or after one that was undone, is missed.
+
+    Planted: kept beyond the end, or beyond what was undone -> charged without a head.
+    """
+    device.commitments.charge(A, 0, 1, LIMIT)
+    with suppress(Failing), device.commitments.transaction():
+        assert not device.store.forgetful()
+        device.commitments.charge(A, 1, 1, LIMIT)
+        if undone:
+            raise Failing
+    device.store.head_path.rename(tmp_path / "taken")
+    assert memories.error_of(Kind.MISMATCH, lambda: device.commitments.charge(A, 2, 1, LIMIT))
+    (tmp_path / "taken").rename(device.store.head_path)
+    device.commitments.charge(A, 2, 1, LIMIT)
+    assert device.commitments.tally(A).windows == (2 if undone else 3)
+
+
 def test_what_a_transaction_has_read_is_not_shown_to_other_threads(
     device: memories.Device,
 ) -> None:
