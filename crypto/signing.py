@@ -19,12 +19,6 @@ from typing import NoReturn
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
 from shoal.errors import Kind, ShoalError
 
@@ -87,6 +81,9 @@ class SigningKey:
         """From unencrypted PKCS #8 PEM. Raises INVALID for anything else, and for a key of another
         type.
         """
+        # every kind of key, SSH's too: not for a device, which only verifies
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
         try:
             handle = load_pem_private_key(pem, password=None)
         except (ValueError, TypeError):
@@ -99,6 +96,12 @@ class SigningKey:
 
     def to_pem(self) -> bytes:
         """PKCS #8 PEM, unencrypted: for a key file."""
+        from cryptography.hazmat.primitives.serialization import (
+            Encoding,
+            NoEncryption,
+            PrivateFormat,
+        )
+
         return self._handle.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def sign(self, context: SigningContext, data: bytes) -> bytes:

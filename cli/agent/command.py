@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
+from shoal.cli.agent.light import forget, import_later
 from shoal.cli.agent.output import (
     outcome_json,
     outcome_line,
@@ -18,7 +19,6 @@ from shoal.cli.agent.output import (
     task_lines,
     tell,
 )
-from shoal.cli.agent.parser import parse
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
@@ -40,13 +40,20 @@ _SLOW = (
 
 def main(argv: list[str]) -> int:
     """Run one command. Raises ShoalError, and SystemExit for wrong arguments."""
+    before = frozenset(sys.modules)
+    from shoal.cli.agent.parser import parse
+
     arguments = parse(argv)
     if arguments.command == "console":  # it runs a loop of its own
         from shoal.cli.agent.console import console
 
         return console(arguments)
     if arguments.command == "run":  # it reads the file itself, and again on SIGHUP
-        return asyncio.run(_run(arguments))
+        config, once = arguments.config, arguments.once
+        del arguments, parse
+        forget(before)
+        import_later()
+        return asyncio.run(_run(config, once))
     from shoal.clients.settings.config import AgentConfig
     from shoal.log import configure
 
@@ -60,11 +67,11 @@ def _agent(config: AgentConfig) -> Agent:
     return Agent(config, background=False)
 
 
-async def _run(arguments: argparse.Namespace) -> int:
+async def _run(config: Path, once: bool) -> int:
     from shoal.clients.service.runner import run
 
-    outcomes = await run(arguments.config, once=arguments.once)
-    if arguments.once:
+    outcomes = await run(config, once=once)
+    if once:
         for outcome in outcomes:
             print_lines(outcome_line(outcome))
         if not outcomes:
@@ -72,7 +79,7 @@ async def _run(arguments: argparse.Namespace) -> int:
                 "nothing to send: no task that may be answered has a source and an open window "
                 "without a report (shoal agent status)"
             )
-            print_lines("\n".join((nothing, *await _idle(arguments.config))))
+            print_lines("\n".join((nothing, *await _idle(config))))
     return 0
 
 

@@ -66,3 +66,80 @@ except SystemExit:
     pass
 assert "asyncio" in sys.modules and not {"ssl", "_ssl", "hashlib", "_hashlib"} & set(sys.modules)
 """)
+
+
+def test_an_agent_that_runs_has_read_its_command_line_and_keeps_nothing_of_it() -> None:
+    """But the two things that it was told. Planted: nothing dropped -> argparse is loaded; dropped
+    though others have it -> ``argparse`` is another one than before.
+    """
+    for first in ("", "import argparse, shoal.cli.agent.help"):
+        run(f"""
+import sys
+{first}
+before = dict(sys.modules)
+from shoal.cli.agent.light import import_asyncio
+import_asyncio()
+from shoal.cli.agent import command
+seen = []
+
+async def runs(config, once):
+    seen.extend([str(config), once])
+    return 5
+
+command._run = runs
+assert command.main(["run", "--config", "x.toml", "--once"]) == 5
+assert seen == ["x.toml", True]
+for name in ("argparse", "gettext", "shoal.cli.agent.parser", "shoal.cli.agent.help"):
+    assert sys.modules.get(name) is before.get(name), name
+assert not hasattr(sys.modules["shoal.cli.agent"], "parser")
+import argparse
+from shoal.cli.agent.parser import build_parser
+assert isinstance(build_parser(), argparse.ArgumentParser)
+""")
+
+
+def test_messages_in_pure_python_come_when_somebody_wants_them() -> None:
+    """And are the module itself then, whichever name they were asked by. Planted: an empty module
+    left in their place -> AttributeError; loaded for what only looks for ``__path__`` -> decoder
+    is loaded at once.
+    """
+    run("""
+import sys
+from shoal.cli.agent.light import import_later
+import_later()
+import_later()
+assert not hasattr(sys.modules["google.protobuf.internal.python_message"], "__path__")
+from shoal.protos import submit_pb2
+from google.protobuf.internal import api_implementation, builder
+request = submit_pb2.SubmitRequest(frame=b"x")
+assert submit_pb2.SubmitRequest.FromString(request.SerializeToString()) == request
+loaded = "google.protobuf.internal.decoder" in sys.modules
+assert loaded == (api_implementation.Type() == "python")
+assert builder.python_message.GeneratedProtocolMessageType.__name__
+from google.protobuf.internal import python_message
+assert python_message.__file__ and python_message is not builder.python_message
+assert builder.python_message.__dict__.get("GeneratedProtocolMessageType") is None
+assert (
+    builder.python_message.GeneratedProtocolMessageType
+    is python_message.GeneratedProtocolMessageType
+)
+import_later()
+assert sys.modules["google.protobuf.internal.python_message"] is python_message
+from google.protobuf import text_format
+assert text_format.MessageToString(request) == 'frame: "x"\\n'
+""")
+
+
+def test_who_verifies_alone_loads_no_other_kind_of_key() -> None:
+    """Planted: the import of ``serialization`` at the top of signing.py -> SSH's keys are
+    loaded.
+    """
+    run("""
+import sys
+from shoal.clients.agent import Agent
+from shoal.crypto.signing import SigningKey, SigningContext, verify
+key = SigningKey.generate()
+verify(key.public, SigningContext.TASK, b"x", key.sign(SigningContext.TASK, b"x"))
+assert "cryptography.hazmat.primitives.serialization" not in sys.modules
+assert SigningKey.from_pem(key.to_pem()).public == key.public
+""")
