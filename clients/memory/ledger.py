@@ -29,6 +29,7 @@ from shoal.ids import TaskId
 
 Detail = str | int | float | bool | None
 _DETAILS = str, int, float  # a union takes longer to ask
+_SURE = frozenset({str, int, bool, type(None)})  # of these nothing more is asked
 INFINITE = "infinite"  # the text for an epsilon without bound: JSON has no number for it
 HASH_SIZE = 32
 _CONTEXT = b"shoal/v1/ledger\x00"
@@ -86,6 +87,8 @@ class LedgerEntry:
         ):
             raise _bad("a ledger entry wants the time in Unix seconds")
         for name, value in self.details.items():
+            if type(name) is str and type(value) in _SURE:
+                continue
             if not isinstance(name, str) or not (value is None or isinstance(value, _DETAILS)):
                 raise _bad(
                     "the details of a ledger entry are texts, numbers, true, false or null, by name"

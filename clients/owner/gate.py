@@ -32,13 +32,17 @@ class Gates:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._paths: dict[str, str] = {}  # by purpose
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise _unusable(folder, error) from None
 
     def _open(self, purpose: str) -> int:
-        path = self._folder / sha256(purpose.encode())[:_NAME_BYTES].hex()
+        path = self._paths.get(purpose)
+        if path is None:
+            name = sha256(purpose.encode())[:_NAME_BYTES].hex()
+            path = self._paths[purpose] = os.fspath(self._folder / name)
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
