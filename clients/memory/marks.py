@@ -314,6 +314,7 @@ class MarkedTables:
         """
         whole, bad = self.sift(table)
         db.execute(f"DELETE FROM {table}")  # noqa: S608 - constants
+        self.forget_rows()  # a damaged tree may count its rows wrongly
         for row in whole:
             self.put(db, table, *row)
         return bad
