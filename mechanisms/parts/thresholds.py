@@ -14,6 +14,7 @@ Epsilon0At = Callable[[int], float]  # of noise
 # How narrow a bracket floats are asked for, as a power of two of its place; and how many guesses
 # they have for it.
 _NARROW, _GUESSES = 50, 24
+_ULPS = 4  # between the ends: there floats say no more
 _DEEPEST = 10  # a guess below all that was looked at: so many halvings of it at most
 _AHEAD = 0.98  # such a guess aims a little further, where epsilon0 should be too large
 
@@ -84,9 +85,10 @@ def _narrowed(at: Epsilon0At, beyond: int, within: int, epsilon0: float) -> tupl
         return beyond, within
     above, below = at(beyond) - epsilon0, at(within) - epsilon0
     before: bool | None = None
+    last_place = math.ulp(epsilon0)
     for _ in range(_GUESSES):
         gap = within - beyond
-        if gap <= max(1, within >> _NARROW) or above <= below:
+        if gap <= max(1, within >> _NARROW) or above - below <= _ULPS * last_place:
             break
         # A share of the gap in whole numbers: places are too large for floats.
         step = gap * int(above / (above - below) * 2.0**53) >> 53
