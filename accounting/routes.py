@@ -22,9 +22,9 @@ from shoal.accounting.bounds.approximate import APPROXIMATE_CLONES
 from shoal.accounting.bounds.binary import BinaryEnvelope, Interval, binary_interval, binary_proves
 from shoal.accounting.bounds.blanket import kary_blanket
 from shoal.accounting.bounds.clones import clones, kary_clones, symmetric_clones, table_clones
-from shoal.accounting.numerics.cells import CellSum, blanket_sums
+from shoal.accounting.numerics.cells import CellSum, blanket_sums, has_blanket, likely_worst
 from shoal.accounting.numerics.curve import MARGIN, TAIL_SHARE, Curve, Direction, Effort
-from shoal.accounting.numerics.multinomial import sum_curve
+from shoal.accounting.numerics.multinomial import sum_curve, sum_proves, sum_refutes
 from shoal.accounting.numerics.random_walk import Walk
 from shoal.accounting.numerics.search import RESOLUTION, crossing
 from shoal.arrays import np
@@ -191,6 +191,38 @@ class Curves:
 
 
 @dataclass(frozen=True, slots=True)
+class Sums:
+    """The blanket's sums over the cells of a law: ``Curves`` of them, which are made only where
+    they are asked for.
+    """
+
+    law: FiniteLaw | SymmetricLaw | KaryLaw
+    n: int
+    method: str = BLANKET
+
+    def _curves(self) -> Curves:
+        sums = blanket_sums(self.law, self.n)
+        return Curves(self.method, tuple(partial(_sum_curve, each) for each in sums))
+
+    def bound(self, delta: float, ceiling: float, effort: Effort) -> Interval:
+        """See ``Route``."""
+        return self._curves().bound(delta, ceiling, effort)
+
+    def curve(self, delta: float, epsilon_max: float, effort: Effort) -> Callable[[float], float]:
+        """See ``Route``."""
+        return self._curves().curve(delta, epsilon_max, effort)
+
+    def proves(self, delta: float, epsilon: float, effort: Effort) -> bool:
+        """See ``Route``. The likely worst of all pairs says no before they are compared; a yes is
+        that of every pair that is left.
+        """
+        worst = likely_worst(self.law, self.n, epsilon)
+        if worst is not None and sum_refutes(worst, delta, epsilon):
+            return False
+        return all(sum_proves(each, delta, epsilon) for each in blanket_sums(self.law, self.n))
+
+
+@dataclass(frozen=True, slots=True)
 class Exact:
     """Two outputs: all datasets are gone through (``binary``). ``top`` > ``bottom``: the extreme
     probabilities of one output.
@@ -236,9 +268,8 @@ def _sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> Iterator[Route]:
     """The blanket's expectation over the cells of a table; none if the table is too large or too
     telling.
     """
-    sums = blanket_sums(law, n) if law.max_ratio <= STEEP else ()
-    if sums:
-        yield Curves(BLANKET, tuple(partial(_sum_curve, each) for each in sums))
+    if law.max_ratio <= STEEP and has_blanket(law):
+        yield Sums(law, n)
 
 
 def _sum_curve(cells: CellSum, delta: float, epsilon_max: float, _: Effort) -> DeltaCurve:

@@ -33,6 +33,7 @@ all datasets; every dataset sum as an identity; the blanket as the published exp
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -132,6 +133,18 @@ def _blankets(law: FiniteLaw | SymmetricLaw | KaryLaw) -> tuple[tuple[Cell, ...]
         law = kary_classes(law)
     if isinstance(law, SymmetricLaw):
         return (_cells(_lines(law.one, law.two, law.least, law.total), law.total),)
+    sums = _pairs_of_rows(law)
+    return tuple(
+        _cells(sums[at], law.total)
+        for at in (undominated(sums, law.max_ratio) if len(sums) > 1 else range(len(sums)))
+    )
+
+
+@lru_cache(maxsize=32)  # as ``_blankets``
+def _pairs_of_rows(law: FiniteLaw) -> tuple[tuple[Line, ...], ...]:
+    """The lines of every ordered pair of inputs that no mixture stands for; none if the table has
+    too many inputs or cells.
+    """
     rows = _worst_rows(law)
     pairs = len(rows) * (len(rows) - 1)
     if len(rows) > _MOST_INPUTS or pairs * len(rows[0]) > _MOST_CELLS:
@@ -139,15 +152,32 @@ def _blankets(law: FiniteLaw | SymmetricLaw | KaryLaw) -> tuple[tuple[Cell, ...]
     least, total = [min(column) for column in zip(*law.rows, strict=True)], law.total
     if pairs == 0:
         # One row, whatever the input: nothing to tell apart.
-        return (_cells(_lines(rows[0], rows[0], least, total), total),)
+        return (_lines(rows[0], rows[0], least, total),)
     # Lines in another order are the same cells.
     by_lines = {
         frozenset(lines): lines
         for row_x, row_x2 in permutations(rows, 2)
         for lines in (_lines(row_x, row_x2, least, total),)
     }
-    sums = list(by_lines.values())
-    return tuple(_cells(sums[at], total) for at in undominated(sums, law.max_ratio))
+    return tuple(by_lines.values())
+
+
+def has_blanket(law: FiniteLaw | SymmetricLaw | KaryLaw) -> bool:
+    """Whether ``blanket_sums`` are any, without making them."""
+    return not isinstance(law, FiniteLaw) or bool(_pairs_of_rows(law))
+
+
+def likely_worst(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int, epsilon: float) -> CellSum | None:
+    """One of the sums of a table before any is left out: that of the largest variance at
+    ``epsilon``, which mostly is the largest. Where it is above delta, the blanket proves nothing,
+    and no pairs need to be compared. None where nothing would be left out.
+    """
+    sums = _pairs_of_rows(law) if isinstance(law, FiniteLaw) else ()
+    if len(sums) < 2:
+        return None
+    e = math.exp(epsilon)
+    worst = max(sums, key=lambda lines: sum((a - e * b) ** 2 / w for a, b, w in lines))
+    return CellSum(n, _cells(worst, law.total))
 
 
 def dataset_sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> tuple[CellSum, ...]:

@@ -26,7 +26,7 @@ import math
 from shoal.accounting.numerics.binomial import Floats, Ints
 from shoal.accounting.numerics.cells import CellSum
 from shoal.accounting.numerics.curve import Direction
-from shoal.accounting.numerics.lattice import LatticeCurve
+from shoal.accounting.numerics.lattice import ROUGH_CONTOUR, LatticeCurve
 from shoal.arrays import np
 
 MOST, FEW = 20_000, 128
@@ -40,9 +40,42 @@ def sum_curve(
     """The curve of a sum, by the way that suits its size. Direction: as asked; same contract as
     ``curve.Curve``.
     """
-    if cells.n <= FEW and math.comb(cells.n + len(cells.cells) - 1, len(cells.cells) - 1) <= MOST:
+    if _few(cells):
         return MultinomialCurve(cells, direction)
     return LatticeCurve(cells, direction, delta, epsilon_max)
+
+
+def sum_proves(cells: CellSum, delta: float, epsilon: float) -> bool:
+    """Whether the upper curve of a sum is at most ``delta`` at ``epsilon``. False says nothing.
+
+    A contour integral is taken roughly first. Both of its ends are bounds: an upper one of at most
+    delta proves it, and where a lower one is above delta no upper curve can. Only what lies between
+    is computed in full.
+    """
+    if not _few(cells):
+        rough = LatticeCurve(cells, Direction.UPPER, delta, epsilon, ROUGH_CONTOUR)
+        if rough.delta(epsilon) <= delta:
+            return True
+        if sum_refutes(cells, delta, epsilon):
+            return False
+    return sum_curve(cells, Direction.UPPER, delta, epsilon).delta(epsilon) <= delta
+
+
+def sum_refutes(cells: CellSum, delta: float, epsilon: float) -> bool:
+    """Whether a rough lower bound of a sum is above ``delta`` at ``epsilon``: then no upper one is
+    at most delta. False says nothing.
+    """
+    if _few(cells):
+        return MultinomialCurve(cells, Direction.LOWER).delta(epsilon) > delta
+    rough = LatticeCurve(cells, Direction.LOWER, delta, epsilon, ROUGH_CONTOUR)
+    return rough.delta(epsilon) > delta
+
+
+def _few(cells: CellSum) -> bool:
+    """Whether all ways to count are gone through."""
+    if cells.n > FEW:
+        return False
+    return math.comb(cells.n + len(cells.cells) - 1, len(cells.cells) - 1) <= MOST
 
 
 class MultinomialCurve:
