@@ -20,7 +20,7 @@ from shoal.accounting.of_task import guaranteed
 from shoal.accounting.solving.solve import smallest_n
 from shoal.analyzer.planner.candidates import Candidate, candidates
 from shoal.analyzer.planner.order import TellProgress, compare_all
-from shoal.analyzer.planner.predict import predict, ranked
+from shoal.analyzer.planner.predict import least, predict, ranked
 from shoal.analyzer.planner.question import Frequencies, Quantiles, Request, wrong
 from shoal.analyzer.planner.reasons import ALIKE, every_reason, over_limits, times, why_it_loses
 from shoal.analyzer.planner.repeated import repeated
@@ -268,7 +268,9 @@ class _Comparison:
                 mechanism = candidate.build(epsilon0)
             except ShoalError:
                 continue
-            error = self._error(candidate, mechanism)
+            error = least(request.question, mechanism, candidate.domain, request.n)
+            if error <= self.best * _BEATEN:
+                error = self._error(candidate, mechanism)
             if error <= self.best * _BEATEN:
                 return None
             if epsilon0 < most and proves(

@@ -11,7 +11,10 @@ the tally.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shoal.arrays import NDArray, np
@@ -78,12 +81,28 @@ class Distribution:
         be the quantile of any numbers with these levels (``between``): a heap of equal numbers is
         then read near where it is, and not anywhere in its bin. Raises INVALID unless 0 <= q <= 1.
         """
-        if not 0.0 <= q <= 1.0:  # NaN too
+        return self.quantiles((q,))[0]
+
+    def quantiles(self, at: Sequence[float]) -> list[float]:
+        """``quantile`` of each, to the bit. The sums that they share are made once."""
+        if not all(0.0 <= q <= 1.0 for q in at):  # NaN too
             raise invalid("a quantile is asked for a share from 0 to 1: 0.5 for the median")
-        if not self.of_levels or not 0.0 < q < 1.0:
-            return self._even(q)
-        low, high = self.between(q)
-        return min(max(self._even(q), low), high)
+        shares = self.shares.tolist()
+        total = math.fsum(shares)
+        filled = [bin_ for bin_, share in enumerate(shares) if share > 0.0]
+        sums = list(accumulate((shares[bin_] for bin_ in filled), initial=0.0))
+        evenly = [self._even(q, filled, sums, total) for q in at]
+        if not self.of_levels:
+            return evenly
+        up = self._up()
+        return [
+            min(max(value, low), high)
+            for value, (low, high) in zip(
+                evenly,
+                (self._between(q, up) if 0.0 < q < 1.0 else (-math.inf, math.inf) for q in at),
+                strict=True,
+            )
+        ]
 
     def between(self, q: float) -> tuple[float, float]:
         """The least and the greatest number that can be the quantile, 0 < q < 1, if these are the
@@ -91,9 +110,15 @@ class Distribution:
         steps above level j it wants s H(j - 1) + (1 - s) q <= H(j) <= s q + (1 - s) H(j + 1)
         (``quantiles``), which is solved where H passes q.
         """
-        # up[j + 1] = H(j)
+        return self._between(q, self._up())
+
+    def _up(self) -> NDArray[np.float64]:
+        """float64[bins + 1]: H(j) at j + 1."""
         up = np.append(0.0, np.cumsum(self.shares) / math.fsum(self.shares.tolist()))
         up[-1] = 1.0
+        return up
+
+    def _between(self, q: float, up: NDArray[np.float64]) -> tuple[float, float]:
         top = self.shares.size - 1
         step = (float(self.edges[-1]) - float(self.edges[0])) / top
         reached, passed = (
@@ -112,17 +137,18 @@ class Distribution:
             )
         return float(self.edges[0]) + min(low, high) * step, float(self.edges[0]) + high * step
 
-    def _even(self, q: float) -> float:
-        """As if the bin's devices were spread evenly over it."""
-        filled = [bin_ for bin_, share in enumerate(self.shares.tolist()) if share > 0.0]
-        reached, target = 0.0, q * math.fsum(self.shares.tolist())
-        for bin_ in filled if q < 1.0 else ():
-            share = float(self.shares[bin_])
-            if reached + share >= target:
-                low, high = float(self.edges[bin_]), float(self.edges[bin_ + 1])
-                return min(low + max(target - reached, 0.0) / share * (high - low), high)
-            reached += share
-        return float(self.edges[filled[-1] + 1])
+    def _even(self, q: float, filled: list[int], sums: list[float], total: float) -> float:
+        """As if the bin's devices were spread evenly over it. ``sums``: of the shares of the bins
+        that are ``filled``, before each of them and of all.
+        """
+        target = q * total
+        place = bisect_left(sums, target, 1) - 1 if q < 1.0 else len(filled)
+        if place == len(filled):
+            return float(self.edges[filled[-1] + 1])
+        bin_ = filled[place]
+        share, reached = float(self.shares[bin_]), sums[place]
+        low, high = float(self.edges[bin_]), float(self.edges[bin_ + 1])
+        return min(low + max(target - reached, 0.0) / share * (high - low), high)
 
 
 @runtime_checkable

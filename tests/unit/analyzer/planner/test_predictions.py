@@ -10,10 +10,12 @@ from shoal.analyzer.planner import (
     Candidate,
     Frequencies,
     Mean,
+    Quantiles,
     Request,
     plan,
     simulate,
 )
+from shoal.analyzer.planner.quantiles import least_quantiles, ranked_quantiles
 from shoal.analyzer.planner.question import devices
 from shoal.analyzer.planner.simulate import simulate_counts, zipf
 from shoal.domain import Numeric, YesNo
@@ -152,3 +154,19 @@ def test_a_simulated_device_rounds_as_a_real_one(value: float) -> None:
             return int(self.word).to_bytes(count, "little")
 
     assert seen[0].tolist() == [domain.encode(value, Tape(int(word))) for word in words]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("worst", [False, True])
+def test_the_bias_alone_is_never_above_the_error_of_quantiles(worst: bool) -> None:
+    """What EM decodes is left out by its bias, which takes one decoding: it must not be more than
+    the whole error, and nearly all of it where it is what tells.
+
+    Planted: the bias doubled -> above the error; no bias at all -> nothing is ever left out by it.
+    """
+    question, domain = Quantiles(0.0, 1.0, levels=(6,), worst=worst), Numeric(0.0, 1.0, 6)
+    mechanism = Candidate("square_wave", "standard", "", domain).build(8.0)
+    least = least_quantiles(question, mechanism, domain, 100_000)
+    whole = ranked_quantiles(question, mechanism, domain, 100_000)
+    assert 0.9 * whole < least <= whole
+    kmean = Candidate("kmean", "standard", "", domain).build(8.0)
+    assert least_quantiles(question, kmean, domain, 100_000) == 0.0

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.domain import Numeric
+from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.numbers.distribution import Distribution, level_edges
 from tests.cases import for_each
@@ -99,3 +100,32 @@ def test_bins_of_levels_meet_halfway() -> None:
     edges = level_edges(Numeric(-0.3, 0.7, 11))
     assert (edges[0], edges[-1]) == (-0.3, 0.7)
     assert np.allclose(np.diff(edges), [0.05, *[0.1] * 9, 0.05])
+
+
+def _walked(told: Distribution, q: float) -> float:
+    """The quantile by walking through the bins, as if evenly spread."""
+    reached, target = 0.0, q * math.fsum(told.shares.tolist())
+    filled = [bin_ for bin_, share in enumerate(told.shares.tolist()) if share > 0.0]
+    for bin_ in filled if q < 1.0 else ():
+        share, low, high = (float(x[bin_]) for x in (told.shares, told.edges, told.edges[1:]))
+        if reached + share >= target:
+            return min(low + max(target - reached, 0.0) / share * (high - low), high)
+        reached += share
+    return float(told.edges[filled[-1] + 1])
+
+
+def test_several_quantiles_at_once_are_the_same_to_the_bit() -> None:
+    """Planted: the sums of all shares in place of those before a bin -> every quantile is off;
+    levels read as bins -> those of levels are.
+    """
+    words = np.asarray(SeededEntropy("shares").words(40 * 12), dtype=np.uint64).reshape(40, 12)
+    at = (0.0, 0.1, 0.25, 1 / 3, 0.5, 0.9, 0.999, 1.0)
+    for row in words:
+        raw = np.where(row % np.uint64(3) == 0, 0.0, (row >> np.uint64(11)).astype(np.float64))
+        told = Distribution(np.arange(13.0) ** 1.5, raw / raw.sum(), "by hand")
+        assert told.quantiles(at) == [_walked(told, q) for q in at]
+        levels = Distribution(told.edges, told.shares, "by hand", of_levels=True)
+        inside = [(q, levels.between(q)) for q in at[1:-1]]
+        expected = [min(max(_walked(told, q), low), high) for q, (low, high) in inside]
+        assert levels.quantiles(at)[1:-1] == expected
+        assert [levels.quantile(q) for q in at] == levels.quantiles(at)
