@@ -279,14 +279,16 @@ def _worst(side: _Side, n: int, excess: float, pool: Ints) -> Ints:
             m = int(near[side.real(excess, n, near).argmax()])
             reach = max(1, 4 * reach // _TRIED)
         refined.append(m)
-    return np.unique(np.array(kept + refined, dtype=np.int64))
+    return np.array(sorted({*kept, *refined}), dtype=np.int64)
 
 
 def _spread(low: int, high: int, count: int) -> Ints:
     """At most ``count`` (at least 2) whole numbers from low to high, both among them, evenly
     spread.
     """
-    return np.unique(np.linspace(low, high, max(count, 2)).round().astype(np.int64))
+    spread = np.linspace(low, high, max(count, 2)).round().astype(np.int64)
+    # rising already; ``np.unique`` would load the masked arrays of numpy for it
+    return spread[np.append(True, spread[1:] != spread[:-1])]
 
 
 def _attempt(

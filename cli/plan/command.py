@@ -22,10 +22,7 @@ from shoal.cli.plan import options as plan_options
 from shoal.cli.plan import task_options
 from shoal.cli.plan.options import Asked
 from shoal.cli.plan.output import show_plan, simulated
-from shoal.cli.plan.plot import plot
-from shoal.cli.plan.recipe import show_recipe
 from shoal.cli.plan.request import Given, devices, honest, limited
-from shoal.cli.plan.task import task_text, write_task
 from shoal.cli.plan.told import Settings, Told
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -198,6 +195,8 @@ def _known(question: Asked | None) -> Asked:
 
 
 def _recipe(context: typer.Context, name: str, n: int | None, shown: _Shown) -> None:
+    from shoal.cli.plan.recipe import show_recipe
+
     _only_recipe(context)
     if shown.emit is not None:
         check_new(shown.emit)
@@ -269,11 +268,17 @@ def _only_recipe(context: typer.Context) -> None:
 
 
 def _write(chosen_plan: Plan, emit: Path | None, told: Settings, picture: Path | None) -> list[str]:
-    """Write what was asked for; what to say of it."""
+    """Write what was asked for; what to say of it. A plan alone loads neither what writes files nor
+    what draws.
+    """
     sentences = []
     if emit is not None:
+        from shoal.cli.plan.task import task_text, write_task
+
         sentences.append(write_task(emit, task_text(chosen_plan, told=told)))
     if picture is not None:
+        from shoal.cli.plan.plot import plot
+
         plot(picture, chosen_plan)
         sentences.append(f"error against epsilon: {picture}")
     return sentences

@@ -14,7 +14,6 @@ from typing import Any
 
 from shoal.analyzer.planner.task_file import Settings, name_of
 from shoal.cli.output import read_bytes
-from shoal.crypto.keyfiles import load_signing_key
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.rpc.address import parse_address
@@ -173,6 +172,8 @@ def _public(option: str, text: str) -> str:
     if re.fullmatch(rb"[0-9a-fA-F]{64}", held):
         return held.decode().lower()
     if b"PRIVATE KEY" in held:
+        from shoal.crypto.keyfiles import load_signing_key
+
         return load_signing_key(path).public.hex()
     raise _wrong(
         f"{option}: 64 hex digits are wanted, or the file of a key: shoal keys signing makes one "
