@@ -286,9 +286,9 @@ def _spread(low: int, high: int, count: int) -> Ints:
     """At most ``count`` (at least 2) whole numbers from low to high, both among them, evenly
     spread.
     """
-    spread = np.linspace(low, high, max(count, 2)).round().astype(np.int64)
+    spread: Ints = np.linspace(low, high, max(count, 2)).round().astype(np.int64)
     # rising already; ``np.unique`` would load the masked arrays of numpy for it
-    return spread[np.append(True, spread[1:] != spread[:-1])]
+    return np.asarray(spread[np.append(True, spread[1:] != spread[:-1])], dtype=np.int64)
 
 
 def _attempt(

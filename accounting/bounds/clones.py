@@ -34,16 +34,22 @@ the withdrawn clone probability, which fails.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations
 
 from shoal.accounting.numerics.random_walk import Walk
+from shoal.arrays import np
 from shoal.privacy import FiniteLaw, KaryLaw, SymmetricLaw
 
 # More different pairs than this are replaced by one that is worse than each of them.
 _MOST_PAIRS = 6
 # Larger tables (entries times inputs) are bounded by their largest ratio alone.
 _LARGE_TABLE = 400_000
+_FEW = 8  # inputs, whose pairs are all compared exactly
+_MOST_FOR_FLOATS = 1 << 400
+_DOUBT = 1e-12  # relative: a quotient of floats, of sums of two, is good to less than 1e-15
 
 
 def clones(ratio: Fraction, n: int) -> Walk:
@@ -133,6 +139,33 @@ def _clones(ratio: Fraction, clone: Fraction, n: int) -> Walk:
     )
 
 
+def _worse_pairs(
+    inputs: list[tuple[int, ...]], least: list[int]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """All pairs but those that floats show another one to be worse than, in both numbers and by far
+    more than their rounding: the worst of all are among them.
+    """
+    rows, low = np.array(inputs, dtype=np.float64), np.array(least, dtype=np.float64)
+    if len(rows) < _FEW or rows.max() > _MOST_FOR_FLOATS:
+        yield from combinations(inputs, 2)
+        return
+    ratios, clones_of = [], []
+    for x, row in enumerate(rows[:-1]):
+        quotients = row / rows[x + 1 :]
+        ratios.append(np.maximum(quotients, 1.0 / quotients).max(axis=1))
+        clones_of.append((low / (row + rows[x + 1 :])).min(axis=1))
+    ratio, clone = np.concatenate(ratios), np.concatenate(clones_of)
+    order = np.argsort(-ratio)
+    fewest = np.minimum.accumulate(clone[order])
+    # so many pairs have a larger ratio; and the fewest clones of these
+    larger = np.searchsorted(-ratio[order], -ratio * (1.0 + _DOUBT))
+    below = np.append(math.inf, fewest)[larger]
+    kept = below >= clone * (1.0 - _DOUBT)
+    for keep, pair in zip(kept.tolist(), combinations(inputs, 2), strict=True):
+        if keep:
+            yield pair
+
+
 def _worst_pairs(law: FiniteLaw) -> list[tuple[Fraction, Fraction]]:
     """(ratio, clone probability) of the undominated pairs of inputs. A larger ratio and fewer
     clones are both worse.
@@ -141,7 +174,7 @@ def _worst_pairs(law: FiniteLaw) -> list[tuple[Fraction, Fraction]]:
     if len(inputs) ** 2 * len(inputs[0]) > _LARGE_TABLE:
         return [(law.max_ratio, 1 / law.max_ratio)]
     least = _least(law)
-    constants = {_constants(least, row_x, row_x2) for row_x, row_x2 in combinations(inputs, 2)}
+    constants = {_constants(least, row_x, row_x2) for row_x, row_x2 in _worse_pairs(inputs, least)}
     worst: list[tuple[Fraction, Fraction]] = []
     for ratio, clone in sorted(constants, key=lambda pair: (-pair[0], pair[1])):
         if not worst or clone < worst[-1][1]:
