@@ -100,10 +100,11 @@ class _Comparison:
     seen: dict[tuple[MechanismSpec, Domain], str]
 
     foreseen: dict[tuple[Candidate, float], float]  # errors at epsilon0s that nothing was proven of
+    errors: dict[tuple[MechanismSpec, Domain], float]
 
     def __init__(self, request: Request) -> None:
         self.request, self.options, self.best, self.near, self.seen = request, [], math.inf, {}, {}
-        self.foreseen = {}
+        self.foreseen, self.errors = {}, {}
 
     @property
     def best_levels(self) -> int:
@@ -212,7 +213,12 @@ class _Comparison:
         return ""
 
     def _error(self, candidate: Candidate, mechanism: Mechanism) -> float:
-        return ranked(self.request.question, mechanism, candidate.domain, self.request.n)
+        """Of one mechanism worked out once: a search asks for that of both ends at every step."""
+        key = mechanism.spec, candidate.domain
+        if key not in self.errors:
+            request = self.request
+            self.errors[key] = ranked(request.question, mechanism, candidate.domain, request.n)
+        return self.errors[key]
 
     def _start(self, candidate: Candidate, target: float) -> float:
         """An epsilon0 near the one that is looked for: that of its setting with other levels, of

@@ -144,6 +144,13 @@ class KaryResponse:
         other_chance = self.blanket / self.k
         return cells.expected(counts, self.k, self.gap + other_chance, other_chance, self.gap)
 
+    def expected_stderr_of(self, counts: NDArray[np.int64], cell: int) -> float:
+        """``expected_stderr`` of one cell, to the bit, in a fraction of the time."""
+        other_chance = self.blanket / self.k
+        return cells.expected_of(
+            counts, self.k, self.gap + other_chance, other_chance, self.gap, cell
+        )
+
     def privacy(self) -> KaryLaw:
         """The law that ``draw`` has, in weights out of k 2^64: ratio of the two weights =
         e^epsilon0, exactly.

@@ -102,10 +102,10 @@ class KaryMean(SharedResponse):
         The mean's is first order, and half the domain's width where fewer devices answer than
         ``estimate`` would read a mean from.
         """
-        errors, rows = self.response.expected_stderr(counts), int(counts.sum())
+        error_of_none, rows = self.response.expected_stderr_of(counts, -1), int(counts.sum())
         devices, answered = counts.astype(np.float64), int(counts[:-1].sum())
-        if answered <= CLEARLY * errors[-1]:
-            return np.array([(self.domain.high - self.domain.low) / 2, errors[-1]])
+        if answered <= CLEARLY * error_of_none:
+            return np.array([(self.domain.high - self.domain.low) / 2, error_of_none])
         levels = np.arange(self.domain.levels, dtype=np.float64)
         place = float(levels @ devices[:-1]) / answered
         error = (
@@ -113,7 +113,7 @@ class KaryMean(SharedResponse):
             / answered
             * self.domain.step
         )
-        return np.array([error, errors[-1]])
+        return np.array([error, error_of_none])
 
     def _spread(
         self, weights: NDArray[np.float64], devices: NDArray[np.float64], rows: int
@@ -130,8 +130,11 @@ class KaryMean(SharedResponse):
         includes every covariance between cells.
         """
         blanket, gap = self.response.blanket, self.response.gap
-        m1, m2 = float(weights.mean()), float((weights**2).mean())
-        squares = min(max(float(weights**2 @ devices), 0.0), rows * float((weights**2).max()))
+        squared = (
+            weights**2
+        )  # means as ``np.mean`` makes them, without its calls: a plan asks often
+        m1, m2 = (float(np.add.reduce(each)) / each.size for each in (weights, squared))
+        squares = min(max(float(squared @ devices), 0.0), rows * float(squared.max()))
         cross = float(weights @ devices)  # 0 up to rounding, by the choice of the mean
         variance = (
             gap * blanket * squares

@@ -6,6 +6,8 @@ unsigned big-endian, in 1, 2 or 4 bytes.
 
 from __future__ import annotations
 
+import math
+
 from shoal.arrays import NDArray, np
 from shoal.mechanisms.base import Estimate, Tally, invalid, outside
 from shoal.mechanisms.parts.intervals import of_counts
@@ -153,6 +155,15 @@ def expected(
         np.sqrt(holders * (p * (1.0 - p)) + others * (q * (1.0 - q))) / gap
     )
     return deviations
+
+
+def expected_of(
+    counts: NDArray[np.int64], size: int, p: float, q: float, gap: float, cell: int
+) -> float:
+    """``expected`` of one cell, to the bit: numbers of devices are exact in floats."""
+    rows, holders = float(check_counts(counts, size).sum()), float(counts[cell])
+    variance = holders * (p * (1.0 - p)) + (rows - holders) * (q * (1.0 - q))
+    return math.sqrt(variance) / gap
 
 
 def check_counts(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -42,8 +42,8 @@ def _of_all(law: FiniteLaw) -> set[tuple[Fraction, Fraction]]:
 
 @for_each("law", [*LAWS, _noisy("laplace"), _noisy("piecewise")])
 def test_floats_leave_the_worst_pairs(law: FiniteLaw) -> None:
-    """Planted: kept what another is worse than, in place of the others; half of a larger ratio taken
-    for a larger one -> each leaves out a worst pair.
+    """Planted: kept what another is worse than, in place of the others; half of a larger ratio
+    taken for a larger one -> each leaves out a worst pair.
     """
     found = clones._worst_pairs(law)
     worst = _of_all(law)
