@@ -275,16 +275,16 @@ def ems_of_each(table: NDArray[np.float64], counts: NDArray[np.float64]) -> NDAr
         smooth[:, 1:] += levels[:, :-1]
         smooth[:, :-1] += levels[:, 1:]
         smooth /= weights
-        kept, total = levels.sum(axis=1, keepdims=True), smooth.sum(axis=1, keepdims=True)
+        kept, total = (np.add.reduce(each, axis=1, keepdims=True) for each in (levels, smooth))
         np.multiply(
             smooth, np.divide(kept, total, out=np.zeros_like(total), where=total > 0.0), out=levels
         )
-        shares /= shares.sum(axis=1, keepdims=True)
+        shares /= np.add.reduce(shares, axis=1, keepdims=True)
         mixed = np.matmul(shares[:, None, :], table)[:, 0]
         likely = np.matmul(counts[:, None, :], np.log(mixed)[:, :, None])[:, 0, 0]
         done = np.abs(likely - last) < TOLERANCE
         last = likely
-        if done.any():
+        if np.count_nonzero(done):
             settled[running[done]] = shares[done]
             running, counts, rows, shares, mixed, last = (
                 each[~done] for each in (running, counts, rows, shares, mixed, last)

@@ -49,6 +49,7 @@ class ProbabilityTable:
     rows: tuple[tuple[int, ...], ...]
     _ends: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
     _made: list[_Lookup] = field(init=False, repr=False, compare=False)
+    _shares: list[NDArray[np.float64]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         size, width = len(self.rows), len(self.rows[0]) if self.rows else 0
@@ -61,6 +62,7 @@ class ProbabilityTable:
             raise invalid("every row of a table has weights of 1 and more that add up to 2^64")
         object.__setattr__(self, "_ends", tuple(tuple(accumulate(row[:-1])) for row in self.rows))
         object.__setattr__(self, "_made", [])
+        object.__setattr__(self, "_shares", [])
 
     @property
     def cells(self) -> int:
@@ -83,8 +85,14 @@ class ProbabilityTable:
         return FiniteLaw(self.rows)
 
     def probabilities(self) -> NDArray[np.float64]:
-        """float64[cells, outputs]: each entry within a relative 1e-15."""
-        return np.array(self.rows, dtype=np.uint64) / float(WORDS)
+        """float64[cells, outputs], read-only: each entry within a relative 1e-15. Made once: the
+        errors of a plan ask for it at every value of a range.
+        """
+        if not self._shares:
+            shares = np.array(self.rows, dtype=np.uint64) / float(WORDS)
+            shares.setflags(write=False)
+            self._shares.append(shares)
+        return self._shares[0]
 
     def _lookup(self) -> _Lookup:
         """Made at the first draw of many values. Two threads that make it at once make the same."""

@@ -103,3 +103,17 @@ def test_unbiased_of_nothing_is_zero() -> None:
     values, errors = cells.unbiased(np.zeros(3), 0, 0.9, 0.05, 0.85)
     assert not values.any()
     assert not errors.any()
+
+
+def test_the_error_of_one_cell_is_that_of_all_to_the_bit() -> None:
+    """Planted: the cell's own devices counted among the others too -> fails."""
+    counts = np.array([3, 0, 41_237, 12_000_001, 9], dtype=np.int64)
+    all_cells = cells.expected(counts, 5, 0.7310585, 0.06723, 0.6638285)
+    each = [cells.expected_of(counts, 5, 0.7310585, 0.06723, 0.6638285, at) for at in range(5)]
+    assert each == all_cells.tolist()
+    assert (
+        cells.expected_of(counts, 5, 0.73, 0.07, 0.66, -1)
+        == cells.expected(counts, 5, 0.73, 0.07, 0.66)[-1]
+    )
+    with pytest.raises(ShoalError):
+        cells.expected_of(counts, 4, 0.73, 0.07, 0.66, 0)

@@ -170,3 +170,14 @@ def test_where_no_estimate_is_unbiased_that_is_said() -> None:
             unbiased(two, wrong)
     with pytest.raises(ShoalError):
         unbiased(two, np.zeros(3), np.array([1.0, 0.0, 1.0]))
+
+
+def test_shares_are_made_once_and_nobody_changes_them() -> None:
+    """Planted: the flag left at writable -> whoever divides them in place changes the table's."""
+    shares = EVEN.probabilities()
+    assert shares is EVEN.probabilities()
+    assert [Fraction(each) for each in shares[2].tolist()] == [
+        Fraction(weight / WORDS) for weight in EVEN.rows[2]
+    ]
+    with pytest.raises(ValueError, match="read-only"):
+        shares /= 2.0
