@@ -64,10 +64,10 @@ def undominated(sums: Sequence[tuple[Line, ...]], ratio: Fraction) -> list[int]:
     order = sorted(range(len(sums)), key=lambda at: -sum((a - b) ** 2 / w for a, b, w in sums[at]))
     kept: list[int] = []
     heights, error = _sampled(sums, ratio)
+    least, most = heights - error, heights + error
     for at in order:
-        least = heights[at] - error[at]
-        candidates = [other for other in kept if (least <= heights[other] + error[other]).all()]
-        if not any(below(sums[at], sums[other], ratio) for other in candidates):
+        candidates = np.flatnonzero((least[at] <= most[kept]).all(axis=1)) if kept else ()
+        if not any(below(sums[at], sums[kept[other]], ratio) for other in candidates):
             kept.append(at)
     return sorted(kept)
 
@@ -128,10 +128,18 @@ def _above(lines: Sequence[Line], other_lines: Sequence[Line], points: Sequence[
     Floats say so first, with what they may be wrong by: integers are asked where that leaves it
     open.
     """
-    numbers = [number for line in (*lines, *other_lines, *points) for number in line]
-    if not points or max(map(abs, numbers)) > _MOST_FOR_FLOATS:
+    if not points:
+        return False
+    try:
+        at = np.array(points, dtype=np.float64)
+        large = float(np.abs(at).max()) > _MOST_FOR_FLOATS
+    except OverflowError:
+        large = True
+    if (
+        large
+        or max(number for line in (*lines, *other_lines) for number in line) > _MOST_FOR_FLOATS
+    ):
         return any(_height(lines, point) > _height(other_lines, point) for point in points)
-    at = np.array(points, dtype=np.float64)
     (own, own_size), (other, other_size) = _heights(lines, at), _heights(other_lines, at)
     # Each line's value is wrong by less than 6 roundings of its terms' size, 2^-53 each, a sum by
     # less than one more for each line. Twice that is allowed.
