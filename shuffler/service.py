@@ -243,6 +243,7 @@ class Shuffler:
                 self._owner.raw,
                 lambda: tasks.schedules(waiting=False),
                 lambda: tasks.schedules(waiting=True),
+                self._given_up,
             )
 
     def _tracing(self, config: ShufflerConfig) -> Tracer:

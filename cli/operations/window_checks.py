@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 from shoal.cli.operations import task_checks
@@ -12,6 +14,8 @@ from shoal.errors import ShoalError
 from shoal.services import given_up
 from shoal.services.given_up import GivenUp
 from shoal.services.settings import RoleSettings
+from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.stores.configured import read_given_up
 from shoal.task import Task
 
 _MOST_NAMED = 8  # windows of a task, the last
@@ -31,7 +35,8 @@ def windows(
     """
     findings.about(role)
     with findings.checking("windows"):
-        lines = given_up.read(settings.data_dir)
+        lines = [*given_up.read(settings.data_dir), *_elsewhere(settings)]
+        lines = list({line.key: line for line in reversed(lines)}.values())[::-1]
         if not lines:
             findings.ok("windows", "none was given up")
             return
@@ -46,6 +51,17 @@ def windows(
             )
         else:
             findings.ok("windows", f"{_counted(lines, tasks)}; nothing is left to do; {listed}")
+
+
+def _elsewhere(settings: RoleSettings) -> list[GivenUp]:
+    """What was given up at any replica of a shared database, as far as that can be asked: its own
+    part says if not.
+    """
+    if not isinstance(settings, ShufflerConfig):
+        return []
+    with suppress(ShoalError):
+        return [line for line, _ in asyncio.run(read_given_up(settings))]
+    return []
 
 
 def _tasks(settings: RoleSettings) -> dict[str, Task]:
@@ -68,7 +84,7 @@ def _kept(line: GivenUp, tasks: dict[str, Task]) -> bool:
     return task is not None and time.time() < task.windows.start_of(line.window) + task.retention_s
 
 
-def _counted(lines: list[GivenUp] | tuple[GivenUp, ...], tasks: dict[str, Task]) -> str:
+def _counted(lines: list[GivenUp], tasks: dict[str, Task]) -> str:
     """ "3 windows given up here (visits 3, 7; task 5f0c1234 0)"."""
     numbers: dict[str, list[int]] = defaultdict(list)
     for line in lines:

@@ -23,7 +23,7 @@ from shoal.errors import Kind, ShoalError
 if TYPE_CHECKING:
     from shoal.crypto.trust import ServedTask
     from shoal.ids import TaskId
-    from shoal.services.given_up import GivenUp
+    from shoal.services.given_up import GivenUp, TaskWindow
     from shoal.services.settings import RoleSettings
 
 _TaskArgument = Annotated[str, typer.Argument(help="The task's name, or how its id begins.")]
@@ -49,10 +49,22 @@ class WindowNow:
 # words for a window of which the store has no record
 _NOT_BEGUN, _NOTHING_CAME = "not begun", "nothing came"
 LookAtWindow = Callable[["RoleSettings", "ServedTask", int], WindowNow]
+Elsewhere = Callable[["RoleSettings"], list[tuple["GivenUp", str]]]
 
 
-def windows(service: str, load: Callable[[Path], RoleSettings], look: LookAtWindow) -> typer.Typer:
-    """The group for a service. ``look``: how a window of it stands."""
+def _nowhere_else(_config: RoleSettings) -> list[tuple[GivenUp, str]]:
+    return []
+
+
+def windows(
+    service: str,
+    load: Callable[[Path], RoleSettings],
+    look: LookAtWindow,
+    elsewhere: Elsewhere = _nowhere_else,
+) -> typer.Typer:
+    """The group for a service. ``look``: how a window of it stands. ``elsewhere``: what all its
+    replicas say was given up, and at which of them.
+    """
     part = typer.Typer(
         no_args_is_help=True, help="Give a window up that can't be delivered, opened or released."
     )
@@ -71,7 +83,8 @@ def windows(service: str, load: Callable[[Path], RoleSettings], look: LookAtWind
         yes: _Yes = False,
         as_json: _Json = False,
     ) -> None:
-        _give_up(load(config), look, (task, window, reason), yes=yes, as_json=as_json)
+        asked = (task, window, reason)
+        _give_up(load(config), look, elsewhere, asked, yes=yes, as_json=as_json)
 
     @part.command(
         "skip",
@@ -86,15 +99,16 @@ def windows(service: str, load: Callable[[Path], RoleSettings], look: LookAtWind
         yes: _Yes = False,
         as_json: _Json = False,
     ) -> None:
-        _give_up(load(config), look, (task, window, reason), yes=yes, as_json=as_json, early=True)
+        asked = (task, window, reason)
+        _give_up(load(config), look, elsewhere, asked, yes=yes, as_json=as_json, early=True)
 
     @part.command(
         "list",
-        help="Windows that were given up here: who, when, why, and how they stand "
+        help="Windows that were given up, at any replica: who, when, why, and how they stand "
         f"now.\n\nExample: {line} list --config {service}.toml --json",
     )
     def listed(config: _Config, as_json: _Json = False) -> None:
-        _list(load(config), look, as_json=as_json)
+        _list(load(config), look, elsewhere, as_json=as_json)
 
     return part
 
@@ -114,6 +128,7 @@ _SKIP = (
 def _give_up(
     config: RoleSettings,
     look: LookAtWindow,
+    elsewhere: Elsewhere,
     asked: tuple[str, int, str],
     *,
     yes: bool,
@@ -125,8 +140,7 @@ def _give_up(
     name, window, reason = asked[0], asked[1], given_up.check_reason(asked[2])
     served = _task(config, name)
     _check_window(served, window, early)
-    before = {line.key: line for line in given_up.read(config.data_dir)}
-    known = before.get((served.task_id, window))
+    known, where = _line_of(config, elsewhere, (served.task_id, window))
     if known is None:
         standing = _standing(config, look, served, window, early=early)
         if not yes:
@@ -157,9 +171,44 @@ def _give_up(
             {**(known or entry).json(), "name": served.task.name, "before": known is not None}
         )
     elif known is not None:
-        say(f"given up before: {_utc(known.at)}, by {known.by}: {known.reason}")
+        there = "" if where is None else f" at replica {where}"
+        say(f"given up before: {_utc(known.at)}, by {known.by}{there}: {known.reason}")
     else:
         say("given up: the service acts on it within a minute if it runs, else at its next start")
+
+
+def _line_of(
+    config: RoleSettings, elsewhere: Elsewhere, window: TaskWindow
+) -> tuple[GivenUp | None, str | None]:
+    """Its line, and at which replica it was said; None: here, or nowhere."""
+    from shoal.services import given_up
+
+    for line in given_up.read(config.data_dir):
+        if line.key == window:
+            return line, None
+    for line, replica in elsewhere(config):
+        if line.key == window:
+            return line, replica
+    return None, None
+
+
+def _lines(
+    config: RoleSettings, elsewhere: Elsewhere
+) -> dict[TaskWindow, tuple[GivenUp, str | None]]:
+    """All lines, each with the replica where it was said; None: here. Of a database that can't be
+    asked that is said, and what is known here is shown.
+    """
+    from shoal.services import given_up
+
+    here = {line.key: (line, None) for line in given_up.read(config.data_dir)}
+    there: dict[TaskWindow, tuple[GivenUp, str | None]] = {}
+    try:
+        there = {line.key: (line, replica) for line, replica in elsewhere(config)}
+    except ShoalError as error:
+        if error.kind is not Kind.UNAVAILABLE:
+            raise
+        sys.stderr.write(f"what other replicas gave up is not known: {error}\n")
+    return {**there, **here}
 
 
 def _task(config: RoleSettings, text: str) -> ServedTask:
@@ -233,26 +282,30 @@ def _confirm(served: ServedTask, window: int, standing: WindowNow) -> None:
         raise ShoalError(Kind.REFUSED, f"{word} was not typed: nothing was given up")
 
 
-def _list(config: RoleSettings, look: LookAtWindow, *, as_json: bool) -> None:
+def _list(config: RoleSettings, look: LookAtWindow, elsewhere: Elsewhere, *, as_json: bool) -> None:
     from shoal.crypto.task_folder import load_task_folder
-    from shoal.services import given_up
 
-    lines = given_up.read(config.data_dir)
+    found = sorted(_lines(config, elsewhere).values(), key=lambda one: one[0].at)
     served = load_task_folder(config.tasks_dir, config.authority_keys).served
-    standing = _now(config, look, served, lines)
-    rows = [(line, *told) for line, told in zip(lines, standing, strict=True)]
+    standing = _now(config, look, served, [line for line, _ in found])
+    rows = [(*one, *told) for one, told in zip(found, standing, strict=True)]
     if as_json:
-        emit_json([{**line.json(), "name": name, "now": now} for line, name, now in rows])
+        emit_json(
+            [
+                {**line.json(), "replica": where, "name": name, "now": now}
+                for line, where, name, now in rows
+            ]
+        )
         return
     if not rows:
         say("no window was given up here")
         return
     table = plain_table("why", "task", "window", "when", "by", "was", "reports", "now")
-    for line, name, now in rows:
+    for line, where, name, now in rows:
         lost = "-" if line.reports is None else f"{line.reports:,}"
-        shown = name or line.task_id[:8]
+        shown, by = name or line.task_id[:8], line.by + (f" at {where}" if where else "")
         table.add_row(
-            line.reason, shown, str(line.window), _utc(line.at), line.by, line.was, lost, now or "-"
+            line.reason, shown, str(line.window), _utc(line.at), by, line.was, lost, now or "-"
         )
     say_table(table)
 
@@ -376,7 +429,15 @@ def shuffler_windows() -> typer.Typer:
 
         return load_settings(ShufflerConfig, path)
 
-    return windows("shuffler", load, at_shuffler)
+    return windows("shuffler", load, at_shuffler, _at_any_replica)
+
+
+def _at_any_replica(config: RoleSettings) -> list[tuple[GivenUp, str]]:
+    from shoal.shuffler.config import ShufflerConfig
+    from shoal.shuffler.stores.configured import read_given_up
+
+    assert isinstance(config, ShufflerConfig)  # noqa: S101 - ``shuffler_windows`` loads one
+    return asyncio.run(read_given_up(config))
 
 
 def analyzer_windows() -> typer.Typer:

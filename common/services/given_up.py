@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import pwd
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -60,6 +60,27 @@ class GivenUp:
     def json(self) -> dict[str, Any]:
         """The same, for programs."""
         return asdict(self)
+
+    def to_text(self) -> str:
+        """A line without the hash of those before it."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def parse(cls, text: str) -> GivenUp | None:
+        """What ``to_text`` made, read where nothing else proves it. None: it did not."""
+        try:
+            entry = cls(**json.loads(text))
+            words = entry.by, entry.reason, entry.was
+            numbers = (entry.window, entry.at, entry.reports or 0)
+            sound = (
+                entry.to_text() == text
+                and all(type(one) is int and 0 <= one < 1 << 53 for one in numbers)
+                and all(one.isprintable() and len(one) <= _REASON for one in words)
+                and entry.key is not None
+            )
+        except (ShoalError, ValueError, TypeError, AttributeError, RecursionError):
+            return None
+        return entry if sound else None
 
 
 def check_reason(text: str) -> str:
@@ -157,7 +178,8 @@ def _cut(there: int, written: int) -> str:
 
 
 class GivenUpWindows:
-    """What a service knows of the file: read again when it changed. For one thread.
+    """What a service knows of the file, read again when it changed, and of what was said at other
+    replicas (``hear``). For one thread.
 
     Lines before the first damaged one hold. A window whose line is gone goes on as if nobody had
     said anything, as far as that was not done yet.
@@ -167,6 +189,7 @@ class GivenUpWindows:
         self._path = folder / FILE_NAME
         self._stamp: list[tuple[int, int, int]] = []
         self._entries: dict[TaskWindow, GivenUp] = {}
+        self._heard: dict[TaskWindow, GivenUp] = {}
         self._trouble = ""
         self.look()
 
@@ -203,19 +226,38 @@ class GivenUpWindows:
             log.warning("an operator gave a window up", task=task_id, window=window)
         return bool(fresh)
 
+    def hear(self, entries: Iterable[GivenUp]) -> None:
+        """Lines of other replicas, which hold here too, until this process ends."""
+        for entry in entries:
+            if entry.key not in self._heard and entry.key not in self._entries:
+                log.warning(
+                    "an operator gave a window up at another replica",
+                    task=entry.key[0],
+                    window=entry.window,
+                )
+                self._heard[entry.key] = entry
+
+    def own(self) -> tuple[GivenUp, ...]:
+        """The lines of this file."""
+        return tuple(self._entries.values())
+
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._all)
 
     def __contains__(self, window: object) -> bool:
-        return window in self._entries
+        return window in self._entries or window in self._heard
 
     def __iter__(self) -> Iterator[TaskWindow]:
-        return iter(tuple(self._entries))
+        return iter(tuple(self._all))
+
+    @property
+    def _all(self) -> dict[TaskWindow, GivenUp]:
+        return {**self._heard, **self._entries}
 
     def of(self, task_id: TaskId) -> list[GivenUp]:
         """The lines of a task, by window."""
         return sorted(
-            (entry for key, entry in self._entries.items() if key[0] == task_id),
+            (entry for key, entry in self._all.items() if key[0] == task_id),
             key=lambda entry: entry.window,
         )
 
@@ -272,7 +314,7 @@ def _read(folder: Path) -> tuple[list[GivenUp], str]:
 
 
 def _line(before: str, entry: GivenUp) -> bytes:
-    text = json.dumps(asdict(entry), sort_keys=True)
+    text = entry.to_text()
     digest = hashlib.sha256(f"{before} {text}".encode()).hexdigest()
     return f"{digest} {text}\n".encode()
 

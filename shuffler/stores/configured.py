@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.entropy import SYSTEM, Entropy
 from shoal.services.conditions import Condition
+from shoal.services.given_up import GivenUp
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.rounds import AnsweredDevices, SingleVectors
@@ -27,6 +28,7 @@ from shoal.shuffler.stores.threaded_claims import ThreadedClaims
 from shoal.shuffler.stores.threaded_rounds import ThreadedAnswers, ThreadedVectors
 
 if TYPE_CHECKING:
+    from shoal.shuffler.stores.postgresql.database import Database
     from shoal.shuffler.stores.postgresql.fellows import FellowWatch
     from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
 
@@ -89,15 +91,36 @@ async def read_window(config: ShufflerConfig, window: WindowId) -> WindowRecord 
     """
     if config.store.kind != "postgresql":
         return records.stored(config.data_dir).get(window)
+    from shoal.shuffler.stores.postgresql.windows import stored_window
+
+    identity = load_signing_key(config.signing_key).public
+    async with await _connected(config) as database:
+        return await stored_window(database, identity, window)
+
+
+async def read_given_up(config: ShufflerConfig) -> list[tuple[GivenUp, str]]:
+    """Windows that were given up as all replicas know it, each with the name of the replica where
+    that was said; none where there are no replicas. Read and raises as ``read_window``.
+    """
+    if config.store.kind != "postgresql":
+        return []
+    from shoal.shuffler.stores.postgresql.fellows import name_of
+    from shoal.shuffler.stores.postgresql.given_up import stored_lines
+
+    identity = load_signing_key(config.signing_key).public
+    async with await _connected(config) as database:
+        found = await stored_lines(database, identity)
+    return [(line, name_of(replica)) for line, replica in found.lines]
+
+
+async def _connected(config: ShufflerConfig) -> Database:
+    """For somebody who looks and serves nothing."""
     from shoal.shuffler.stores.postgresql.address import load_dsn
     from shoal.shuffler.stores.postgresql.database import Database
-    from shoal.shuffler.stores.postgresql.windows import stored_window
 
     section = config.store
     assert section.dsn_file is not None  # noqa: S101 - StoreSection wants it
-    identity, dsn = load_signing_key(config.signing_key).public, load_dsn(section.dsn_file)
-    async with await Database.connect(dsn, section.schema_name, connections=1) as database:
-        return await stored_window(database, identity, window)
+    return await Database.connect(load_dsn(section.dsn_file), section.schema_name, connections=1)
 
 
 async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStorage:

@@ -3,9 +3,11 @@ sees wrong between itself and the others.
 
 A replica that lacks a task, or has another key schedule for one, refuses or misjudges reports that
 the others take: it is not ready until it is given the files. One that is away may have key files of
-windows that are over, which then are not waste yet: that is told, and stops nobody.
+windows that are over, which then are not waste yet: that is told, and stops nobody. So are windows
+that an operator gave up at one of them, which holds at all.
 
-What is said here is no report and no decision: a commit of it waits for no standby.
+What is said here is no report, and no decision that is nowhere else: a commit of it waits for no
+standby.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.log import get_log
 from shoal.services.conditions import Condition
+from shoal.services.given_up import GivenUpWindows
 from shoal.shuffler.core import WindowState
+from shoal.shuffler.stores.postgresql import given_up as lines
 from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.given_up import SharedLines
 from shoal.shuffler.stores.postgresql.window_keys import Purpose
 
 if TYPE_CHECKING:
@@ -150,16 +155,23 @@ class FellowWatch:
         self._served: Callable[[], Tasks] = dict
         self._waiting: Callable[[], Tasks] = dict
         self._seen = Fellows()
+        self._given_up: GivenUpWindows | None = None
+        self._lines = SharedLines()
         self._written = False
         self._task: asyncio.Task[None] | None = None
 
     async def start(
-        self, owner: bytes, served: Callable[[], Tasks], waiting: Callable[[], Tasks]
+        self,
+        owner: bytes,
+        served: Callable[[], Tasks],
+        waiting: Callable[[], Tasks],
+        given_up: GivenUpWindows | None = None,
     ) -> None:
         """Say it once, then again and again. ``owner``: this process; ``served`` and ``waiting``:
-        see ``judged``.
+        see ``judged``; ``given_up``: told to the others, and what they say is told to it.
         """
         self._owner, self._served, self._waiting = owner, served, waiting
+        self._given_up = given_up
         await self.look()
         self._task = asyncio.create_task(self._run())
 
@@ -182,7 +194,8 @@ class FellowWatch:
 
     def conditions(self) -> Iterator[Condition]:
         """For ``Conditions.watch``."""
-        return judged(self._seen, self._served(), self._waiting(), replicas=self._replicas)
+        yield from judged(self._seen, self._served(), self._waiting(), replicas=self._replicas)
+        yield from self._lines.conditions()
 
     async def look(self) -> None:
         """Once. While the database is away what was seen last stands."""
@@ -191,10 +204,22 @@ class FellowWatch:
                 await connection.execute("SET LOCAL synchronous_commit TO off")
                 twin = await self._say(connection)
                 seen = await look_around(connection, self._replica)
+                if self._given_up is not None:
+                    self._lines = await self._exchange(connection, self._given_up)
         except ShoalError as error:
             log.debug("the other replicas could not be looked at", error=error)
             return
         self._seen = Fellows(seen.live, seen.keeping, twin)
+
+    async def _exchange(self, connection: Connection, given_up: GivenUpWindows) -> SharedLines:
+        """Windows that were given up: what is said there is heard, what is said here is told."""
+        there = await lines.read(connection)
+        known = {line.key for line, _ in there.lines}
+        await lines.enter(
+            connection, self._replica, (one for one in given_up.own() if one.key not in known)
+        )
+        given_up.hear(line for line, _ in there.lines)
+        return there
 
     async def _say(self, connection: Connection) -> bool:
         """Whether somebody else said it in between."""

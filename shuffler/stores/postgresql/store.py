@@ -3,6 +3,7 @@
     win               a row for each window: its state, and how it is filled
     claim             who works on which window
     holder            which machines have which key files
+    given_up          windows that an operator gave up, at whichever replica
     inbox_<id>        an open window: encrypted blocks, one for each commit group
     tag_<id>          devices that it admitted, as keyed hashes
     batch_<id>_<fence>  a sealed window: encrypted rows in storage key order, or with an object

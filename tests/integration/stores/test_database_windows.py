@@ -14,11 +14,11 @@ import pytest
 from shoal.cli.main import main
 from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
-from shoal.services.given_up import FILE_NAME
+from shoal.services.given_up import FILE_NAME, GivenUpWindows
 from shoal.services.settings import load_settings
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import Capacity, WindowId, WindowState, row_size
-from shoal.shuffler.stores.configured import open_store
+from shoal.shuffler.stores.configured import ShufflerStorage, open_store
 from shoal.shuffler.stores.store import AdmittedReport, Store
 from tests.conformance.store.harness import mine
 from tests.worlds import postgres
@@ -99,6 +99,60 @@ async def test_what_another_replica_delivered_is_not_given_up(
         finally:
             await storage.close()
         await nobody_answers(server, tomls[0], tomls[1], capsys)
+
+
+async def test_what_one_replica_gave_up_the_others_keep_to_and_show(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """The one that works on the window ends it, the others show who said so, and it is given up
+    once. Planted: nothing heard -> the owner goes on with it, fails; the table not asked ->
+    `window list` of the others is empty, and a second line is written, fails.
+    """
+    site = Site(tmp_path)
+    tomls = replicas(site, postgres.shared().database())
+    window = WindowId(site.published.task_id, 1)
+    storages = [await open_store(load_settings(ShufflerConfig, toml)) for toml in tomls]
+    try:
+        lines = [GivenUpWindows(toml.parent / toml.stem) for toml in tomls]
+        for number, storage in enumerate(storages):
+            assert storage.fellows is not None
+            await storage.fellows.start(bytes([number]) * 16, dict, dict, lines[number])
+        await take(storages[1].reports, site, window)
+        assert await command(tomls[0], "abandon", "test", "1", *WHY) == 0
+        for number, storage in enumerate(storages):
+            lines[number].look()
+            assert storage.fellows is not None
+            await storage.fellows.look()
+        assert [(window.task_id, window.window) in each for each in lines] == [True, True]
+        capsys.readouterr()
+        ((row,),) = [await listed(tomls[1], capsys)]
+        assert row["replica"] == (tomls[0].parent / "one" / "replica-id").read_text()[:8]
+        assert (row["window"], row["now"], row["reason"]) == (1, "open", WHY[1])
+        assert (await listed(tomls[0], capsys))[0]["replica"] is None
+        assert await command(tomls[1], "abandon", "test", "1", *WHY) == 0
+        assert "given up before" in capsys.readouterr().out
+        assert not (tomls[1].parent / "two" / FILE_NAME).exists()
+        await nothing_is_believed(storages, lines)
+    finally:
+        for storage in storages:
+            await storage.close()
+
+
+async def nothing_is_believed(storages: list[ShufflerStorage], lines: list[GivenUpWindows]) -> None:
+    """A row that no replica wrote ends no window, and is told."""
+    first, second = (storage.fellows for storage in storages)
+    assert first is not None
+    assert second is not None
+    database = second._database
+    await database.execute("UPDATE given_up SET win = 2")
+    await second.look()
+    assert len(lines[1]) == 1
+    assert [(one.code, one.stops) for one in second.conditions()] == [("damage", False)]
+    await database.execute("DELETE FROM given_up")
+    await first.look()  # it enters its line again
+    await second.look()
+    assert list(second.conditions()) == []
+    assert await database.fetchval("SELECT win FROM given_up") == 1
 
 
 async def listed(toml: Path, capsys: Capture) -> list[dict[str, Any]]:

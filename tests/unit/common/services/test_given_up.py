@@ -112,6 +112,38 @@ def test_a_service_sees_a_new_line_and_forgets_none(tmp_path: Path) -> None:
     assert (known.look(), list(known)) == (False, [(TASK, 3)])
 
 
+def test_what_is_heard_holds_and_is_no_line_of_this_file(tmp_path: Path) -> None:
+    """Planted: kept among the lines -> told as one that is gone, fails."""
+    windows = GivenUpWindows(tmp_path)
+    add(tmp_path, LINE)
+    windows.look()
+    windows.hear([replace(LINE, window=5), replace(LINE, by="bob")])
+    windows.look()
+    assert [(line.window, line.by) for line in windows.of(TASK)] == [(3, "alice"), (5, "alice")]
+    assert windows.own() == (LINE,)
+    assert ((TASK, 5) in windows, len(windows), sorted(w for _, w in windows)) == (True, 2, [3, 5])
+    assert list(windows.conditions()) == []
+
+
+def test_only_what_was_written_is_read_where_no_hash_proves_it() -> None:
+    """Planted: any text taken for a reason -> an escape in a terminal, fails."""
+    text = LINE.to_text()
+    assert GivenUp.parse(text) == LINE
+    for wrong in (
+        text.replace("its key is lost", "\\u001b[2J"),
+        text.replace("its key is lost", "x" * 201),
+        text.replace('"window": 3', '"window": -3'),
+        text.replace('"window": 3', '"window": true'),
+        text.replace('"at": 1800000000', '"at": "soon"'),
+        text.replace('"by": "alice"', '"by": 7'),
+        text.replace(LINE.task_id, "00"),
+        f"{text} ",
+        "[]",
+        "",
+    ):
+        assert GivenUp.parse(wrong) is None, wrong
+
+
 @for_each("left", [0, 1])
 def test_lines_that_are_gone_are_told(tmp_path: Path, left: int) -> None:
     """Cut at the end of a line, or the whole file. Planted: the chain alone asked -> fails."""
