@@ -27,7 +27,7 @@ from shoal.shuffler import core
 from shoal.shuffler.core import WindowEvent, WindowId, WindowState
 from shoal.shuffler.reports.egress import Delivery, make_manifest
 from shoal.shuffler.stores.claims import CLAIM_S, Claim, HeldClaims, OwnerId, StaleClaimError
-from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord
+from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord, record_of
 from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
@@ -355,8 +355,7 @@ class Lifecycle:
             pending.at = self._clock.steady() + CLAIM_S
             return
         while True:
-            record = self._store.record(window)
-            assert record is not None  # noqa: S101 - a record is never removed
+            record = record_of(self._store, window)
             if self._ended(window, record):
                 await self._expire(served, claim, record)
                 continue
@@ -422,8 +421,7 @@ class Lifecycle:
         reports: int = 0,
         manifest: bytes = b"",
     ) -> None:
-        record = self._store.record(claim.window)
-        assert record is not None  # noqa: S101 - a record is never removed
+        record = record_of(self._store, claim.window)
         after, _ = core.step(record.state, event)
         await self._store.advance(claim, record.state, after, sealed, reports, manifest)
 

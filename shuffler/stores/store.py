@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from shoal.crypto.hpke import HpkePrivateKey
-from shoal.errors import Kind
+from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState
@@ -251,3 +251,13 @@ class Store(WindowClaims, Protocol):
         lost without it.
         """
         ...
+
+
+def record_of(store: Store, window: WindowId) -> WindowRecord:
+    """Of a window that has one. Raises UNAVAILABLE: a database that was put back may not have it
+    any more.
+    """
+    record = store.record(window)
+    if record is None:
+        raise ShoalError(Kind.UNAVAILABLE, "the window is not in the store any more")
+    return record

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import Kind
-from shoal.shuffler.stores.postgresql import intake
+from shoal.shuffler.stores.postgresql import inbox, intake
 from shoal.shuffler.stores.seats import SeatSlice
 from tests.conformance.store.harness import ROW, mine
 from tests.faults.conftest import Forge
@@ -168,7 +168,7 @@ async def test_what_makes_it_exact(
     """Where a replica stores without a seat, without looking at the epoch, or without waiting for
     what is under way, a window takes more than it may: the check of the tests above finds that.
     """
-    text = intake._OPEN
+    text = inbox.STILL_OPEN
     if without == "the epoch":
         text = text.replace("epoch = $2", "$2::bigint > 0")
     if without == "the locks":
@@ -176,10 +176,10 @@ async def test_what_makes_it_exact(
             "pg_advisory_xact_lock_shared($3) IS NOT NULL FOR SHARE",
             "$3::bigint > 0 AND pg_sleep(1) IS NOT NULL",
         )
-    assert (text != intake._OPEN) == (without in ("the epoch", "the locks"))
+    assert (text != inbox.STILL_OPEN) == (without in ("the epoch", "the locks"))
     if without == "the seats":
         monkeypatch.setattr(SeatSlice, "spend", lambda *_: True)
-    monkeypatch.setattr(intake, "_OPEN", text)
+    monkeypatch.setattr(intake, "STILL_OPEN", text)
     plan = {"dsn": postgres.shared().database(), "full": 40, "count": 120, "devices": False}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     places = [tmp_path / f"replica-{number}" for number in range(2)]
@@ -211,8 +211,8 @@ async def test_a_row_that_changed_meanwhile_is_looked_at_again(
     holds one too many.
     """
     if not looks_again:
-        monkeypatch.setattr(intake, "_OPEN", intake._OPEN.removesuffix(" FOR SHARE"))
-        assert not intake._OPEN.endswith("SHARE")
+        monkeypatch.setattr(intake, "STILL_OPEN", inbox.STILL_OPEN.removesuffix(" FOR SHARE"))
+        assert not vars(intake)["STILL_OPEN"].endswith("SHARE")
     plan = {"dsn": postgres.shared().database(), "full": 40, "count": 120, "devices": False}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     places = [tmp_path / f"replica-{number}" for number in range(2)]

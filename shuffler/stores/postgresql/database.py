@@ -101,6 +101,8 @@ class Database:
 
     def __init__(self, pool: Pool[asyncpg.Record], schema: str) -> None:
         self._pool, self.schema = pool, schema
+        self._known = len(tables.scripts())  # versions of the tables
+        self._outdated = False
 
     def __repr__(self) -> str:
         return f"<Database {self.schema}>"
@@ -203,6 +205,21 @@ class Database:
         """For each of ``args``, all of them in one transaction."""
         await self._once(lambda connection: connection.executemany(sql, args))
 
+    async def check_least(self, connection: Connection | None = None) -> None:
+        """Whether this program may still use the tables: see ``schema.check_least``; in a
+        transaction of its own where ``connection`` is None. Once it may not, nothing is asked any
+        more. Raises UNAVAILABLE.
+        """
+        try:
+            if connection is not None:
+                await tables.check_least(connection, self._known)
+                return
+            async with self._connection() as (own, _):
+                await tables.check_least(own, self._known)
+        except tables.OutdatedError:
+            self._outdated = True
+            raise
+
     async def _once(self, ask: Callable[[Connection], Awaitable[Answer]]) -> Answer:
         tries = 0
         while True:
@@ -221,6 +238,8 @@ class Database:
         """A connection, and what is said on it. What failed for a reason of the connection's is not
         used again.
         """
+        if self._outdated:
+            raise tables.OutdatedError
         warnings = _Warnings()
         try:
             connection = await self._pool.acquire(timeout=LIMITS.connect_s)

@@ -14,7 +14,7 @@ import asyncpg
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
-_FULL = "53100"
+FULL = "53100"
 _BUSY = ("40001", "40P01", "55P03")  # serialization, deadlock, lock not available
 # Nothing that waiting mends: no such database, password, role, certificate, startup parameter.
 _WRONG_ADDRESS = ("28", "3D", "42704", "08P01", "0A000")
@@ -62,7 +62,7 @@ def judged(error: BaseException) -> DatabaseError:
     if not isinstance(error, asyncpg.PostgresError):
         return lost()
     retry = LIMITS.retry_after_s
-    if state == _FULL:
+    if state == FULL:
         text = "the database's disk is full: give it room"
         return DatabaseError(Kind.OVERLOADED, text, retry_after_s=retry, sqlstate=state)
     if state.startswith("53"):  # too many connections, out of memory, a configured limit

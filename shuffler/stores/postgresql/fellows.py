@@ -13,8 +13,11 @@ standby.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.errors import Kind, ShoalError
@@ -59,6 +62,19 @@ class Fellows:
     live: tuple[OtherReplica, ...] = ()
     keeping: Mapping[bytes, int] = field(default_factory=dict)
     twin: bool = False
+
+
+def replica_id(data_dir: Path) -> bytes:
+    """This machine's, drawn at its first start. Public. Raises CONFIG."""
+    path = data_dir / "replica-id"
+    try:
+        with contextlib.suppress(FileExistsError), path.open("x") as file:
+            file.write(secrets.token_hex(16))
+        return bytes.fromhex(path.read_text())
+    except (OSError, ValueError):
+        raise ShoalError(
+            Kind.CONFIG, f"{path} can't be used: delete it, a new id is drawn"
+        ) from None
 
 
 def name_of(replica: bytes) -> str:

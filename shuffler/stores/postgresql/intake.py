@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -20,16 +21,32 @@ from shoal import failpoints
 from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 from shoal.ids import StorageKey
-from shoal.log import get_log
-from shoal.services.complaints import Complaints
 from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.distinct import JoinedPlacement
 from shoal.shuffler.stores.joined import Admitted, join, reports_of, rows_of, spread
+from shoal.shuffler.stores.postgresql.failures import NO_TABLE, DatabaseError
 from shoal.shuffler.stores.postgresql.group import Group, group_of, placed_in, places_of
-from shoal.shuffler.stores.postgresql.inbox import MAKE, OpenWindow, Place, insert, last_word
+from shoal.shuffler.stores.postgresql.inbox import (
+    AFTER_OPEN,
+    MAKE,
+    STILL_OPEN,
+    OpenWindow,
+    Place,
+    insert,
+    last_word,
+    still_open,
+)
 from shoal.shuffler.stores.postgresql.losses import MissingRows
-from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, lock, parse, tables_first
+from shoal.shuffler.stores.postgresql.refusals import Refusals
+from shoal.shuffler.stores.postgresql.rows import (
+    COLUMNS,
+    GoneError,
+    WindowRow,
+    lock,
+    parse,
+    tables_first,
+)
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, derive
 from shoal.shuffler.stores.postgresql.windows import ServedWindows, SharedWindows
 from shoal.shuffler.stores.seats import grant, limit_of
@@ -39,15 +56,8 @@ from shoal.shuffler.stores.told import ToldRows
 if TYPE_CHECKING:
     from shoal.shuffler.stores.postgresql.database import Connection
 
-log = get_log("shuffler")
 _TRIES = 50  # each is lost to a count that somebody else ended
 _REFUSALS = frozenset({Kind.OVERLOADED, Kind.UNAVAILABLE, Kind.INTERNAL})
-# The gate is a condition of the scan, so it is passed before the row is locked: the other way round
-# two could wait for each other. FOR SHARE looks again at a row that was changed meanwhile.
-_OPEN = (
-    "SELECT 1 FROM win WHERE id = $1 AND state = 1 AND epoch = $2"
-    " AND pg_advisory_xact_lock_shared($3) IS NOT NULL FOR SHARE"
-)
 
 
 class SharedIntake(SharedWindows):
@@ -58,7 +68,7 @@ class SharedIntake(SharedWindows):
         self._losses = MissingRows(self._db, told, self._keys, self._entropy)
         self._over: set[WindowId] = set()  # windows of ``told`` that were compared when sealed
         self._boxes: dict[WindowId, OpenWindow] = {}
-        self._refused = Complaints(log, "reports could not be stored")
+        self._refused = Refusals()
         self._turns: WeakValueDictionary[WindowId, asyncio.Lock] = WeakValueDictionary()
 
     async def load(self) -> None:
@@ -103,13 +113,25 @@ class SharedIntake(SharedWindows):
         rows, fits = join(window, items, served.capacity.messages, served.row_size)
         try:
             kinds = await self._store(rows, served) if rows.count else []
-        except ShoalError as error:
+        except ShoalError as failure:
+            error = await self._judged(window, failure)
             kind = error.kind if error.kind in _REFUSALS else Kind.UNAVAILABLE
             self._refused.failed(window, error, task=window.task_id, window=window.window)
             kinds = [kind] * rows.count
         else:
             self._refused.ended(window, task=window.task_id, window=window.window)
         return spread(items, fits, kinds)
+
+    async def _judged(self, window: WindowId, error: ShoalError) -> ShoalError:
+        """Where a window's table or row is gone, whether the window is: then it is forgotten, and
+        the next report opens it anew.
+        """
+        lost = isinstance(error, DatabaseError) and error.sqlstate == NO_TABLE
+        if lost or isinstance(error, GoneError):
+            with suppress(ShoalError):
+                if await self._read(window) is None:
+                    return GoneError()
+        return error
 
     async def _store(self, rows: AdmittedRows, served: ServedWindows) -> list[Kind | None]:
         """Raises OVERLOADED, UNAVAILABLE, INTERNAL: which of them are stored is not known then."""
@@ -168,7 +190,7 @@ class SharedIntake(SharedWindows):
         if group.tags:
             async with self._db.transaction() as connection:
                 await connection.execute(tables_first(row))
-                found = await connection.fetchrow(_OPEN, row.id, epoch, row.gate)
+                found = await connection.fetchrow(STILL_OPEN, *still_open(row, epoch))
                 if found is None:
                     return None
                 kinds, places, tags = await self._enter(connection, box, group, placed)
@@ -181,8 +203,8 @@ class SharedIntake(SharedWindows):
             kinds, places, tags = placed
             keys, sealed = group.taken(places)
             done = await self._db.execute(
-                insert(row.inbox, _OPEN, 4),
-                *(row.id, epoch, row.gate),
+                insert(row.inbox, STILL_OPEN, AFTER_OPEN),
+                *still_open(row, epoch),
                 *place_of.columns,
                 *box.sealed(place_of, keys, sealed),
             )
@@ -307,8 +329,8 @@ class SharedIntake(SharedWindows):
         for writer in list(box.ended.values()):
             acked = writer.acked
             done = await self._db.execute(
-                last_word(box.row.inbox, _OPEN, 4),
-                *(box.row.id, box.seats.epoch, box.row.gate),
+                last_word(box.row.inbox, STILL_OPEN, AFTER_OPEN),
+                *still_open(box.row, box.seats.epoch),
                 *writer.last_word(box.cipher),
             )
             if done == "INSERT 0 1" and writer.acked == acked:
@@ -321,6 +343,7 @@ class SharedIntake(SharedWindows):
         which = await self._losses.which()
         other = self._losses.is_other(which)
         if other:
+            await self._step_back()
             for box in self._boxes.values():
                 box.forget()
         for window in self._told.windows():
@@ -423,6 +446,7 @@ class SharedIntake(SharedWindows):
                     *(window.task_id.raw, window.window, WindowState.OPEN.value),
                     inbox.check_value,
                 )
+                await self._db.check_least(connection)
                 if found is not None:
                     made = parse(found)
                     for statement in MAKE:
@@ -461,6 +485,11 @@ class SharedIntake(SharedWindows):
 
     def _closed(self, window: WindowId) -> None:
         self._boxes.pop(window, None)
+
+    def _forget(self, window: WindowId) -> None:
+        self._boxes.pop(window, None)
+        self._over.discard(window)
+        super()._forget(window)
 
 
 def _given_out(row: WindowRow, limit: int) -> bool:

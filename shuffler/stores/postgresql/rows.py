@@ -63,6 +63,15 @@ class WindowRow:
         return _GATES + self.id
 
 
+class GoneError(ShoalError):
+    """The database does not have a window that it had: it was put back."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Kind.UNAVAILABLE, "a window is gone from the database, which was put back: try again"
+        )
+
+
 class _Row(Protocol):
     """What a query answers, by the names of its columns."""
 
@@ -127,9 +136,10 @@ async def lock(connection: Connection, row: WindowRow, *, tables: bool = True) -
         f"SELECT {COLUMNS} FROM win WHERE id = $1 FOR UPDATE",  # noqa: S608 - constants
         row.id,
     )
-    if found is None:
-        raise ShoalError(Kind.INTERNAL, "a window's row is gone from the database: restore it")
-    return parse(found)
+    now = None if found is None else parse(found)
+    if now is None or now.window != row.window:  # ids of lost rows are given again
+        raise GoneError
+    return now
 
 
 async def drop(connection: Connection, names: Sequence[str]) -> None:

@@ -21,9 +21,7 @@ over goes on from its row.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import secrets
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -56,6 +54,7 @@ from shoal.shuffler.stores.postgresql.batches import (
 from shoal.shuffler.stores.postgresql.blocks import BlockCipher
 from shoal.shuffler.stores.postgresql.commits import AsyncCommits
 from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.fellows import replica_id
 from shoal.shuffler.stores.postgresql.inbox import MAKE, OpenWindow
 from shoal.shuffler.stores.postgresql.intake import SharedIntake
 from shoal.shuffler.stores.postgresql.rows import (
@@ -78,7 +77,6 @@ if TYPE_CHECKING:
     from shoal.shuffler.stores.postgresql.database import Connection
 
 log = get_log("shuffler")
-_REPLICA = "replica-id"
 _DECIDED = frozenset({WindowState.ACKNOWLEDGED, WindowState.WITHHELD, WindowState.EXPIRED})
 
 
@@ -99,7 +97,7 @@ class PostgresStore(SharedIntake):
         which this closes. ``bucket``: where sealed batches go instead of the database. Raises
         KEY_FILE, CONFIG.
         """
-        super().__init__(database, WindowKeyFiles(data_dir), _replica_id(data_dir), entropy)
+        super().__init__(database, WindowKeyFiles(data_dir), replica_id(data_dir), entropy)
         self._begin_intake(ToldRows(data_dir))
         self._commits: AsyncCommits[Admitted] = AsyncCommits(self._append, wait_s=commit_ms / 1000)
         self._spill = data_dir
@@ -113,6 +111,7 @@ class PostgresStore(SharedIntake):
         """As ``Store.damage``; and what is wrong with the server."""
         yield from super().damage()
         yield from self._losses.conditions()
+        yield from self._refused.conditions()
         if self._watch is not None:
             yield from self._watch.conditions()
         if self._sweeper.trouble is not None:
@@ -415,6 +414,12 @@ class PostgresStore(SharedIntake):
             await remove(bucket, row.window, writing.fence, keep=row.batch_fence)
         return writing.fence, await writing.rewrite(closing, whole)
 
+    def _forget(self, window: WindowId) -> None:
+        self._wrote.pop(window, None)
+        self._gone.discard(window)
+        self._intact.discard(window)
+        super()._forget(window)
+
     # --- small things -----------------------------------------------------------------------------
 
     def _known(self, window: WindowId) -> WindowRow:
@@ -484,16 +489,3 @@ async def open_reports(
     )
     await store.load()
     return store
-
-
-def _replica_id(data_dir: Path) -> bytes:
-    """This machine's, drawn at its first start. Public. Raises CONFIG."""
-    path = data_dir / _REPLICA
-    try:
-        with contextlib.suppress(FileExistsError), path.open("x") as file:
-            file.write(secrets.token_hex(16))
-        return bytes.fromhex(path.read_text())
-    except (OSError, ValueError):
-        raise ShoalError(
-            Kind.CONFIG, f"{path} can't be used: delete it, a new id is drawn"
-        ) from None

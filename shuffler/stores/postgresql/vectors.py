@@ -78,6 +78,7 @@ class SharedVectors:
                         outcomes[index] = Kind.INTERNAL
                     continue
                 table = await begin(connection, window)
+                await self._db.check_least(connection)
                 row = await connection.fetchrow(
                     "SELECT taken, closed, over FROM sums WHERE id = $1", table
                 )

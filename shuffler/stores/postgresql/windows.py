@@ -70,6 +70,7 @@ class SharedWindows:
         self._schedules: dict[TaskId, Digest] = {}  # as the database has them
         self._damage: dict[WindowId, Condition] = {}
         self._trouble: dict[WindowId, Condition] = {}  # that mending a key file ends
+        self._behind: dict[WindowId, Condition] = {}  # that the database has less far than it was
         self._unwritten: set[WindowId] = set()  # their hop keys are here, their key files are not
         self._claimed: dict[WindowId, Claim] = {}  # by this process, as far as it knows
         self._looking: asyncio.Task[None] | None = None
@@ -123,6 +124,7 @@ class SharedWindows:
             record = self._published.get(window)
             if record is None or record.state is not WindowState.SHREDDED:
                 yield condition
+        yield from self._behind.values()
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -142,6 +144,7 @@ class SharedWindows:
 
     async def _look(self, *, everything: bool = False) -> None:
         """Take up what changed. Keys of windows that are over here are deleted."""
+        await self._db.check_least()
         for task in await self._db.fetch("SELECT task_id, schedule_hash FROM task"):
             self._schedules[TaskId(bytes(task["task_id"]))] = Digest(bytes(task["schedule_hash"]))
         since = "" if everything else f" WHERE changed > now() - interval '{_SLACK}'"
@@ -166,13 +169,66 @@ class SharedWindows:
         """After each look: what a replica does with what it saw."""
 
     async def _read(self, window: WindowId) -> WindowRow | None:
-        """The window's row as it is now, taken up."""
-        found = await self._db.fetchrow(
-            f"SELECT {COLUMNS} FROM win WHERE task_id = $1 AND win = $2",  # noqa: S608 - constants
-            window.task_id.raw,
-            window.window,
-        )
-        return None if found is None else await self._take(parse(found))
+        """The window's row as it is now, taken up. An open one without is not known any more."""
+        row, known = await self._row(window), self._rows.get(window)
+        if row is None:
+            if known is not None and known.is_open:
+                self._forget(window)
+            return None
+        return await self._take(row)
+
+    async def _row(self, window: WindowId) -> WindowRow | None:
+        try:
+            found = await self._db.fetchrow(
+                f"SELECT {COLUMNS} FROM win WHERE task_id = $1 AND win = $2",  # noqa: S608 - constants
+                window.task_id.raw,
+                window.window,
+            )
+        finally:  # a new epoch may be another program's: see ``schema``
+            await self._db.check_least()
+        return None if found is None else parse(found)
+
+    async def _step_back(self) -> None:
+        """The database may be an older copy of itself. Of open windows that it does not have, or
+        has in an earlier state, is known what a start would know. What was decided stays so here.
+        """
+        there = {row.window: row for row in await self._all_rows()}
+        self._behind.clear()
+        for window, known in list(self._rows.items()):
+            if not _is_before(there.get(window), known):
+                continue
+            row = await self._row(window)  # it may have gone on since all were read
+            if not _is_before(row, known) or self._rows.get(window) is not known:
+                continue
+            name = f"window {window.window} of task {window.task_id.short}"
+            log.error(
+                "the database has an earlier state of a window than it had",
+                task=window.task_id,
+                window=window.window,
+                state=known.record.state,
+            )
+            if known.is_open:
+                self._forget(window)
+                if row is not None:
+                    await self._take(row)
+            else:
+                self._behind[window] = Condition(
+                    "database",
+                    f"{window.task_id.short}:{window.window}",
+                    f"{name} was decided, and the database, which was put back, does not know it: "
+                    "it takes no reports here; start this replica again, and it goes on from what "
+                    "the database has",
+                    stops=False,
+                )
+        await self._correct_held()
+
+    async def _all_rows(self) -> list[WindowRow]:
+        return [parse(row) for row in await self._db.fetch(f"SELECT {COLUMNS} FROM win")]  # noqa: S608 - constants
+
+    def _forget(self, window: WindowId) -> None:
+        """Its row, and all that stands on it."""
+        self._rows.pop(window, None)
+        self._published.pop(window, None)
 
     async def _take(self, row: WindowRow) -> WindowRow:
         """Take up a row: its keys first, in a thread where they have to be written. While they
@@ -365,6 +421,7 @@ class SharedWindows:
                 )
                 if found is None:
                     raise StaleClaimError
+            await self._db.check_least(connection)
             yield connection
 
     def step(self, claim: Claim) -> contextlib.AbstractAsyncContextManager[Connection]:
@@ -390,6 +447,11 @@ class SharedWindows:
 
 def _named(claim: Claim) -> tuple[bytes, int, bytes, int]:
     return claim.window.task_id.raw, claim.window.window, claim.owner.raw, claim.fence
+
+
+def _is_before(row: WindowRow | None, known: WindowRow) -> bool:
+    """Whether the window has stepped back: its row is gone, another one, or less far."""
+    return row is None or row.id != known.id or _progress(row) < _progress(known)
 
 
 def _progress(row: WindowRow) -> tuple[int, int, int]:

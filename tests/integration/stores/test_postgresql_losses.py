@@ -213,6 +213,60 @@ async def test_a_database_put_back_from_a_dump_is_another(opened: Open) -> None:
     assert one._losses.is_other(await one._losses.which())
 
 
+async def put_back(server: Server, dsn: str, copy: str) -> None:
+    """The content of ``copy``, by another number of each table."""
+    name = dsn.rpartition("/")[2]
+    await asyncio.to_thread(server.sql, "DROP SCHEMA shoal CASCADE", name)
+    await asyncio.to_thread(server.copy, copy, name)
+
+
+async def test_a_replica_that_lives_goes_on_with_what_a_restore_left(opened: Open) -> None:
+    """It opens a window that was lost anew, with what is sent again, though another one's row has
+    its number now; and goes on with one that has less in it. Planted: rows never forgotten ->
+    INTERNAL for ever, fails. Planted: the number alone asked -> a report of window 1 is
+    acknowledged into window 2, and is in no batch, fails.
+    """
+    server = postgres.shared()
+    dsn, copy = server.database(), server.database().rpartition("/")[2]
+    one = await opened(dsn, "one")
+    kept, sent = reports(4), reports(5)
+    assert await one.append(submissions(kept)) == [None] * 4
+    await asyncio.to_thread(server.copy, dsn.rpartition("/")[2], copy)
+    assert await one.append(submissions(sent)) == [None] * 5
+    assert await one.append(submissions(sent, 1)) == [None] * 5
+    assert one._looking is not None
+    one._looking.cancel()  # it has not looked yet
+    await put_back(server, dsn, copy)
+    two = await opened(dsn, "two")
+    assert await two.append(submissions(reports(3), 2)) == [None] * 3
+    assert two._rows[WindowId(TASK, 2)].id == one._rows[WindowId(TASK, 1)].id
+    assert await one.append(submissions(reports(2), 1)) == [None] * 2
+    await one._looked()
+    for window in (0, 1):
+        assert await one.append(submissions(sent, window)) == [None] * 5
+    assert [(await seal(one, window))[0].rows for window in (0, 1)] == [9, 7]
+    assert (await seal(two, 2))[0].rows == 3
+
+
+async def test_what_was_decided_and_is_not_any_more_is_named(opened: Open) -> None:
+    """Planted: taken back here, too -> its reports are taken, and nobody closes it, fails."""
+    server = postgres.shared()
+    dsn, copy = server.database(), server.database().rpartition("/")[2]
+    one = await opened(dsn, "one")
+    await put(one, 4)
+    await asyncio.to_thread(server.copy, dsn.rpartition("/")[2], copy)
+    await one.close_intake(await mine(one, ONE))
+    await put_back(server, dsn, copy)
+    await one._looked()
+    told = [one.message for one in one.damage() if one.code == "database"]
+    assert ["start this replica again" in each for each in told] == [True]
+    assert await one.append(submissions(reports(1))) == [Kind.WINDOW_CLOSED]
+    again = await opened(dsn, "one")
+    assert not [one for one in again.damage() if one.code == "database"]
+    await put(again, 1)
+    assert (await seal(again))[0].rows == 5
+
+
 async def test_a_user_without_rights_may_ask_which_database_it_is() -> None:
     """Planted: a function for superusers (pg_ls_waldir) -> refused, fails."""
     server = postgres.shared()

@@ -18,7 +18,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.joined import rows_of
-from shoal.shuffler.stores.postgresql import intake, windows
+from shoal.shuffler.stores.postgresql import inbox, intake, windows
 from shoal.shuffler.stores.postgresql.blocks import Part
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.inbox import block_place
@@ -146,9 +146,9 @@ async def test_seats_of_before_a_count_are_void(
     """
     monkeypatch.setattr(windows, "_LOOK_S", 3600.0)  # but for ``looks``
     if not voids:
-        text = intake._OPEN.replace("epoch = $2", "$2::bigint > -1")
-        assert text != intake._OPEN
-        monkeypatch.setattr(intake, "_OPEN", text)
+        text = inbox.STILL_OPEN.replace("epoch = $2", "$2::bigint > -1")
+        assert text != inbox.STILL_OPEN
+        monkeypatch.setattr(intake, "STILL_OPEN", text)
     one, two, three = [await replica(Capacity(1, 40, 4_000)) for _ in range(3)]
     assert await one.append(submissions(reports(1))) == [None]
     left = one._boxes[ONE].seats.left
