@@ -93,7 +93,7 @@ async def database(findings: Findings, config: ShufflerConfig) -> set[TaskWindow
                 )
                 return set()
             findings.ok("database", f"schema {store.schema_name} is this shuffler's")
-            if version == len(schema.scripts()):
+            if version >= len(schema.scripts()):
                 await _others(findings, connection, config)
             rows = await connection.fetch(
                 "SELECT task_id, win FROM win WHERE NOT state = ANY($1::smallint[])", _OPEN

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _LEAST = re.compile(r"^-- least: (\d+)$", re.MULTILINE)
+_LOOKING = 5  # the version from which on programs look at ``least``
 # what steps, blocks and vectors lock, in their order
 _STOP = (
     "LOCK TABLE claim IN ACCESS EXCLUSIVE MODE",
@@ -90,7 +91,7 @@ async def prepare(connection: Connection, schema: str, identity: bytes) -> None:
         await connection.execute(f"CREATE SCHEMA {check_name(schema)}")
     found, all_scripts = await version(connection, schema, identity), scripts()
     least = least_of(all_scripts, found)
-    if 0 < found < least:
+    if _LOOKING <= found < least:
         for statement in _STOP:
             await connection.execute(statement)
     for script in all_scripts[found:]:
@@ -130,7 +131,7 @@ async def version(connection: Connection, schema: str, identity: bytes) -> int:
     """
     if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{schema}.cluster"):
         return 0
-    row = await connection.fetchrow(  # "least": since version 5
+    row = await connection.fetchrow(  # "least": since ``_LOOKING``
         "SELECT version, shuffler_key, (to_jsonb(c) ->> 'least')::int AS least"  # noqa: S608 - a checked name
         f" FROM {schema}.cluster c"
     )
