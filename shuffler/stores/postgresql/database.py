@@ -102,7 +102,7 @@ class Database:
     def __init__(self, pool: Pool[asyncpg.Record], schema: str) -> None:
         self._pool, self.schema = pool, schema
         self._known = len(tables.scripts())  # versions of the tables
-        self._outdated = False
+        self.outdated: tables.OutdatedError | None = None  # from when on nothing is asked any more
 
     def __repr__(self) -> str:
         return f"<Database {self.schema}>"
@@ -216,8 +216,8 @@ class Database:
                 return
             async with self._connection() as (own, _):
                 await tables.check_least(own, self._known)
-        except tables.OutdatedError:
-            self._outdated = True
+        except tables.OutdatedError as error:
+            self.outdated = error
             raise
 
     async def _once(self, ask: Callable[[Connection], Awaitable[Answer]]) -> Answer:
@@ -238,7 +238,7 @@ class Database:
         """A connection, and what is said on it. What failed for a reason of the connection's is not
         used again.
         """
-        if self._outdated:
+        if self.outdated is not None:
             raise tables.OutdatedError
         warnings = _Warnings()
         try:

@@ -162,7 +162,9 @@ class DatabaseWatch:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def conditions(self) -> Iterator[Condition]:
-        """For ``Conditions.watch``."""
+        """For ``Conditions.watch``. That this program is too old is told before the next look."""
+        if self._database.outdated is not None:
+            return iter((Condition("database", "", str(self._database.outdated)),))
         return iter(self._found)
 
     async def look(self) -> None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
+import tomllib
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from shoal.mechanisms import create
 from shoal.protos import release_pb2
 from shoal.protos.submit_pb2 import SubmitBatchReply
 from shoal.rpc.channel import build_channel, call
+from shoal.shuffler.stores.postgresql import schema
+from shoal.shuffler.stores.postgresql.database import Database
 from tests.worlds import postgres
 from tests.worlds.operations import Site
 from tests.worlds.services.replicas import (
@@ -132,3 +137,39 @@ async def test_a_window_outlives_the_shuffler_that_works_on_it(tmp_path: Path, p
             assert counts(release) == (published.task_id, 0, FULL, 0)
             await no_keys(two.folder, published)
             assert two.end() == 0
+
+
+def ready(folder: Path) -> str:
+    """What its page says of whether devices should be sent there."""
+    admin = tomllib.loads((folder / "shuffler.toml").read_text())["admin_listen"]
+    try:
+        with urllib.request.urlopen(f"http://{admin}/readyz", timeout=30) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return str(refusal.read().decode())
+
+
+async def test_a_service_that_is_too_old_refuses_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the moment on that a newer program changed the tables: each call gets a typed refusal
+    that may be repeated, and its page says what to do. Planted: ``least`` looked at once a second
+    alone -> what comes before that is acknowledged, fails; a program that is too old goes on to ask
+    -> nothing is told, fails.
+    """
+    site = Site(tmp_path)
+    published = ask(site)
+    dsn = postgres.shared().database()
+    place = write_replica(site, "one", dsn, f"127.0.0.1:{site.ports[2]}", 2, commit_ms=1.0)
+    with serving(place) as (one,):
+        frames = frames_of(published, 6)
+        assert await send(one.listen, frames[:3]) == [0] * 3
+        now = schema.scripts()
+        monkeypatch.setattr(schema, "scripts", lambda: [*now, "ALTER TABLE win ADD more int"])
+        await (await Database.open(dsn, site.shuffler.public)).close()
+        assert await send(one.listen, frames[3:]) == [Kind.UNAVAILABLE.value] * 3
+        assert "upgrade this replica" in await asyncio.to_thread(ready, one.folder)
+        stored = "SELECT sum(count) FROM shoal.inbox_1"
+        assert postgres.shared().sql(stored, dsn.rpartition("/")[2]) == ["3"]
+        assert one.end() == 0

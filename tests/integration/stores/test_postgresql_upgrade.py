@@ -148,7 +148,7 @@ async def test_beside_an_incompatible_version_it_acknowledges_nothing(
     assert set(await newer.more()) == {None}
     for each in (load, newer):
         await each.end()
-    load.store._db._outdated = False  # as one that has not noticed
+    load.store._db.outdated = None  # as one that has not noticed
     with pytest.raises(ShoalError, match=UPGRADE):
         await load.store.close_intake(claim)
     assert await newer.store._db.fetchval("SELECT state FROM win") == WindowState.OPEN.value
