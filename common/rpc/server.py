@@ -276,9 +276,7 @@ def _guarded(
 def _unary(method: Method, handler: Handler) -> Serve:
     max_bytes, backlog = method.max_bytes, method.backlog
 
-    async def serve(
-        _: AsyncIterator[bytes], context: Context, slot: Slot, limit: Limit
-    ) -> bytes:
+    async def serve(_: AsyncIterator[bytes], context: Context, slot: Slot, limit: Limit) -> bytes:
         slot.reserve(max_bytes, limit)
         request = await context.read()
         if not isinstance(request, bytes):
