@@ -61,6 +61,18 @@ class SeededEntropy:
         self._key = sha256(f"shoal test entropy {seed}".encode())
         self._draws = 0
 
+    @property
+    def key(self) -> bytes:
+        """32 bytes, of which ``keyed`` makes the same stream."""
+        return self._key
+
+    @classmethod
+    def keyed(cls, key: bytes) -> SeededEntropy:
+        """The stream of a ``key``, from its beginning."""
+        made = cls("")
+        made._key = key
+        return made
+
     def bytes(self, count: int) -> bytes:
         """As ``Entropy.bytes``, the same in every run with this seed: for tests alone."""
         self._draws += 1
@@ -69,6 +81,15 @@ class SeededEntropy:
     def words(self, count: int) -> NDArray[np.uint64]:
         """As ``Entropy.words``, the same in every run with this seed: for tests alone."""
         return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64, copy=False)
+
+
+def part_of(entropy: Entropy, name: str) -> Entropy:
+    """Of a seeded source another one, independent of it and of every part of another name: whoever
+    draws from parts draws the same in any order. Any other source is returned as it is.
+    """
+    if not isinstance(entropy, SeededEntropy):
+        return entropy
+    return SeededEntropy.keyed(sha256(b"part of " + entropy.key + name.encode()))
 
 
 def streamed(entropy: Entropy) -> Entropy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shoal.analyzer.planner.simulate import MOST_DEVICES, MOST_RUNS
+from shoal.analyzer.planner.simulate import MOST_RUNS
 from shoal.analyzer.results.processed import quantiles_of
 from shoal.arrays import np
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo
@@ -39,6 +39,7 @@ TWO_COINS = 1.0986122886681098
 """ln 3: the local epsilon of randomized response with two coins, and of the sample task."""
 _USUAL = ((YesNo, "binary_rr"), (Categories, "krr"), (Numeric, "kmean"), (Words, "count_sketch"))
 MOST_AUDITED = 10_000  # reports of a batch that is attacked
+_MOST_DEVICES = 10_000_000  # of a rehearsal: their cells are held in memory
 _UNKNOWN = "give 'refuse', or 'missing' to count what is no answer as a missing one"
 
 
@@ -166,7 +167,7 @@ class Design:
             raise wrong_value("unknown", _UNKNOWN)
         people = people_of(
             self.domain,
-            None if n is None else whole("n", n, 2, MOST_DEVICES),
+            None if n is None else whole("n", n, 2, _MOST_DEVICES),
             values,
             shares,
             unknown,

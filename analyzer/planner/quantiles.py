@@ -42,6 +42,7 @@ _FEWER_PARTS = 1 << 16  # the same, where several shapes are looked at
 _SCALE = 1 << 40
 # drawn tallies, and of how many devices on fewer: EM takes a second there (+-5 %, +-20 % or so)
 _DRAWS, _FEWER, _LARGE = 200, 16, 10_000
+Cut = tuple[int, int]  # (levels, 0) or (0, bins)
 
 
 def distribution_of(
@@ -87,8 +88,13 @@ def quantiles_of_each(
 
 def drawn_cells(question: Quantiles, domain: Domain, n: int, entropy: Entropy) -> NDArray[np.int64]:
     """int64[n]: the cells of n devices, each number rounded anew as ``encode`` does."""
-    below, up = _places(question.shape, *_cut(domain), n)
-    words = np.asarray(entropy.words(n), dtype=np.uint64)
+    return rounded(question.shape, cut_of(domain), n, range(n), entropy)
+
+
+def rounded(shape: Spread, cut: Cut, n: int, among: range, entropy: Entropy) -> NDArray[np.int64]:
+    """int64[len(among)]: the cells of some of n devices."""
+    below, up = _places(shape, *cut, n, among)
+    words = np.asarray(entropy.words(len(among)), dtype=np.uint64)
     return below + (words < (up * 2.0**64).astype(np.uint64))
 
 
@@ -197,15 +203,15 @@ def _rows(law: object) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=8)
 def _places(
-    shape: Spread, levels: int, bins: int, parts: int
+    shape: Spread, levels: int, bins: int, parts: int, among: range
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """(cell at or below, chance of the next one) of ``parts`` values that are spread as the shape
-    says, over levels or over bins.
+    """(cell at or below, chance of the next one) of some of ``parts`` values that are spread as the
+    shape says, over levels or over bins.
     """
-    shares = (np.arange(parts) + 0.5) / parts
+    shares = (np.arange(among.start, among.stop) + 0.5) / parts
     values = shape.quantiles(shares)
     if bins:
-        return np.clip((values * bins).astype(np.int64), 0, bins - 1), np.zeros(parts)
+        return np.clip((values * bins).astype(np.int64), 0, bins - 1), np.zeros(len(among))
     at = values * (levels - 1)
     below = np.clip(at.astype(np.int64), 0, levels - 2)
     return below, np.clip(at - below, 0.0, 1.0 - 2.0**-53)
@@ -213,18 +219,18 @@ def _places(
 
 @lru_cache(maxsize=256)
 def _sums(
-    shape: Spread, cut: tuple[int, int], parts: int, rows: int
+    shape: Spread, cut: Cut, parts: int, rows: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """``ones``, ``ups`` and ``squares`` of a mixture: they are the same at every epsilon."""
-    below, up = _places(shape, *cut, parts)
+    below, up = _places(shape, *cut, parts, range(parts))
     ones, ups, squares = (
         np.bincount(below, weights=up**power, minlength=rows) / parts for power in range(3)
     )
     return ones, ups, squares
 
 
-def _cut(domain: Domain) -> tuple[int, int]:
-    """(levels, 0) or (0, bins)."""
+def cut_of(domain: Domain) -> Cut:
+    """Into what the domain cuts the range."""
     return (domain.levels, 0) if isinstance(domain, Numeric) else (0, domain.size - 1)
 
 
@@ -247,7 +253,7 @@ class _Mixture:
     @classmethod
     def of(cls, question: Quantiles, domain: Domain, n: int, rows: NDArray[np.float64]) -> _Mixture:
         parts = min(n, _FEWER_PARTS if question.worst else _PARTS)
-        sums = _sums(question.shape, _cut(domain), parts, len(rows))
+        sums = _sums(question.shape, cut_of(domain), parts, len(rows))
         return cls(rows, np.diff(rows, axis=0, append=rows[-1:]), *sums)
 
     @property

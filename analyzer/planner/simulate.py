@@ -5,29 +5,34 @@ square of (estimate - truth) over the cells or the quantiles; for a mean or a su
 alone; the rounding to levels is included. The root of its average over the runs is the observed
 error. It is itself uncertain: the average of R independent squares has a standard error, from which
 the interval given is made.
+
+Devices are made up in blocks (``stretches``), which an ``Engine`` spreads over processes; memory
+does not grow with their number.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.analyzer.planner.crowd import AtValue, Counted, Shaped
 from shoal.analyzer.planner.numbers import answer, at_value, place
-from shoal.analyzer.planner.quantiles import drawn_cells, predict_quantiles, quantiles_of
+from shoal.analyzer.planner.quantiles import cut_of, predict_quantiles, quantiles_of
 from shoal.analyzer.planner.question import Mean, Quantiles, Question, Sum, devices, wrong
+from shoal.analyzer.planner.stretches import Engine, InProcess, Rehearsal, stretches_of
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain, Numeric
 from shoal.entropy import SYSTEM, Entropy
 from shoal.mechanisms import Mechanism, Tally
-from shoal.mechanisms.parts.sampling import bernoulli
 
-_BLOCK_BYTES = 1 << 24  # of reports at a time
-_MOST_BLOCK = 1 << 18  # devices at a time
 _Z = 1.959963984540054
 MOST_RUNS = 1_000_000
-MOST_DEVICES = 10_000_000  # their cells are held in memory
+MOST_DEVICES = 1_000_000_000  # of a batch: 13 s of CPU, for the plainest mechanism
+HERE = InProcess()
+Tell = Callable[[int], None]  # how many devices were done since it was called last
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +77,20 @@ def simulate_counts(
     counts: NDArray[np.int64],
     runs: int,
     entropy: Entropy = SYSTEM,
-    tell: Callable[[], None] | None = None,
+    tell: Tell | None = None,
+    engine: Engine = HERE,
 ) -> Simulation:
     """``counts``: int64[cells], the devices that hold each cell. Raises CONFIG unless ``runs`` is 2
-    to a million, and for more than ten million devices.
+    to a million, and for more than 1e9 devices.
     """
-    _check(runs, int(counts.sum()))
-    errors = mechanism.expected_stderr(counts)
-    values = np.repeat(np.arange(counts.size, dtype=np.int64), counts)
-    squares = np.empty(runs)
-    for run in range(runs):
-        estimates = mechanism.estimate(_tally(mechanism, values, entropy)).values
-        squares[run] = np.mean((estimates - counts) ** 2)
-        if tell is not None:
-            tell()
-    return _result(squares, math.sqrt(float(np.mean(errors**2))))
+
+    def square(tally: Tally) -> float:
+        return float(np.mean((mechanism.estimate(tally).values - counts) ** 2))
+
+    crowd = Counted(counts)
+    _check(runs, crowd.n)
+    squares = _squares(Rehearsal(mechanism, crowd, entropy), runs, square, tell, engine)
+    return _result(squares, math.sqrt(float(np.mean(mechanism.expected_stderr(counts) ** 2))))
 
 
 def simulate_mean(
@@ -96,26 +100,24 @@ def simulate_mean(
     value: float,
     runs: int,
     entropy: Entropy = SYSTEM,
-    tell: Callable[[], None] | None = None,
+    tell: Tell | None = None,
     question: Mean | None = None,
+    engine: Engine = HERE,
 ) -> Simulation:
     """All ``n`` devices at ``value``, in [low, high], each rounding it anew as ``Numeric.encode``
     does. What is estimated is the mean, or what ``question`` asks. Raises like ``simulate_counts``.
     """
     asked = Mean(domain.low, domain.high, (domain.levels,)) if question is None else question
     wanted = n * value if isinstance(asked, Sum) else value
+
+    def square(tally: Tally) -> float:
+        return (answer(asked, mechanism.estimate(tally), n) - wanted) ** 2
+
     _check(runs, n)
     at = place(domain, value)
     below = min(int(at), domain.levels - 1)
-    threshold = np.array([int((at - below) * 2**64)], dtype=np.uint64)
-    squares = np.empty(runs)
-    for run in range(runs):
-        up = bernoulli(np.broadcast_to(threshold, n), entropy)
-        cells = np.minimum(below + up.astype(np.int64), domain.levels - 1)
-        estimate = answer(asked, mechanism.estimate(_tally(mechanism, cells, entropy)), n)
-        squares[run] = (estimate - wanted) ** 2
-        if tell is not None:
-            tell()
+    crowd = AtValue(n, below, int((at - below) * 2**64), domain.levels)
+    squares = _squares(Rehearsal(mechanism, crowd, entropy), runs, square, tell, engine)
     return _result(squares, at_value(mechanism, domain, n, value, asked))
 
 
@@ -126,18 +128,20 @@ def simulate_quantiles(
     n: int,
     runs: int,
     entropy: Entropy = SYSTEM,
-    tell: Callable[[], None] | None = None,
+    tell: Tell | None = None,
+    engine: Engine = HERE,
 ) -> Simulation:
     """``n`` devices spread as the question's shape says, each rounding its number anew. Raises like
     ``simulate_counts``.
     """
+    right = question.values()
+
+    def square(tally: Tally) -> float:
+        return float(np.mean((quantiles_of(mechanism, domain, tally, question) - right) ** 2))
+
     _check(runs, n)
-    squares, right = np.empty(runs), question.values()
-    for run in range(runs):
-        tally = _tally(mechanism, drawn_cells(question, domain, n, entropy), entropy)
-        squares[run] = np.mean((quantiles_of(mechanism, domain, tally, question) - right) ** 2)
-        if tell is not None:
-            tell()
+    crowd = Shaped(n, question.shape, cut_of(domain))
+    squares = _squares(Rehearsal(mechanism, crowd, entropy), runs, square, tell, engine)
     return _result(
         squares, math.sqrt(float(predict_quantiles(question, mechanism, domain, n)[0].mean()))
     )
@@ -153,44 +157,56 @@ def simulate(
     shares: tuple[float, ...] = (),
     value: float | None = None,
     entropy: Entropy = SYSTEM,
-    tell: Callable[[], None] | None = None,
+    tell: Tell | None = None,
+    engine: Engine = HERE,
 ) -> Simulation:
     """``shares`` of the cells (empty: those that errors were ranked at, or all alike); ``value`` of
     all devices (None: that of the question, or three tenths of the way up the range, which lies
     between levels more often than not).
     """
     if isinstance(question, Quantiles):
-        return simulate_quantiles(question, mechanism, domain, n, runs, entropy, tell)
+        return simulate_quantiles(question, mechanism, domain, n, runs, entropy, tell, engine)
     if isinstance(question, Mean):
         if not isinstance(domain, Numeric):
             raise TypeError("a number is asked for over a numeric domain")
         where = value if value is not None else question.value
-        middle = question.low + 0.3 * (question.high - question.low)
-        return simulate_mean(
-            mechanism, domain, n, middle if where is None else where, runs, entropy, tell, question
-        )
+        at = question.low + 0.3 * (question.high - question.low) if where is None else where
+        return simulate_mean(mechanism, domain, n, at, runs, entropy, tell, question, engine)
     chosen = shares or question.shares or (1.0 / domain.size,) * domain.size
-    return simulate_counts(mechanism, devices(chosen, n), runs, entropy, tell)
+    return simulate_counts(mechanism, devices(chosen, n), runs, entropy, tell, engine)
 
 
-def _tally(mechanism: Mechanism, values: NDArray[np.int64], entropy: Entropy) -> Tally:
-    """Randomized and tallied in blocks: tallies add."""
-    block = max(1, min(_MOST_BLOCK, _BLOCK_BYTES // (mechanism.messages * mechanism.report_size)))
-    total: Tally | None = None
-    for start in range(0, values.size, block):
-        reports = mechanism.randomize(values[start : start + block], entropy)
-        part = mechanism.tally(np.ascontiguousarray(reports.reshape(-1, mechanism.report_size)))
-        total = part if total is None else total + part
-    if total is None:
-        raise wrong("a simulation wants at least one device")
-    return total
+def _squares(
+    work: Rehearsal,
+    runs: int,
+    square: Callable[[Tally], float],
+    tell: Tell | None,
+    engine: Engine,
+) -> NDArray[np.float64]:
+    """float64[runs]: the square of each batch's error, from the tally of all of it."""
+    squares, open_runs, n = np.empty(runs), dict[int, tuple[Tally, int]](), work.crowd.n
+    stretches = stretches_of(work.mechanism, n, runs)
+    with closing(engine.tallies(work, stretches)) as answers:
+        for stretch, tallies in answers:
+            for run, tally in zip(stretch.runs, tallies, strict=True):
+                total, done = tally, len(stretch.devices)
+                if run in open_runs:
+                    before, have = open_runs.pop(run)
+                    total, done = before + tally, have + done
+                if done < n:
+                    open_runs[run] = total, done
+                else:
+                    squares[run] = square(total)
+            if tell is not None:
+                tell(stretch.size)
+    return squares
 
 
 def _check(runs: int, n: int) -> None:
-    if n > MOST_DEVICES:
+    if not 1 <= n <= MOST_DEVICES:
         raise wrong(
-            f"a simulation has at most {MOST_DEVICES} devices, got {n}: plan for fewer, and "
-            "simulate that"
+            f"a simulation has 1 to {MOST_DEVICES} devices, got {n}: plan for fewer, and simulate "
+            "that"
         )
     if not 2 <= runs <= MOST_RUNS:
         raise wrong(f"a simulation has 2 to {MOST_RUNS} runs, got {runs}")

@@ -12,9 +12,8 @@ from pathlib import Path
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from shoal.analyzer.planner import Frequencies, Plan, Request, Simulation, plan, simulate
+from shoal.analyzer.planner import Plan, Request, plan
 from shoal.analyzer.planner.order import TellProgress
-from shoal.analyzer.planner.simulate import MOST_DEVICES, MOST_RUNS, zipf
 from shoal.cli.options import HonestFractionOption
 from shoal.cli.output import check_new, emit_json, say, stderr
 from shoal.cli.pictures.writing import check_plot
@@ -23,8 +22,8 @@ from shoal.cli.plan import task_options
 from shoal.cli.plan.options import Asked
 from shoal.cli.plan.output import show_plan, simulated
 from shoal.cli.plan.request import Given, devices, honest, limited
+from shoal.cli.plan.simulating import Runs
 from shoal.cli.plan.told import Settings, Told
-from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
 
 HELP = """Choose a mechanism and its integers for a central guarantee, and predict the errors.
@@ -39,6 +38,9 @@ A yes/no question, 90 % honest reports, a batch of 10,000 at least: shoal plan y
 
 The mean of a number, checked by simulation: shoal plan mean --low 0 --high 24 --unit hours --n
 100000 --epsilon 1 --simulate 1000
+
+A fleet of 1e8, simulated on all cores: shoal plan yes_no --n 100000000 --epsilon 1 --mechanism
+binary_rr --simulate 30
 
 The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --n 100000 --error
 50
@@ -113,6 +115,7 @@ def command(
     runs: plan_options.SimulateOption = None,
     data: plan_options.SimulatedDataOption = None,
     seed: plan_options.SeedOption = None,
+    processes: plan_options.ProcessesOption = None,
     as_json: plan_options.PlanJsonOption = False,
 ) -> None:
     """See ``HELP``."""
@@ -130,7 +133,7 @@ def command(
     )
     # fmt: on
     limits = _Limits(max_bytes, max_messages, max_epsilon0, mechanism)
-    return _plan(asked, numbers, limits, _Runs(runs, data, seed), shown)
+    return _plan(asked, numbers, limits, Runs(runs, data, seed, processes), shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +181,6 @@ class _Limits:
     mechanisms: list[str] | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    count: int | None
-    data: plan_options.Data | None
-    seed: int | None
-
-
 def _known(question: Asked | None) -> Asked:
     if question is None:
         raise ShoalError(
@@ -205,9 +201,9 @@ def _recipe(context: typer.Context, name: str, n: int | None, shown: _Shown) -> 
         show_recipe(name, n, shown.emit, told, tell, as_json=shown.as_json)
 
 
-def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: _Shown) -> None:
+def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: Runs, shown: _Shown) -> None:
     asked, total = given.question()
-    _check_simulation(runs, asked)
+    runs.check(asked)
     if numbers.min_batch == 0:
         raise ShoalError(Kind.CONFIG, "--min-batch is at least 2 reports: leave it out for n")
     plain = Request(
@@ -225,18 +221,10 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: _Runs, shown: 
         together=not numbers.per_window,
     )
     told = shown.settings(plain.min_batch)
-    if runs.count is not None and plain.n > MOST_DEVICES:
-        raise ShoalError(
-            Kind.CONFIG,
-            f"--simulate makes up at most {MOST_DEVICES:,} devices, got --n {plain.n:,}: simulate "
-            "a plan for fewer",
-        )
     request = limited(plain, limits.size, limits.messages, limits.epsilon0, limits.mechanisms)
     with _bar() as tell:
         chosen_plan = plan(request, tell)
-    result = (
-        None if runs.count is None else _simulate(chosen_plan, runs.count, runs.data, runs.seed)
-    )
+    result = runs.simulate(chosen_plan)
     written = _write(chosen_plan, shown.emit, told, shown.picture)
     if shown.as_json:
         emit_json(
@@ -302,47 +290,3 @@ def _bar() -> Iterator[TellProgress]:
             progress.update(bar, completed=done, total=total, description=title)
 
         yield tell
-
-
-def _check_simulation(runs: _Runs, asked: object) -> None:
-    """Before anything is computed: raises CONFIG."""
-    if runs.count is not None and not 2 <= runs.count <= MOST_RUNS:
-        raise ShoalError(Kind.CONFIG, f"--simulate wants 2 to {MOST_RUNS} runs, got {runs.count}")
-    if runs.seed is not None and runs.count is None:
-        raise ShoalError(
-            Kind.CONFIG, "--seed goes with --simulate, nothing else is drawn: leave it out"
-        )
-    if runs.data is not None and (runs.count is None or not isinstance(asked, Frequencies)):
-        raise ShoalError(
-            Kind.CONFIG, "--data goes with --simulate, and with counts, not means: leave it out"
-        )
-
-
-def _simulate(
-    chosen_plan: Plan, runs: int, data: plan_options.Data | None, seed: int | None
-) -> Simulation:
-    request, candidate = chosen_plan.request, chosen_plan.choice.candidate
-    shares: tuple[float, ...] = ()
-    if data is not None:
-        size = candidate.domain.size
-        shares = zipf(size) if data is plan_options.Data.zipf else (1.0 / size,) * size
-    columns = (
-        TextColumn("simulating batches"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=stderr, transient=True, disable=not stderr.is_terminal
-    ) as progress:
-        bar = progress.add_task("", total=runs)
-        return simulate(
-            request.question,
-            candidate.build(chosen_plan.choice.epsilon0),
-            candidate.domain,
-            request.n,
-            runs,
-            shares=shares,
-            entropy=SYSTEM if seed is None else SeededEntropy(seed),
-            tell=lambda: progress.advance(bar),
-        )

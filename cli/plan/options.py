@@ -208,6 +208,12 @@ SimulatedDataOption = Annotated[
 SeedOption = Annotated[
     int | None, typer.Option(help="Repeat one simulation exactly; by default fresh randomness.")
 ]
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=256, help="Processes that simulate (default: one per CPU, if it takes long)."
+    ),
+]
 PlanJsonOption = Annotated[
     bool, typer.Option("--json", help="Plan, certificate and alternatives as JSON.")
 ]

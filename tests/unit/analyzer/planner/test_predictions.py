@@ -19,7 +19,7 @@ from shoal.analyzer.planner.quantiles import least_quantiles, ranked_quantiles
 from shoal.analyzer.planner.question import devices
 from shoal.analyzer.planner.simulate import simulate_counts, zipf
 from shoal.domain import Numeric, YesNo
-from shoal.entropy import SeededEntropy
+from shoal.entropy import SeededEntropy, part_of
 from shoal.errors import ShoalError
 from shoal.mechanisms import REGISTRY
 from tests.cases import for_each
@@ -132,19 +132,22 @@ def test_a_simulated_device_rounds_as_a_real_one(value: float) -> None:
     domain = Numeric(0.0, 1.0, 4)
     seen: list[np.ndarray] = []
 
+    class Enough(Exception):  # noqa: N818 - no error
+        pass
+
     class Spy:
         messages, report_size = 1, 1
 
         def randomize(self, values: np.ndarray, _: object) -> np.ndarray:
             seen.append(values)
-            raise StopIteration
+            raise Enough
 
         def __getattr__(self, name: str) -> object:
             return getattr(Candidate("kmean", "", "", domain).build(2.0), name)
 
-    with pytest.raises(StopIteration):
+    with pytest.raises(Enough):
         simulate(Mean(0.0, 1.0), Spy(), domain, 50, 2, value=value, entropy=SeededEntropy(7))  # type: ignore[arg-type]
-    words = SeededEntropy(7).words(50)
+    words = part_of(SeededEntropy(7), "batch 0 device 0").words(50)
 
     class Tape:
         def __init__(self, word: int) -> None:

@@ -37,9 +37,10 @@ def said(capsys: Capture, *arguments: str) -> str:
         ((*YES_NO, "--min-batch", "0"), "--min-batch is at least 2 reports"),
         ((*YES_NO, "--changes", "5"), "0 to 0 times in 1, got 5: more windows?"),
         (
-            ("plan", "yes_no", "--n", "20000000", "--epsilon", "1", "--simulate", "9"),
-            "at most 10,000,000 devices",
+            ("plan", "yes_no", "--n", "2000000000", "--epsilon", "1", "--simulate", "9"),
+            "n is 2 to 200000000 devices",
         ),
+        ((*YES_NO, "--processes", "2"), "--processes goes with --simulate"),
         (
             ("audit", "krr", "--epsilon0", "1", "--k", "4", "--n", "1000000000000"),
             "--n must be at most 1,000,000",

@@ -196,6 +196,17 @@ def test_closing_ends_the_workers(others: list[int]) -> None:
     assert not wait_until_dead(pids)
 
 
+def test_killing_ends_workers_in_the_middle_of_their_work(others: list[int]) -> None:
+    """Planted: ``kill`` that waits for what is under way, as ``close`` does -> never ends."""
+    pool = WorkerPool(2)
+    pool.warm()
+    pids = spawned(others)
+    under_way = pool.submit(signal.pause)
+    pool.kill()
+    assert not wait_until_dead(pids)
+    assert under_way.exception() is not None
+
+
 @pytest.mark.parametrize("processes", [0, -1, 257])
 def test_bad_counts(processes: int) -> None:
     with pytest.raises(ShoalError) as caught:

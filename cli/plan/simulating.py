@@ -1,0 +1,92 @@
+"""``shoal plan --simulate``: the production code on made-up devices, on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from shoal.analyzer.planner import Frequencies, Plan, Simulation, simulate
+from shoal.analyzer.planner.processes import Processes
+from shoal.analyzer.planner.simulate import MOST_RUNS, Tell, zipf
+from shoal.cli.output import stderr
+from shoal.cli.plan.options import Data
+from shoal.entropy import SYSTEM, SeededEntropy
+from shoal.errors import Kind, ShoalError
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The options of ``--simulate``, as they were typed; None for those that were left out."""
+
+    count: int | None
+    data: Data | None
+    seed: int | None
+    processes: int | None
+
+    def check(self, asked: object) -> None:
+        """Before anything is computed: raises CONFIG."""
+        if self.count is not None and not 2 <= self.count <= MOST_RUNS:
+            raise ShoalError(
+                Kind.CONFIG, f"--simulate wants 2 to {MOST_RUNS} runs, got {self.count}"
+            )
+        if self.seed is not None and self.count is None:
+            raise ShoalError(
+                Kind.CONFIG, "--seed goes with --simulate, nothing else is drawn: leave it out"
+            )
+        if self.processes is not None and self.count is None:
+            raise ShoalError(
+                Kind.CONFIG,
+                "--processes goes with --simulate, nothing else is spread: leave it out",
+            )
+        if self.data is not None and (self.count is None or not isinstance(asked, Frequencies)):
+            raise ShoalError(
+                Kind.CONFIG,
+                "--data goes with --simulate, and with counts, not means: leave it out",
+            )
+
+    def simulate(self, made: Plan) -> Simulation | None:
+        """What was asked for, if anything was. Raises UNAVAILABLE if a process dies."""
+        if self.count is None:
+            return None
+        request, candidate = made.request, made.choice.candidate
+        shares: tuple[float, ...] = ()
+        if self.data is not None:
+            size = candidate.domain.size
+            shares = zipf(size) if self.data is Data.zipf else (1.0 / size,) * size
+        cores = min(len(os.sched_getaffinity(0)), 256)
+        with _bar(self.count * request.n) as tell:
+            return simulate(
+                request.question,
+                candidate.build(made.choice.epsilon0),
+                candidate.domain,
+                request.n,
+                self.count,
+                shares=shares,
+                entropy=SYSTEM if self.seed is None else SeededEntropy(self.seed),
+                tell=tell,
+                engine=Processes(self.processes or cores, ready=self.processes is not None),
+            )
+
+
+@contextmanager
+def _bar(devices: int) -> Iterator[Tell]:
+    """A bar on standard error while devices are simulated."""
+    columns = (
+        TextColumn("simulating batches"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=stderr, transient=True, disable=not stderr.is_terminal
+    ) as progress:
+        bar = progress.add_task("", total=devices)
+
+        def tell(done: int) -> None:
+            progress.advance(bar, done)
+
+        yield tell
