@@ -1,18 +1,57 @@
-"""The engine that ``[opening]`` describes, where it is "dask"."""
+"""The engine that ``[opening]`` describes, where it is "dask": for a service that has all of its
+configuration, and for a command that reads these parts of it alone.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shoal.analyzer.config import OpeningSection
 from shoal.analyzer.machines.cluster import Cluster, ClusterSettings
 from shoal.analyzer.machines.comms import MachineTls, over_tls
 from shoal.analyzer.machines.engine import MachinesDelivery, MachinesExecutor
+from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from shoal.services.conditions import Source
+from shoal.services.validation import first_mistake
+from shoal.storage.toml import read_toml
 
-if TYPE_CHECKING:
-    from shoal.analyzer.config import OpeningSection
+
+class EngineFile(BaseModel):
+    """What is read of an analyzer.toml; or a file that has nothing else. Paths are relative to
+    it.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    signing_key: Path
+    opening: OpeningSection
+
+
+def cluster_of_file(path: Path) -> Cluster:
+    """The workers of an analyzer.toml, as its analyzer asks them. Raises CONFIG, KEY_FILE."""
+    try:
+        file = EngineFile.model_validate(read_toml(path))
+    except ValidationError as error:
+        raise ShoalError(Kind.CONFIG, f"{path.name}: {first_mistake(error, EngineFile)}") from None
+    opening, folder = file.opening, path.resolve().parent
+    if opening.engine != "dask":
+        raise ShoalError(
+            Kind.CONFIG,
+            f'{path.name}: opening.engine is "{opening.engine}": workers on other machines are '
+            'those of "dask"',
+        )
+    files: dict[str, Any] = {
+        name: folder / named
+        for name in ("ca", "certificate", "key")
+        if (named := getattr(opening, name)) is not None
+    }
+    signing_key = load_signing_key(folder / file.signing_key)
+    return cluster_of(opening.model_copy(update=files), signing_key)
 
 
 def cluster_of(opening: OpeningSection, signing_key: SigningKey) -> Cluster:

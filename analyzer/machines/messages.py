@@ -34,6 +34,7 @@ class Ask(IntEnum):
     TAKE_BACK = 2
     OPEN = 3  # rows that come along
     OPEN_SHARED = 4  # rows in the folder that both can read
+    SIMULATE = 5  # made-up devices, see ``rehearsing``: no key, no rows
 
 
 class AnswerKind(IntEnum):
@@ -89,11 +90,13 @@ class ChunkPart:
         return cls(*_PART.unpack(data))
 
 
-def _join(*parts: bytes) -> bytes:
+def join_parts(*parts: bytes) -> bytes:
+    """One byte string, of which ``split_parts`` makes the parts again."""
     return b"".join(piece for part in parts for piece in (_SIZE.pack(len(part)), part))
 
 
-def _split(data: bytes) -> list[bytes]:
+def split_parts(data: bytes) -> list[bytes]:
+    """The inverse of ``join_parts``. Raises ValueError for what is cut short."""
     parts, at, view = [], 0, memoryview(data)
     while at < len(data):
         if at + _SIZE.size > len(data):
@@ -109,12 +112,12 @@ def _split(data: bytes) -> list[bytes]:
 
 def ask(what: Ask, *parts: bytes) -> bytes:
     """A request; see ``Ask``."""
-    return bytes((what,)) + _join(*parts)
+    return bytes((what,)) + join_parts(*parts)
 
 
 def asked(message: bytes) -> tuple[Ask, list[bytes]]:
     """The worker's reading of a request that its analyzer sealed."""
-    return Ask(message[0]), _split(message[1:])
+    return Ask(message[0]), split_parts(message[1:])
 
 
 def order(work: Callable[..., object], arguments: tuple[object, ...]) -> bytes:
@@ -189,7 +192,7 @@ def answer(result: object) -> bytes:
     if isinstance(result, bool):
         return bytes((AnswerKind.YES_NO, result))
     if isinstance(result, ChunkResult):
-        return bytes((AnswerKind.CHUNK,)) + _join(*result)
+        return bytes((AnswerKind.CHUNK,)) + join_parts(*result)
     if isinstance(result, bytes):
         return bytes((AnswerKind.BYTES,)) + result
     raise TypeError(f"a worker's result of type {type(result).__name__} does not cross")
@@ -210,7 +213,7 @@ def answered(message: bytes) -> object:
         if kind is AnswerKind.BYTES:
             return body
         if kind is AnswerKind.CHUNK:
-            tally, marks, prefixes = _split(body)
+            tally, marks, prefixes = split_parts(body)
             return ChunkResult(tally, marks, prefixes)
         if kind is AnswerKind.REFUSED:
             raise ShoalError(Kind(body[0]), _shown(body[1:]))

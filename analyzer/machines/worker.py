@@ -171,6 +171,10 @@ class OpeningWorker(Worker):
             if not lent.any:
                 partials.forget()
             return channel.seal(answer)
+        if what is Ask.SIMULATE:
+            from shoal.analyzer.machines.rehearsing import rehearse  # a worker that opens has none
+
+            return channel.seal(rehearse(parts))
         part, order, rows = parts
         if what is Ask.OPEN_SHARED:
             try:

@@ -42,6 +42,9 @@ The mean of a number, checked by simulation: shoal plan mean --low 0 --high 24 -
 A fleet of 1e8, simulated on all cores: shoal plan yes_no --n 100000000 --epsilon 1 --mechanism
 binary_rr --simulate 30
 
+The same on other machines: shoal plan yes_no --n 100000000 --epsilon 1 --mechanism binary_rr
+--simulate 30 --engine analyzer.toml
+
 The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --n 100000 --error
 50
 
@@ -116,6 +119,7 @@ def command(
     data: plan_options.SimulatedDataOption = None,
     seed: plan_options.SeedOption = None,
     processes: plan_options.ProcessesOption = None,
+    engine: plan_options.EngineOption = None,
     as_json: plan_options.PlanJsonOption = False,
 ) -> None:
     """See ``HELP``."""
@@ -133,7 +137,7 @@ def command(
     )
     # fmt: on
     limits = _Limits(max_bytes, max_messages, max_epsilon0, mechanism)
-    return _plan(asked, numbers, limits, Runs(runs, data, seed, processes), shown)
+    return _plan(asked, numbers, limits, Runs(runs, data, seed, processes, engine), shown)
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,14 @@ ProcessesOption = Annotated[
         min=1, max=256, help="Processes that simulate (default: one per CPU, if it takes long)."
     ),
 ]
+EngineOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--engine",
+        metavar="ANALYZER.toml",
+        help="Simulate with the workers on other machines of its [opening].",
+    ),
+]
 PlanJsonOption = Annotated[
     bool, typer.Option("--json", help="Plan, certificate and alternatives as JSON.")
 ]

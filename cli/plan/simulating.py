@@ -1,4 +1,4 @@
-"""``shoal plan --simulate``: the production code on made-up devices, on all cores."""
+"""``shoal plan --simulate``: the production code on made-up devices, here or on other machines."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from shoal.analyzer.planner import Frequencies, Plan, Simulation, simulate
 from shoal.analyzer.planner.processes import Processes
 from shoal.analyzer.planner.simulate import MOST_RUNS, Tell, zipf
+from shoal.analyzer.planner.stretches import Engine
+from shoal.cli.extras import need
 from shoal.cli.output import stderr
 from shoal.cli.plan.options import Data
+from shoal.domain import Domain
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
+
+if TYPE_CHECKING:
+    from shoal.analyzer.machines.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,7 @@ class Runs:
     data: Data | None
     seed: int | None
     processes: int | None
+    engine: Path | None
 
     def check(self, asked: object) -> None:
         """Before anything is computed: raises CONFIG."""
@@ -37,11 +46,20 @@ class Runs:
             raise ShoalError(
                 Kind.CONFIG, "--seed goes with --simulate, nothing else is drawn: leave it out"
             )
-        if self.processes is not None and self.count is None:
-            raise ShoalError(
-                Kind.CONFIG,
-                "--processes goes with --simulate, nothing else is spread: leave it out",
-            )
+        for option, given in (("--processes", self.processes), ("--engine", self.engine)):
+            if given is not None and self.count is None:
+                raise ShoalError(
+                    Kind.CONFIG,
+                    f"{option} goes with --simulate, nothing else is spread: leave it out",
+                )
+        if self.engine is not None:
+            if self.processes is not None:
+                raise ShoalError(
+                    Kind.CONFIG,
+                    "--processes are of this machine, --engine has workers on others: leave one "
+                    "of the two out",
+                )
+            _cluster(self.engine)
         if self.data is not None and (self.count is None or not isinstance(asked, Frequencies)):
             raise ShoalError(
                 Kind.CONFIG,
@@ -49,7 +67,7 @@ class Runs:
             )
 
     def simulate(self, made: Plan) -> Simulation | None:
-        """What was asked for, if anything was. Raises UNAVAILABLE if a process dies."""
+        """What was asked for, if anything was. Raises UNAVAILABLE without processes or workers."""
         if self.count is None:
             return None
         request, candidate = made.request, made.choice.candidate
@@ -57,7 +75,6 @@ class Runs:
         if self.data is not None:
             size = candidate.domain.size
             shares = zipf(size) if self.data is Data.zipf else (1.0 / size,) * size
-        cores = min(len(os.sched_getaffinity(0)), 256)
         with _bar(self.count * request.n) as tell:
             return simulate(
                 request.question,
@@ -68,8 +85,24 @@ class Runs:
                 shares=shares,
                 entropy=SYSTEM if self.seed is None else SeededEntropy(self.seed),
                 tell=tell,
-                engine=Processes(self.processes or cores, ready=self.processes is not None),
+                engine=self._engine(candidate.domain),
             )
+
+    def _engine(self, domain: Domain) -> Engine:
+        if self.engine is not None:
+            from shoal.analyzer.machines.simulating import SimulatingMachines
+
+            return SimulatingMachines(_cluster(self.engine), domain)
+        cores = min(len(os.sched_getaffinity(0)), 256)
+        return Processes(self.processes or cores, ready=self.processes is not None)
+
+
+def _cluster(path: Path) -> Cluster:
+    need("dask")
+    need("server")
+    from shoal.analyzer.machines.configured import cluster_of_file
+
+    return cluster_of_file(path)
 
 
 @contextmanager

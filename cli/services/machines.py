@@ -70,7 +70,8 @@ def worker(
 ) -> None:
     """Open reports for an analyzer on another machine: one process, one CPU. Start one per CPU.
 
-    It holds a window's private key in memory while that window is opened. A scheduler that goes is
+    It holds a window's private key in memory while that window is opened. It simulates devices for
+    `shoal plan --engine` too, if its analyzer's key asks. A scheduler that goes is
     waited for. Stops cleanly on SIGTERM.
 
     Example: shoal analyzer worker --scheduler 10.0.0.5:8786 --listen 10.0.0.7:8801
