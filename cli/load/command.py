@@ -19,10 +19,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from shoal.cli.load import merging
 from shoal.cli.load import options as load_options
 from shoal.cli.load import plan as load_plan
 from shoal.cli.load import show as load_show
 from shoal.cli.load.absent import Absence
+from shoal.cli.load.counting import START_S, count_windows
+from shoal.cli.load.parts import part_json
 from shoal.cli.load.progress import Bars
 from shoal.cli.load.service_counts import Counted, Counter, Watch
 from shoal.cli.load.show import KnownTruth, LoadOutcome, TaskRow
@@ -48,8 +51,6 @@ from shoal.clients.fleet.simulator import simulate
 from shoal.clocks.clock import Clock, SystemClock
 from shoal.errors import Kind, ShoalError
 
-_START_S = 30.0  # a service that was started just now may take this long to answer
-_COUNT_S = 0.3  # between two looks at what they counted
 _LOOK_S = 1.0  # between two looks at what the services take
 
 
@@ -92,6 +93,8 @@ def load(
     plan: load_options.PlanOnlyOption = False,
     as_json: load_options.AsJsonOption = False,
     values: load_options.ValuesOption = None,
+    part: load_options.PartOption = None,
+    merge: load_options.MergeOption = None,
 ) -> None:
     """See ``load_options.HELP``."""
     run(load_options.LoadOptions(**locals()))
@@ -101,33 +104,26 @@ def run(options: load_options.LoadOptions, clock: Clock | None = None) -> None:
     """Raises MISMATCH when something was lost, doubled or wrongly answered; KeyboardInterrupt after
     the figures of an interrupted load, UNAVAILABLE after those of one that had nobody to send to.
     """
+    if options.merge:
+        return merging.run(options, options.merge)
     clock = clock or SystemClock()
     loaded = targets(options, clock.now())
     rows_given = rows_of_tasks(
         options.values or [], [(target.name, target.served.task.domain) for target in loaded]
     )
     plan = plan_of(options, loaded, clock.now(), rows_given)
-    for note in rows_given.said(plan.devices):
+    for note in rows_given.said(plan.part.fleet if plan.part else plan.devices):
         _say(note)
     prepare_s = load_plan.preparing_s(plan) if plan.prepare else 0.0
     start = clock.now() + prepare_s  # minutes, perhaps: windows go on meanwhile
     plan = starting(options, plan, loaded, start, prepare_s)
     if options.plan:
-        forecast = load_plan.forecast(plan, loaded)
-        if options.as_json:
-            emit_json(load_plan.to_json(forecast))
-        else:
-            load_plan.show(forecast)
-        return None
+        return _foretell(load_plan.forecast(plan, loaded), as_json=options.as_json)
     if plan.broker is not None:
         asyncio.run(check_broker(plan.broker))
-    counter = (
-        Counter(options.analyzer_status, options.shuffler_status)
-        if options.analyzer_status or options.shuffler_status
-        else None
-    )
+    counter = _counter(options)
     if counter is not None:
-        counter.check(_START_S, stderr.print)
+        counter.check(START_S, stderr.print)
         check_open(counter, loaded)
         check_closing(
             loaded,
@@ -143,7 +139,7 @@ def run(options: load_options.LoadOptions, clock: Clock | None = None) -> None:
     interrupted, ended, decided_s = result.interrupted, time.monotonic(), None
     if counter is not None and not interrupted:
         try:
-            counts = _count(counter, watch, loaded, options.wait)
+            counts = count_windows(counter, watch, [one.wanted for one in loaded], options.wait)
         except KeyboardInterrupt:
             interrupted = True
         decided_s = None if None in counts else time.monotonic() - ended
@@ -154,7 +150,14 @@ def run(options: load_options.LoadOptions, clock: Clock | None = None) -> None:
         for index, target in enumerate(loaded)
     ]
     outcome = LoadOutcome(
-        result, rows, options.rate, watch.figures(), counter is not None, interrupted, decided_s
+        result,
+        rows,
+        options.rate,
+        watch.figures(),
+        counter is not None,
+        interrupted,
+        decided_s,
+        part_json(options, plan, loaded, rows_given, result),
     )
     if options.as_json:
         emit_json(load_show.to_json(outcome))
@@ -165,6 +168,19 @@ def run(options: load_options.LoadOptions, clock: Clock | None = None) -> None:
     if interrupted:
         raise KeyboardInterrupt
     return outcome.check()
+
+
+def _counter(options: load_options.LoadOptions) -> Counter | None:
+    if options.analyzer_status or options.shuffler_status:
+        return Counter(options.analyzer_status, options.shuffler_status)
+    return None
+
+
+def _foretell(forecast: load_plan.Forecast, *, as_json: bool) -> None:
+    if as_json:
+        emit_json(load_plan.to_json(forecast))
+    else:
+        load_plan.show(forecast)
 
 
 def _row(
@@ -287,29 +303,3 @@ async def _looking(watch: Watch, absence: Absence) -> AsyncIterator[None]:
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
-
-
-def _count(
-    counter: Counter, watch: Watch, loaded: list[Target], wait: float
-) -> list[Counted | None]:
-    """What the services counted, as soon as every window is decided, or what is known after
-    ``wait`` seconds.
-    """
-    wanted = [target.wanted for target in loaded]
-    end, absence = time.monotonic() + wait, Absence.after(_say)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Bars(*columns, screen=stderr) as progress:
-        bar = progress.add_task("windows decided", total=len(wanted))
-        while True:
-            counts = counter.read(wanted)
-            absence.looked(watch.look())
-            decided = sum(count is not None for count in counts)
-            progress.tell(bar, decided)
-            if decided == len(wanted) or time.monotonic() > end:
-                return counts
-            time.sleep(_COUNT_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,8 @@ from shoal.clients.fleet.arrivals import Pattern
 from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.errors import Kind, ShoalError
 
-MOST_DEVICES = 50_000_000
+MOST_DEVICES = 1_000_000_000  # of all parts of a load
+MOST_OF_A_MACHINE = 50_000_000
 _WHAT, _HOW, _WHO, _WHERE, _END = (
     "What is sent",
     "How it is sent",
@@ -52,6 +53,11 @@ must get; 130 after Ctrl-C, with what was measured until then.
     # A rush at the end, with clients that repeat, break frames or lie
     shoal load --task load.task --devices 50000 --arrival rush --over 60 \\
         --duplicates 0.05 --malformed 0.01 --hostile 0.01
+
+    # A fleet of 1e8 from twenty machines; keep what each prints in a file, then merge all
+    shoal load --task load.task --devices 100000000 --window 0 --part 3/20 --json
+    shoal load --merge part-1.json --merge part-2.json \\
+        --analyzer-status http://127.0.0.1:7446
 
     # Through an MQTT broker
     shoal load --task load.task --devices 10000 --way mqtt \\
@@ -287,7 +293,34 @@ PlanOnlyOption = Annotated[
         rich_help_panel=_END,
     ),
 ]
+PartOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="I/N",
+        help="Of N machines this is the I-th: send its share of the same load. With --json.",
+        rich_help_panel=_WHAT,
+    ),
+]
+MergeOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="PART.json",
+        help="Send nothing: add up the JSON of all parts, and compare once. Once for each part.",
+        rich_help_panel=_END,
+    ),
+]
 AsJsonOption = Annotated[bool, typer.Option("--json", help="For programs.", rich_help_panel=_END)]
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """(number from 0, of so many) of "I/N". Raises CONFIG."""
+    number, slash, of = text.partition("/")
+    if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise ShoalError(Kind.CONFIG, "--part: I/N is wanted, the I-th of N machines, as 3/20")
+    return int(number) - 1, int(of)
+
+
+_OF_MERGE = {"analyzer_status", "shuffler_status", "wait", "as_json", "merge"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +362,8 @@ class LoadOptions:
     plan: bool = False
     as_json: bool = False
     values: list[str] | None = None
+    part: str | None = None
+    merge: list[Path] | None = None
 
     def __post_init__(self) -> None:
         def refuse(condition: bool, message: str) -> None:
@@ -353,6 +388,24 @@ class LoadOptions:
             self.arrival is Pattern.SPIKE and self.rate is None and self.over is None,
             "--arrival spike wants --over SECONDS or --rate: the time in which all reports come",
         )
+        if self.merge:
+            for one in fields(self):
+                refuse(
+                    one.name not in _OF_MERGE and getattr(self, one.name) != one.default,
+                    "--merge sends nothing, its parts say what was sent: leave out "
+                    f"--{one.name.replace('_', '-')}",
+                )
+        if self.part is not None:
+            part_of(self.part)
+            refuse(
+                bool(self.analyzer_status or self.shuffler_status),
+                "a part is not all of its window: give --analyzer-status and --shuffler-status "
+                "with --merge, once all parts have ended",
+            )
+            refuse(
+                not (self.as_json or self.plan),
+                "a part's figures are for --merge: add --json, and keep what is printed in a file",
+            )
 
     @property
     def carrier(self) -> Carrier:

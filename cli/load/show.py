@@ -56,27 +56,33 @@ class TaskRow:
         """Every acknowledged report counted once, every acknowledged piece of garbage
         rejected; what has an unknown fate may be either.
         """
-        service_count = self.service_count
-        if service_count is None:
-            return False
-        # withheld by the shuffler, who can't tell garbage from reports
-        if service_count.rejected is None:
-            least = self.acked + self.garbage
-            return least <= service_count.n <= least + self.unknown + self.garbage_unknown
-        messages = self.target.served.task.messages
-        rejected = (
-            self.garbage * messages
-            <= service_count.rejected
-            <= (self.garbage + self.garbage_unknown) * messages
+        return agreeing(
+            self.service_count,
+            (self.acked, self.unknown),
+            (self.garbage, self.garbage_unknown),
+            self.target.served.task.messages,
         )
-        return rejected and self.acked <= service_count.n <= self.acked + self.unknown
+
+
+def agreeing(
+    counted: Counted | None, acked: tuple[int, int], garbage: tuple[int, int], messages: int
+) -> bool:
+    """``acked``, ``garbage``: (surely, perhaps besides) stored; see ``TaskRow.agrees``."""
+    if counted is None:
+        return False
+    # withheld by the shuffler, who can't tell garbage from reports
+    if counted.rejected is None:
+        least = acked[0] + garbage[0]
+        return least <= counted.n <= least + acked[1] + garbage[1]
+    rejected = garbage[0] * messages <= counted.rejected <= sum(garbage) * messages
+    return rejected and acked[0] <= counted.n <= sum(acked)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOutcome:
     """Everything that was measured. ``counting``: whether counts were asked for. ``decided_s``:
     from the end of the sending until every window was decided; None if counts were not asked for,
-    or did not come.
+    or did not come. ``part``: what else the JSON of a part has.
     """
 
     result: SimulationResult
@@ -86,6 +92,7 @@ class LoadOutcome:
     counting: bool
     interrupted: bool
     decided_s: float | None = None
+    part: dict[str, Any] | None = None
 
     def check(self) -> None:
         """Raises MISMATCH when something was lost, doubled, or answered as it must not be."""
@@ -163,6 +170,7 @@ def to_json(outcome: LoadOutcome) -> dict[str, Any]:
             }
             for row in outcome.rows
         ],
+        **(outcome.part or {}),
     }
 
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from shoal import codec
 from shoal.cli.figures import duration
-from shoal.cli.load.options import LoadOptions
+from shoal.cli.load.options import MOST_OF_A_MACHINE, LoadOptions, part_of
 from shoal.cli.load.service_counts import Counted, Counter
 from shoal.cli.load.values import RowsOfTasks
 from shoal.cli.output import public_key, read_bytes
 from shoal.clients.core import window_at
 from shoal.clients.fleet.arrivals import Pattern
 from shoal.clients.fleet.misbehaviour import Carrier, Conduct, Shares
+from shoal.clients.fleet.parts import Part
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import target_of
@@ -121,10 +122,18 @@ def plan_of(
     Raises CONFIG, INVALID, also for a shuffler that is not on this
     machine and not named.
     """
-    devices = rows.devices(options.devices)
+    fleet = rows.devices(options.devices)
+    part = None if options.part is None else Part(*part_of(options.part), fleet)
+    own = range(fleet) if part is None else range(part.number, fleet, part.of)
+    if len(own) > MOST_OF_A_MACHINE:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"one machine simulates {MOST_OF_A_MACHINE:,} devices at most, not {len(own):,}: share "
+            f"them out, --part 1/{-(-fleet // MOST_OF_A_MACHINE)} and so on",
+        )
     plan = SimulationPlan(
         tasks=tuple(
-            _simulated(target, devices, rows.of(number, devices))
+            _simulated(target, len(own), rows.of(number, own))
             for number, target in enumerate(loaded)
         ),
         authorities=frozenset(target.authority for target in loaded),
@@ -132,7 +141,7 @@ def plan_of(
         channels=options.channels,
         in_flight=options.in_flight or (4 if options.carrier is Carrier.RELAY else 64),
         way=options.carrier,
-        rate=options.rate,
+        rate=None if options.rate is None else options.rate * len(own) / fleet,
         arrival=options.arrival,
         over_s=_over(options, loaded, now),
         address=options.address,
@@ -141,6 +150,7 @@ def plan_of(
         shares=Shares(options.duplicates, options.late, options.malformed, options.hostile),
         broker=_broker(options),
         prepare=options.prepare,
+        part=part,
     )
     target_of(plan)
     for target in loaded:

@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
 from pathlib import Path
 
 from shoal.analyzer.results.processed import MEANS
@@ -48,13 +47,14 @@ class RowsOfTasks:
             )
         return counts.pop()
 
-    def of(self, task: int, devices: int) -> tuple[Value, ...] | None:
+    def of(self, task: int, devices: range) -> tuple[Value, ...] | None:
         """A value per device; None for a task without a table. Device i answers with row i, and
         beyond the last row with the first again.
         """
         if task not in self.values:
             return None
-        return tuple(islice(cycle(self.values[task]), devices))
+        rows = self.values[task]
+        return tuple(rows[device % len(rows)] for device in devices)
 
     def said(self, devices: int) -> list[str]:
         """Where rows and devices are not equally many."""

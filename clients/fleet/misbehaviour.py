@@ -175,9 +175,15 @@ def conducts(shares: Shares, devices: int, enrolled: bool, entropy: Entropy = SY
     """One ``Conduct`` per device, as many of each as ``mix`` says, in random order. Raises
     INVALID.
     """
+    return scattered(mix(shares, devices, enrolled), entropy)
+
+
+def scattered(counts: Counter[Conduct], entropy: Entropy = SYSTEM) -> bytes:
+    """One ``Conduct`` per device, so many of each, in random order."""
+    devices = counts.total()
     kinds = b"".join(
         bytes((conduct,)) * count
-        for conduct, count in mix(shares, devices, enrolled).items()
+        for conduct, count in counts.items()
         if conduct is not Conduct.HONEST
     )
     if not kinds:

@@ -15,9 +15,10 @@ from shoal.clients.fleet.misbehaviour import (
     Carrier,
     Conduct,
     Shares,
-    conducts,
     mix,
+    scattered,
 )
+from shoal.clients.fleet.parts import Part
 from shoal.clients.fleet.share import (
     ACKED,
     GARBAGE_ACKED,
@@ -54,6 +55,7 @@ class SimulationPlan:
     enrolled devices alone. ``shares``: of clients that misbehave. ``broker``: for the way MQTT, and
     only for it. ``prepare``: make all HPKE encapsulations before the clock starts. ``alone``: of
     the way RELAY, so many devices, the first ones, stand behind no relay: each calls by itself.
+    ``part``: which of a larger fleet's devices these are, whose ``shares`` are meant; None: all.
     Raises INVALID.
     """
 
@@ -75,6 +77,7 @@ class SimulationPlan:
     broker: BrokerSettings | None = None
     prepare: bool = False
     alone: int = 0
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         def require(condition: bool, message: str) -> None:
@@ -114,6 +117,10 @@ class SimulationPlan:
         require(
             0 <= self.alone <= (self.devices if self.way is Carrier.RELAY else 0),
             "alone: at most as many devices as there are, and only for the way relay",
+        )
+        require(
+            self.part is None or self.part.devices == self.devices,
+            "a part of a fleet has one value for each of its own devices",
         )
 
     @property
@@ -179,13 +186,15 @@ class SimulationPlan:
 
     def mix(self) -> Counter[Conduct]:
         """How many devices of each conduct. Raises INVALID."""
+        if self.part is not None:
+            return self.part.mix(mix(self.shares, self.part.fleet, self.enrolled))
         return mix(self.shares, self.devices, self.enrolled)
 
     def conduct(self) -> bytes:
         """One ``Conduct`` per device, drawn anew at every call; how many of each is always the
         same. Raises INVALID.
         """
-        return conducts(self.shares, self.devices, self.enrolled)
+        return scattered(self.mix())
 
 
 @dataclass(frozen=True, slots=True)

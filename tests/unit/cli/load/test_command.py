@@ -228,7 +228,7 @@ def test_wrong_requests_are_one_line_and_nothing_is_sent(
         raise AssertionError("sent")
 
     monkeypatch.setattr(load, "_send", sent)
-    monkeypatch.setattr(load, "_START_S", 0.0)
+    monkeypatch.setattr(load, "START_S", 0.0)
     world = make_world(start=int(time.time()) - 10)
     world.write(tmp_path)
     replace(world, task=replace(world.task, name="far", shuffler_address="far.example:7443")).write(

@@ -75,9 +75,10 @@ def test_rows_and_devices() -> None:
     """Planted: the rows drawn at random -> another order; a missing note -> fails."""
     rows = RowsOfTasks({1: ["a", "b", None]}, ["read as Latin-1"])
     assert rows.devices(None) == 3
-    assert rows.of(0, 5) is None
-    assert rows.of(1, 5) == ("a", "b", None, "a", "b")
-    assert rows.of(1, 2) == ("a", "b")
+    assert rows.of(0, range(5)) is None
+    assert rows.of(1, range(5)) == ("a", "b", None, "a", "b")
+    assert rows.of(1, range(1, 8, 3)) == ("b", "b", "b")
+    assert rows.of(1, range(2)) == ("a", "b")
     assert rows.said(3) == ["read as Latin-1"]
     assert rows.said(5)[1] == "3 rows for 5 devices: they answer again and again"
     assert rows.said(1)[1] == "3 rows for 1 device: the first ones answer"
