@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from shoal.analyzer.planner.stretches import Done, Rehearsal, Stretch, tallies_of
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally
-from shoal.services.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _ALONE_S = 3.0  # this long here first: a process is slow to start, and most simulations are short
 _IN_FLIGHT = 2  # stretches of a process: one that it works on, one that is there already
@@ -35,6 +36,12 @@ class Processes:
         yield from self._spread(work, left)
 
     def _spread(self, work: Rehearsal, left: Iterator[Stretch]) -> Generator[Done]:
+        # most plans come without a simulation, and most simulations are over before
+        from concurrent.futures import FIRST_COMPLETED, wait
+        from concurrent.futures.process import BrokenProcessPool
+
+        from shoal.services.workers import WorkerPool
+
         pool = WorkerPool(self._count, _prepare, (work,))
         under_way: dict[Future[list[Tally]], Stretch] = {}
         try:
