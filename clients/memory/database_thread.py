@@ -38,7 +38,7 @@ class StoreThread:
 
     async def run(self, step: Callable[[], T]) -> T:
         """Run a step and return, or raise, what it does. A caller that is cancelled leaves the step
-        to its end. UNAVAILABLE: closed.
+        to its end. UNAVAILABLE: closed; OVERLOADED: no thread can be started.
 
         A step must not wait for another one.
         """
@@ -56,7 +56,13 @@ class StoreThread:
         thread = threading.Thread(
             target=_work, args=(self._steps,), name="shoal-store", daemon=True
         )
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            raise ShoalError(
+                Kind.OVERLOADED,
+                "no thread can be started for the device's memory: end other programs, then again",
+            ) from None
         # one that is no daemon would keep a process that has not closed it from ending
         weakref.finalize(self, _end, self._steps, thread)
         return thread

@@ -432,6 +432,26 @@ async def test_a_step_tells_what_it_does_to_who_still_waits() -> None:
     thread.close()
 
 
+async def test_a_thread_that_can_not_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: RuntimeError let through; a thread that was not started kept -> the next waits for
+    ever.
+    """
+    thread = StoreThread()
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        with pytest.raises(ShoalError) as caught:
+            await thread.run(lambda: 1)
+    assert caught.value.kind is Kind.OVERLOADED
+    assert await thread.run(lambda: 2) == 2
+    thread.close()
+
+
 _ENDS = """
 import asyncio, time
 from shoal.clients.memory.database_thread import StoreThread
