@@ -20,6 +20,7 @@ from shoal.analyzer.machines.rehearsing import order_of, stretch_of
 from shoal.analyzer.machines.simulating import SimulatingMachines
 from shoal.analyzer.planner import Frequencies, simulate
 from shoal.analyzer.planner.crowd import Counted
+from shoal.analyzer.planner.simulate import HERE
 from shoal.analyzer.planner.stretches import Engine, Rehearsal, Stretch, stretches_of, tallies_of
 from shoal.cli.main import main
 from shoal.crypto.keyfiles import save_signing_key
@@ -50,12 +51,12 @@ def test_workers_come_to_the_same_figures(world: Machines) -> None:
     system whatever the seed, a stretch whose number is not sent -> each fails.
     """
 
-    def figures(**engine: Engine) -> object:
+    def figures(engine: Engine) -> object:
         seeded = SeededEntropy("anywhere")
         question = Frequencies(YesNo())
-        return simulate(question, MECHANISM, YesNo(), N, RUNS, entropy=seeded, **engine)
+        return simulate(question, MECHANISM, YesNo(), N, RUNS, entropy=seeded, engine=engine)
 
-    assert figures(engine=engine_of(world)) == figures()
+    assert figures(engine_of(world)) == figures(HERE)
 
 
 async def test_the_stretches_of_a_lost_worker_start_over(
@@ -98,7 +99,7 @@ async def test_a_worker_that_answers_for_other_devices_is_named(
             answer: Any = await ask(self, what, *parts)
             liars.add(self.name)
             tallies = [Tally.from_bytes(each) for each in split_parts(answer)]
-            wrong = [Tally(np.zeros(2), each.rows + more) for each in tallies]
+            wrong = [Tally(0 * each.counts, each.rows + more) for each in tallies]
             return join_parts(*(each.to_bytes() for each in wrong))
 
         monkeypatch.setattr(WorkerConnection, "ask", lying)
@@ -149,7 +150,16 @@ def test_the_command_uses_the_workers_of_a_file(
         return over(self, *given)
 
     monkeypatch.setattr(simulating.SimulatingMachines, "over", counted)
-    common = ("plan", "yes_no", "--n", "300000", "--epsilon", "1", "--mechanism", "binary_rr")
+    common: tuple[str, ...] = (
+        "plan",
+        "yes_no",
+        "--n",
+        "300000",
+        "--epsilon",
+        "1",
+        "--mechanism",
+        "binary_rr",
+    )
     common += ("--simulate", "9", "--seed", "4", "--json")
     found = []
     for more in ((), ("--engine", str(file))):

@@ -155,6 +155,10 @@ def test_a_request_names_no_function() -> None:
     assert rehearse(parts)[0] == AnswerKind.REFUSED
 
 
+def silent(cells: int, rows: int) -> Tally:
+    return Tally(np.zeros(cells, dtype=np.int64), rows)
+
+
 def honest() -> list[Tally]:
     return tallies_of(YES, ALL)
 
@@ -167,9 +171,9 @@ def honest() -> list[Tally]:
         (b"x", "is none"),
         (bytes(10_000), "is none"),
         (join_parts(honest()[0].to_bytes()), "for 1 simulated batches"),
-        (join_parts(honest()[0].to_bytes(), Tally(np.zeros(2), 899).to_bytes()), "for 899 sim"),
-        (join_parts(Tally(np.zeros(2), 901).to_bytes(), honest()[0].to_bytes()), "for 901 sim"),
-        (join_parts(*2 * [Tally(np.zeros(1), 900).to_bytes()]), "other cells"),
+        (join_parts(honest()[0].to_bytes(), silent(2, 899).to_bytes()), "for 899 sim"),
+        (join_parts(silent(2, 901).to_bytes(), honest()[0].to_bytes()), "for 901 sim"),
+        (join_parts(*2 * [silent(1, 900).to_bytes()]), "other cells"),
     ],
 )
 def test_an_answer_for_other_devices_counts_nothing(answer: object, words: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from shoal.cli.load import merging
 from shoal.cli.load.options import LoadOptions, part_of
 from shoal.cli.load.parts import classes_of, merged, part_json, percentiles_of, read_parts
-from shoal.cli.load.service_counts import Counted
+from shoal.cli.load.service_counts import Counted, Counter
 from shoal.cli.load.show import KnownTruth, LoadOutcome, TaskRow, to_json
 from shoal.cli.load.tasks import plan_of
 from shoal.cli.load.values import RowsOfTasks
@@ -196,7 +196,7 @@ def test_one_comparison_for_all(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Planted: unknown reports of the last part alone -> fails."""
-    monkeypatch.setattr(merging.Counter, "check", lambda *_: None)
+    monkeypatch.setattr(Counter, "check", lambda *_: None)
     monkeypatch.setattr(merging, "count_windows", lambda *_: [counted])
     paths = kept(tmp_path, part(1), part(2), part(3))
     typed = ["load", *(word for path in paths for word in ("--merge", str(path)))]
