@@ -191,7 +191,7 @@ class Curves:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class BlanketSums:
     """The blanket's sums over the cells of a law: ``Curves`` of them, which are made only where
     they are asked for.
     """
@@ -269,7 +269,7 @@ def _sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> Iterator[Route]:
     telling.
     """
     if law.max_ratio <= STEEP and has_blanket(law):
-        yield Sums(law, n)
+        yield BlanketSums(law, n)
 
 
 def _sum_curve(cells: CellSum, delta: float, epsilon_max: float, _: Effort) -> DeltaCurve:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shoal.analyzer.planner.simulate import MOST_RUNS
+from shoal.analyzer.planner.simulation.simulate import MOST_RUNS
 from shoal.analyzer.results.processed import quantiles_of
 from shoal.arrays import np
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo

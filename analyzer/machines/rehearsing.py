@@ -17,12 +17,12 @@ from google.protobuf.message import DecodeError
 
 from shoal.analyzer.machines import messages
 from shoal.analyzer.machines.messages import join_parts, split_parts
-from shoal.analyzer.planner.crowd import AtValue, Counted, Crowd, Shaped
 from shoal.analyzer.planner.heaps import Heaped
 from shoal.analyzer.planner.quantiles import cut_of
 from shoal.analyzer.planner.question import Shape, Spread
-from shoal.analyzer.planner.simulate import MOST_DEVICES, MOST_RUNS
-from shoal.analyzer.planner.stretches import (
+from shoal.analyzer.planner.simulation.crowd import AtValue, ByCounts, Crowd, Shaped
+from shoal.analyzer.planner.simulation.simulate import MOST_DEVICES, MOST_RUNS
+from shoal.analyzer.planner.simulation.stretches import (
     MOST_BLOCKS,
     MOST_CELLS,
     Rehearsal,
@@ -156,7 +156,7 @@ def read_stretch(data: bytes, work: Rehearsal) -> Stretch:
 
 
 def _described(crowd: Crowd) -> tuple[list[Any], bytes]:
-    if isinstance(crowd, Counted):
+    if isinstance(crowd, ByCounts):
         return ["counted"], crowd.counts.astype(">i8").tobytes()
     if isinstance(crowd, AtValue):
         return ["at", crowd.n, crowd.below, crowd.threshold], b""
@@ -171,7 +171,7 @@ def _meant(told: list[Any], counts: bytes, domain: Domain) -> Crowd:
         held = np.frombuffer(counts, dtype=">i8").astype(np.int64)
         if held.size != domain.size or held.min() < 0 or held.max() > MOST_DEVICES:
             raise ValueError("counts")
-        return Counted(held)
+        return ByCounts(held)
     if counts:
         raise ValueError("counts")
     n, first, *more = numbers

@@ -15,7 +15,7 @@ from itertools import islice
 from shoal.analyzer.machines.cluster import IN_FLIGHT, Cluster
 from shoal.analyzer.machines.messages import Ask
 from shoal.analyzer.machines.rehearsing import order_of, stretch_of, tallies_from
-from shoal.analyzer.planner.stretches import Done, Rehearsal, Stretch
+from shoal.analyzer.planner.simulation.stretches import Done, Rehearsal, Stretch
 from shoal.domain import Domain
 from shoal.errors import Kind, ShoalError
 

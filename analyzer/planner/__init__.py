@@ -26,7 +26,7 @@ from shoal.analyzer.planner.question import (
     Sum,
 )
 from shoal.analyzer.planner.result import Option, Plan, Repeated, Standing
-from shoal.analyzer.planner.simulate import Simulation, simulate
+from shoal.analyzer.planner.simulation.simulate import Simulation, simulate
 from shoal.analyzer.planner.total import plan
 
 __all__ = [

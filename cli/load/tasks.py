@@ -17,7 +17,7 @@ from shoal.cli.output import public_key, read_bytes
 from shoal.clients.core import window_at
 from shoal.clients.fleet.arrivals import Pattern
 from shoal.clients.fleet.misbehaviour import Carrier, Conduct, Shares
-from shoal.clients.fleet.parts import Part
+from shoal.clients.fleet.parts import LoadPart
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import target_of
@@ -123,7 +123,7 @@ def plan_of(
     machine and not named.
     """
     fleet = rows.devices(options.devices)
-    part = None if options.part is None else Part(*part_of(options.part), fleet)
+    part = None if options.part is None else LoadPart(*part_of(options.part), fleet)
     own = range(fleet) if part is None else range(part.number, fleet, part.of)
     if len(own) > MOST_OF_A_MACHINE:
         raise ShoalError(

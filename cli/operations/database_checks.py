@@ -19,7 +19,7 @@ from shoal.shuffler.stores.objects.options import open_bucket
 from shoal.shuffler.stores.postgresql import schema
 from shoal.shuffler.stores.postgresql.address import load_dsn
 from shoal.shuffler.stores.postgresql.database import Database
-from shoal.shuffler.stores.postgresql.fellows import judged, look_around
+from shoal.shuffler.stores.postgresql.replicas.fellows import judged, look_around
 from shoal.shuffler.stores.postgresql.watch import look, problems
 
 if TYPE_CHECKING:

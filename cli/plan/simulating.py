@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from shoal.analyzer.planner import Frequencies, Plan, Simulation, simulate
-from shoal.analyzer.planner.processes import Processes
-from shoal.analyzer.planner.simulate import MOST_RUNS, Tell, zipf
-from shoal.analyzer.planner.stretches import Engine
+from shoal.analyzer.planner.simulation.processes import Processes
+from shoal.analyzer.planner.simulation.simulate import MOST_RUNS, Tell, zipf
+from shoal.analyzer.planner.simulation.stretches import Engine
 from shoal.cli.extras import need
 from shoal.cli.output import stderr
 from shoal.cli.plan.options import Data

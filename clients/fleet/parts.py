@@ -17,7 +17,7 @@ MOST_PARTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LoadPart:
     """``number``: from 0. ``of``: so many. ``fleet``: devices of all. Raises CONFIG for a part that
     has none.
     """

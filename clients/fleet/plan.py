@@ -18,7 +18,7 @@ from shoal.clients.fleet.misbehaviour import (
     mix,
     scattered,
 )
-from shoal.clients.fleet.parts import Part
+from shoal.clients.fleet.parts import LoadPart
 from shoal.clients.fleet.share import (
     ACKED,
     GARBAGE_ACKED,
@@ -77,7 +77,7 @@ class SimulationPlan:
     broker: BrokerSettings | None = None
     prepare: bool = False
     alone: int = 0
-    part: Part | None = None
+    part: LoadPart | None = None
 
     def __post_init__(self) -> None:
         def require(condition: bool, message: str) -> None:

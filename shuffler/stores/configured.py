@@ -29,7 +29,7 @@ from shoal.shuffler.stores.threaded_rounds import ThreadedAnswers, ThreadedVecto
 
 if TYPE_CHECKING:
     from shoal.shuffler.stores.postgresql.database import Database
-    from shoal.shuffler.stores.postgresql.fellows import FellowWatch
+    from shoal.shuffler.stores.postgresql.replicas.fellows import FellowWatch
     from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
 
 
@@ -104,8 +104,8 @@ async def read_given_up(config: ShufflerConfig) -> list[tuple[GivenUp, str]]:
     """
     if config.store.kind != "postgresql":
         return []
-    from shoal.shuffler.stores.postgresql.fellows import name_of
-    from shoal.shuffler.stores.postgresql.given_up import stored_lines
+    from shoal.shuffler.stores.postgresql.replicas.fellows import name_of
+    from shoal.shuffler.stores.postgresql.replicas.given_up import stored_lines
 
     identity = load_signing_key(config.signing_key).public
     async with await _connected(config) as database:
@@ -130,7 +130,7 @@ async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStor
     from shoal.shuffler.stores.postgresql.address import load_dsn
     from shoal.shuffler.stores.postgresql.answered import SharedAnswers
     from shoal.shuffler.stores.postgresql.database import Database
-    from shoal.shuffler.stores.postgresql.fellows import FellowWatch
+    from shoal.shuffler.stores.postgresql.replicas.fellows import FellowWatch
     from shoal.shuffler.stores.postgresql.store import open_reports
     from shoal.shuffler.stores.postgresql.sums import SumWindows
     from shoal.shuffler.stores.postgresql.vectors import SharedVectors

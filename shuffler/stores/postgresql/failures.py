@@ -8,11 +8,15 @@ are enough to look the reason up (appendix A of PostgreSQL's documentation), bes
 from __future__ import annotations
 
 import ssl
+from collections.abc import Hashable, Iterator
 
 import asyncpg
 
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.log import get_log
+from shoal.services.complaints import Complaints
+from shoal.services.conditions import Condition
 
 FULL = "53100"
 _BUSY = ("40001", "40P01", "55P03")  # serialization, deadlock, lock not available
@@ -167,3 +171,33 @@ def no_right() -> ShoalError:
         "store: the DSN's user may not make the schema: GRANT CREATE ON DATABASE to it, or make "
         "the schema for it",
     )
+
+
+class Refusals(Complaints):
+    """Of reports, by window: told once in the log, and of a full disk in status."""
+
+    def __init__(self) -> None:
+        super().__init__(get_log("shuffler"), "reports could not be stored")
+        self._full: set[Hashable] = set()
+
+    def failed(self, key: Hashable, error: ShoalError, **fields: object) -> None:
+        """As ``Complaints.failed``."""
+        super().failed(key, error, **fields)
+        if isinstance(error, DatabaseError) and error.sqlstate == FULL:
+            self._full.add(key)
+
+    def ended(self, key: Hashable, **fields: object) -> None:
+        """As ``Complaints.ended``."""
+        super().ended(key, **fields)
+        self._full.discard(key)
+
+    def conditions(self) -> Iterator[Condition]:
+        """It stops nothing: whether there is room again shows when a report comes."""
+        if self._full:
+            yield Condition(
+                "disk_full",
+                "database",
+                "the database's disk is full: give it room; until then reports are refused, and "
+                "devices send them again",
+                stops=False,
+            )

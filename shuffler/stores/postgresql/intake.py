@@ -25,7 +25,7 @@ from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.distinct import JoinedPlacement
 from shoal.shuffler.stores.joined import Admitted, join, reports_of, rows_of, spread
-from shoal.shuffler.stores.postgresql.failures import NO_TABLE, DatabaseError
+from shoal.shuffler.stores.postgresql.failures import NO_TABLE, DatabaseError, Refusals
 from shoal.shuffler.stores.postgresql.group import Group, group_of, placed_in, places_of
 from shoal.shuffler.stores.postgresql.inbox import (
     AFTER_OPEN,
@@ -37,8 +37,7 @@ from shoal.shuffler.stores.postgresql.inbox import (
     last_word,
     still_open,
 )
-from shoal.shuffler.stores.postgresql.losses import MissingRows
-from shoal.shuffler.stores.postgresql.refusals import Refusals
+from shoal.shuffler.stores.postgresql.replicas.losses import MissingRows
 from shoal.shuffler.stores.postgresql.rows import (
     COLUMNS,
     GoneError,

@@ -54,9 +54,9 @@ from shoal.shuffler.stores.postgresql.batches import (
 from shoal.shuffler.stores.postgresql.blocks import BlockCipher
 from shoal.shuffler.stores.postgresql.commits import AsyncCommits
 from shoal.shuffler.stores.postgresql.database import Database
-from shoal.shuffler.stores.postgresql.fellows import replica_id
 from shoal.shuffler.stores.postgresql.inbox import MAKE, OpenWindow
 from shoal.shuffler.stores.postgresql.intake import SharedIntake
+from shoal.shuffler.stores.postgresql.replicas.fellows import replica_id
 from shoal.shuffler.stores.postgresql.rows import (
     WindowRow,
     current,

@@ -19,9 +19,15 @@ from shoal.analyzer.machines.messages import Ask, join_parts, split_parts
 from shoal.analyzer.machines.rehearsing import order_of, stretch_of
 from shoal.analyzer.machines.simulating import SimulatingMachines
 from shoal.analyzer.planner import Frequencies, simulate
-from shoal.analyzer.planner.crowd import Counted
-from shoal.analyzer.planner.simulate import HERE
-from shoal.analyzer.planner.stretches import Engine, Rehearsal, Stretch, stretches_of, tallies_of
+from shoal.analyzer.planner.simulation.crowd import ByCounts
+from shoal.analyzer.planner.simulation.simulate import HERE
+from shoal.analyzer.planner.simulation.stretches import (
+    Engine,
+    Rehearsal,
+    Stretch,
+    stretches_of,
+    tallies_of,
+)
 from shoal.cli.main import main
 from shoal.crypto.keyfiles import save_signing_key
 from shoal.crypto.signing import SigningKey
@@ -33,7 +39,7 @@ from tests.worlds.machines import Machines, machines
 
 MECHANISM = create(design("binary_rr", YesNo(), 2.0), YesNo())
 N, RUNS = 2_000_000, 3
-WORK = Rehearsal(MECHANISM, Counted(np.array([N, 0])), SeededEntropy("machines"))
+WORK = Rehearsal(MECHANISM, ByCounts(np.array([N, 0])), SeededEntropy("machines"))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,12 @@ import pytest
 from shoal.ids import Digest, TaskId
 from shoal.shuffler.core import WindowState
 from shoal.shuffler.stores.postgresql.database import Database
-from shoal.shuffler.stores.postgresql.fellows import FellowWatch, Tasks, look_around, name_of
+from shoal.shuffler.stores.postgresql.replicas.fellows import (
+    FellowWatch,
+    Tasks,
+    look_around,
+    name_of,
+)
 from shoal.shuffler.stores.postgresql.store import open_reports
 from tests.conformance.store.harness import HASH, HOP_KEY, OPEN_ENDED, ROW, TASK, mine, reports
 from tests.conformance.store.harness import submissions as rows

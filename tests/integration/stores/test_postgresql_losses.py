@@ -1,5 +1,5 @@
 """What a replica acknowledged and the database lost is told, whoever restarts, and whatever the
-database says of itself: see ``shoal.shuffler.stores.postgresql.losses``.
+database says of itself: see ``shoal.shuffler.stores.postgresql.replicas.losses``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.stores.postgresql import losses
 from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.replicas import losses
 from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
 from tests.conformance.store.harness import (
     HASH,

@@ -94,8 +94,11 @@ def test_memory_is_that_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @contextmanager
 def filled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnDisk]:
-    """All nonces four times, in blocks of four rows."""
+    """All nonces four times, in blocks of four rows. By a factor that spreads nonces in a row over
+    all parts: of one in a hundred that are drawn some part would have none.
+    """
     monkeypatch.setattr(repeats, "_BLOCK", 64)
+    monkeypatch.setattr("secrets.randbits", lambda _: 0x9E3779B97F4A7C15)
     with closing(OnDisk(1_000, 100, folder)) as made:
         begin = np.arange(1_000, dtype=np.uint64) % 250 + 0x1122334455667700
         added(made, np.arange(1_000), begin, 50)

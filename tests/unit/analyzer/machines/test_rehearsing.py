@@ -21,10 +21,10 @@ from shoal.analyzer.machines.rehearsing import (
     stretch_of,
     tallies_from,
 )
-from shoal.analyzer.planner.crowd import AtValue, Counted, Crowd, Shaped
 from shoal.analyzer.planner.heaps import Heaped
 from shoal.analyzer.planner.question import Mirrored, Shape
-from shoal.analyzer.planner.stretches import Rehearsal, Stretch, tallies_of
+from shoal.analyzer.planner.simulation.crowd import AtValue, ByCounts, Crowd, Shaped
+from shoal.analyzer.planner.simulation.stretches import Rehearsal, Stretch, tallies_of
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy, SystemEntropy
 from shoal.errors import Kind, ShoalError
@@ -41,10 +41,10 @@ def of(crowd: Crowd, name: str, domain: Domain, entropy: Entropy = SEED) -> Rehe
     return Rehearsal(create(design(name, domain, 2.0), domain), crowd, entropy)
 
 
-YES = of(Counted(np.array([600, 300])), "binary_rr", YesNo())
+YES = of(ByCounts(np.array([600, 300])), "binary_rr", YesNo())
 CROWDS: list[tuple[Rehearsal, Domain]] = [
     (YES, YesNo()),
-    (of(Counted(np.full(301, 3)), "unary", MANY), MANY),
+    (of(ByCounts(np.full(301, 3)), "unary", MANY), MANY),
     (of(AtValue(900, 1, (1 << 64) - 1, 5), "kmean", LEVELS), LEVELS),
     (of(Shaped(900, Shape.SKEWED, (5, 0)), "square_wave", LEVELS), LEVELS),
     (of(Shaped(900, Heaped((0.1, 0.7), (0.3, 0.2)), (5, 0)), "kmean", LEVELS), LEVELS),
@@ -85,7 +85,7 @@ def test_what_does_not_cross_is_refused_before_it_is_sent() -> None:
     for work, domain, words in (
         (replace(YES, entropy=Tape()), YesNo(), "neither the system's nor seeded"),
         (of(Shaped(9, Mirrored(Shape.SKEWED), (5, 0)), "kmean", LEVELS), LEVELS, "this shape"),
-        (of(Counted(np.full(long.size, 1)), "krr", long), long, "shorter labels"),
+        (of(ByCounts(np.full(long.size, 1)), "krr", long), long, "shorter labels"),
     ):
         with pytest.raises(ShoalError) as caught:
             order_of(work, domain)

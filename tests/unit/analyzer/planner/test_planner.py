@@ -26,7 +26,7 @@ from shoal.analyzer.planner.numbers import at_value
 from shoal.analyzer.planner.predict import predict
 from shoal.analyzer.planner.question import Quantiles, Question, Sum, devices
 from shoal.analyzer.planner.search import guess, largest, smallest
-from shoal.analyzer.planner.simulate import zipf
+from shoal.analyzer.planner.simulation.simulate import zipf
 from shoal.domain import Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create

@@ -17,7 +17,7 @@ from shoal.analyzer.planner import (
 )
 from shoal.analyzer.planner.quantiles import least_quantiles, ranked_quantiles
 from shoal.analyzer.planner.question import devices
-from shoal.analyzer.planner.simulate import simulate_counts, zipf
+from shoal.analyzer.planner.simulation.simulate import simulate_counts, zipf
 from shoal.domain import Numeric, YesNo
 from shoal.entropy import SeededEntropy, part_of
 from shoal.errors import ShoalError

@@ -18,13 +18,13 @@ from shoal.analyzer.planner import (
     Question,
     Simulation,
     simulate,
-    stretches,
 )
-from shoal.analyzer.planner.crowd import Counted, Crowd, Shaped
-from shoal.analyzer.planner.processes import Processes
 from shoal.analyzer.planner.question import Shape
-from shoal.analyzer.planner.simulate import HERE
-from shoal.analyzer.planner.stretches import (
+from shoal.analyzer.planner.simulation import stretches
+from shoal.analyzer.planner.simulation.crowd import ByCounts, Crowd, Shaped
+from shoal.analyzer.planner.simulation.processes import Processes
+from shoal.analyzer.planner.simulation.simulate import HERE
+from shoal.analyzer.planner.simulation.stretches import (
     MOST_CELLS,
     Done,
     Engine,
@@ -85,7 +85,7 @@ def test_some_devices_are_those_of_all(among: range) -> None:
     counts = np.array([2, 0, 3, 1, 1])
     everybody = np.repeat(np.arange(5), counts)
     assert (
-        Counted(counts).cells(among, SYSTEM).tolist()
+        ByCounts(counts).cells(among, SYSTEM).tolist()
         == everybody[among.start : among.stop].tolist()
     )
     spread = Shaped(7, Shape.UNIFORM, (0, 7))  # a bin for each
@@ -94,7 +94,7 @@ def test_some_devices_are_those_of_all(among: range) -> None:
 
 def test_a_fleet_takes_no_memory_before_it_is_asked_for() -> None:
     """Planted: all cells made at once -> 8 GB, which is not there."""
-    fleet = Counted(np.array([300_000_000, 700_000_000]))
+    fleet = ByCounts(np.array([300_000_000, 700_000_000]))
     assert fleet.cells(range(299_999_998, 300_000_002), SYSTEM).tolist() == [0, 0, 1, 1]
     shaped = Shaped(fleet.n, Shape.SKEWED, (5, 0))
     assert shaped.cells(range(fleet.n - 3, fleet.n), SYSTEM).tolist() == [4, 4, 4]
@@ -193,7 +193,7 @@ def test_a_process_that_dies_is_told_of() -> None:
 
 def test_whoever_stops_leaves_no_process() -> None:
     """As Ctrl-C does. Planted: a pool that is left open -> its processes are there, fails."""
-    work = Rehearsal(made("binary_rr", ONE), Counted(np.array([10**9, 0])), SYSTEM)
+    work = Rehearsal(made("binary_rr", ONE), ByCounts(np.array([10**9, 0])), SYSTEM)
     engine = Processes(2, ready=True)
     with closing(engine.tallies(work, stretches_of(work.mechanism, 10**9, 2))) as answers:
         assert len(list(islice(answers, 2))) == 2

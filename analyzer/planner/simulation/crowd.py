@@ -28,7 +28,7 @@ class Crowd(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Counted:
+class ByCounts:
     """``counts``: int64[cells], the devices that hold each cell, in this order."""
 
     counts: NDArray[np.int64]

@@ -18,11 +18,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.analyzer.planner.crowd import AtValue, Counted, Shaped
 from shoal.analyzer.planner.numbers import answer, at_value, place
 from shoal.analyzer.planner.quantiles import cut_of, predict_quantiles, quantiles_of
 from shoal.analyzer.planner.question import Mean, Quantiles, Question, Sum, devices, wrong
-from shoal.analyzer.planner.stretches import Engine, InProcess, Rehearsal, stretches_of
+from shoal.analyzer.planner.simulation.crowd import AtValue, ByCounts, Shaped
+from shoal.analyzer.planner.simulation.stretches import Engine, InProcess, Rehearsal, stretches_of
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain, Numeric
 from shoal.entropy import SYSTEM, Entropy
@@ -87,7 +87,7 @@ def simulate_counts(
     def square(tally: Tally) -> float:
         return float(np.mean((mechanism.estimate(tally).values - counts) ** 2))
 
-    crowd = Counted(counts)
+    crowd = ByCounts(counts)
     _check(runs, crowd.n)
     squares = _squares(Rehearsal(mechanism, crowd, entropy), runs, square, tell, engine)
     return _result(squares, math.sqrt(float(np.mean(mechanism.expected_stderr(counts) ** 2))))

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from shoal.analyzer.planner.stretches import Done, Rehearsal, Stretch, tallies_of
+from shoal.analyzer.planner.simulation.stretches import Done, Rehearsal, Stretch, tallies_of
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally
 

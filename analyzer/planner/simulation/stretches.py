@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from shoal.analyzer.planner.crowd import Crowd
+from shoal.analyzer.planner.simulation.crowd import Crowd
 from shoal.arrays import np
 from shoal.entropy import Entropy, part_of
 from shoal.mechanisms import Mechanism, Tally

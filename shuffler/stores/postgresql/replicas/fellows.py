@@ -26,9 +26,9 @@ from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.services.given_up import GivenUpWindows
 from shoal.shuffler.core import WindowState
-from shoal.shuffler.stores.postgresql import given_up as lines
 from shoal.shuffler.stores.postgresql.database import Database
-from shoal.shuffler.stores.postgresql.given_up import SharedLines
+from shoal.shuffler.stores.postgresql.replicas import given_up as lines
+from shoal.shuffler.stores.postgresql.replicas.given_up import SharedLines
 from shoal.shuffler.stores.postgresql.window_keys import Purpose
 
 if TYPE_CHECKING:
