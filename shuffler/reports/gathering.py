@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 _GATHER_S = 0.004  # how long a call waits for company
+_PATIENCE_S = 0.2  # and how much longer for the group before its own
 _MOST = 64  # frames taken together: about 4 ms of opening
 
 
@@ -44,15 +45,19 @@ Take = Callable[[list[Single], Opened], Awaitable[None]]
 
 class Gathering:
     """``take`` answers every call that it is given; what it raises, those get that are not answered
-    by then. At most ``openings`` groups are opened at a time, and with one more on its way to the
-    disk no group is begun that is not full: meanwhile the next one grows.
+    by then. At most ``openings`` groups are opened at a time.
+
+    While a group is opened or on its way to the disk, the next one grows, until it is full or that
+    one is done: else there are as many groups as calls allow, each with the price of one. Where the
+    disk is slow, or hangs for one window, the next one goes after ``_PATIENCE_S`` all the same.
     """
 
     def __init__(self, take: Take, openings: int) -> None:
         self._take, self._openings = take, openings
         self._waiting: deque[Single] = deque()
-        self._timed = False
+        self._timed = False  # the first of those who wait has not waited long enough
         self._opening = self._under_way = 0
+        self._patience: asyncio.TimerHandle | None = None
         self._groups: set[asyncio.Task[None]] = set()
 
     def add(self, frame: bytes) -> asyncio.Future[bytes]:
@@ -71,15 +76,29 @@ class Gathering:
 
     def _go(self) -> None:
         while self._waiting and self._opening < self._openings:
-            if len(self._waiting) < _MOST and self._under_way > self._openings:
-                return  # the end of one of those takes it up
-            count = min(_MOST, len(self._waiting))
-            group = [self._waiting.popleft() for _ in range(count)]
-            self._opening += 1
-            self._under_way += 1
-            task = asyncio.create_task(self._run(group))
-            self._groups.add(task)
-            task.add_done_callback(self._groups.discard)
+            if self._under_way and len(self._waiting) < _MOST:
+                if self._patience is None:
+                    loop = asyncio.get_running_loop()
+                    self._patience = loop.call_later(_PATIENCE_S, self._waited)
+                return
+            self._begin()
+        if self._patience is not None and not self._waiting:
+            self._patience.cancel()
+            self._patience = None
+
+    def _waited(self) -> None:
+        self._patience = None
+        if self._waiting and self._opening < self._openings:
+            self._begin()
+
+    def _begin(self) -> None:
+        count = min(_MOST, len(self._waiting))
+        group = [self._waiting.popleft() for _ in range(count)]
+        self._opening += 1
+        self._under_way += 1
+        task = asyncio.create_task(self._run(group))
+        self._groups.add(task)
+        task.add_done_callback(self._groups.discard)
 
     async def _run(self, group: list[Single]) -> None:
         opening = True
@@ -89,8 +108,7 @@ class Gathering:
             if opening:
                 opening = False
                 self._opening -= 1
-                if self._waiting and not self._timed:
-                    self._go()
+                self._take_up()
 
         try:
             await self._take(group, opened)
@@ -104,5 +122,8 @@ class Gathering:
         finally:
             self._under_way -= 1
             opened()
-            if self._waiting and not self._timed:
-                self._go()
+            self._take_up()
+
+    def _take_up(self) -> None:
+        if self._waiting and not self._timed:
+            self._go()

@@ -53,30 +53,94 @@ async def test_calls_of_a_moment_are_one_group_of_at_most_64() -> None:
     assert [len(group) for group in taker.groups] == [64, 36]
 
 
-async def test_while_one_group_is_opened_the_next_one_grows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """And begins before the first one is stored. Planted: ``opened`` begins none -> hangs until the
-    time limit; groups without limit -> three of them, fails.
-    """
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for company, and whoever waits for the group before him does so for ever."""
     monkeypatch.setattr("shoal.shuffler.reports.gathering._GATHER_S", 0.0)
+    monkeypatch.setattr("shoal.shuffler.reports.gathering._PATIENCE_S", 1e6)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_while_one_group_is_opened_and_stored_the_next_one_grows() -> None:
+    """Planted: a group for every moment -> three of them, fails; nobody taken up at the end of one
+    -> hangs until the time limit.
+    """
     taker = Taker()
-    gathering = Gathering(taker, 1)
+    gathering = Gathering(taker, 2)
     first = gathering.add(b"a")
     await taker.begun.wait()
     rest = []
     for frame in (b"b", b"c"):
         rest.append(gathering.add(frame))
         await turns()  # its time comes, and goes by
-    assert taker.groups == [[b"a"]]
-    taker.begun.clear()
     taker.open.set()
+    await turns()
+    assert taker.groups == [[b"a"]]
+    taker.store.set()
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(first, *rest) == [b"a", b"b", b"c"]
+    assert taker.groups == [[b"a"], [b"b", b"c"]]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_full_group_waits_for_no_disk() -> None:
+    """So a slow one limits no rate. Planted: full ones wait too -> hangs until the time limit."""
+    taker = Taker()
+    taker.open.set()
+    gathering = Gathering(taker, 1)
+    under_way = [gathering.add(b"a")]
+    await taker.begun.wait()
+    taker.begun.clear()
+    under_way += [gathering.add(frame) for frame in frames(70)]
     async with asyncio.timeout(10):
         await taker.begun.wait()
-    assert taker.groups == [[b"a"], [b"b", b"c"]]
-    assert not first.done()
+    await turns()
+    assert [len(group) for group in taker.groups] == [1, 64]
     taker.store.set()
-    assert await asyncio.gather(first, *rest) == [b"a", b"b", b"c"]
+    async with asyncio.timeout(10):
+        await asyncio.gather(*under_way)
+    assert [len(group) for group in taker.groups] == [1, 64, 6]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_group_that_hangs_keeps_the_next_for_a_while_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One window's store may hang where others do not. Planted: no patience that ends -> hangs
+    until the time limit; one that ends once alone -> the third never comes.
+    """
+    monkeypatch.setattr("shoal.shuffler.reports.gathering._PATIENCE_S", 0.0)
+    taker = Taker()
+    taker.open.set()
+    gathering = Gathering(taker, 1)
+    under_way = list[asyncio.Future[bytes]]()
+    for frame in (b"a", b"b", b"c"):
+        taker.begun.clear()
+        under_way.append(gathering.add(frame))
+        async with asyncio.timeout(10):
+            await taker.begun.wait()
+    assert taker.groups == [[b"a"], [b"b"], [b"c"]]
+    taker.store.set()
+    assert await asyncio.gather(*under_way) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_no_more_groups_are_opened_at_a_time_than_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither a full one nor one that waited. Planted: no limit -> a second group, fails."""
+    monkeypatch.setattr("shoal.shuffler.reports.gathering._PATIENCE_S", 0.0)
+    taker = Taker()
+    gathering = Gathering(taker, 1)
+    under_way = [gathering.add(b"a")]
+    await taker.begun.wait()
+    under_way += [gathering.add(frame) for frame in frames(70)]
+    await turns()
+    assert [len(group) for group in taker.groups] == [1]
+    taker.open.set()
+    taker.store.set()
+    async with asyncio.timeout(10):
+        await asyncio.gather(*under_way)
 
 
 async def test_a_caller_that_goes_away_keeps_nobody() -> None:
@@ -107,34 +171,3 @@ async def test_a_failure_is_told_to_all_who_have_no_answer(failure: Exception) -
     taker.failure = None
     async with asyncio.timeout(10):
         assert await gathering.add(b"next") == b"next"
-
-
-async def test_a_group_that_is_not_full_waits_while_others_are_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A full one does not, so a slow disk holds nobody up. Planted: a group for every moment -> the
-    third begins before the first is stored, fails; nobody taken up at the end of one -> hangs until
-    the time limit, fails.
-    """
-    monkeypatch.setattr("shoal.shuffler.reports.gathering._GATHER_S", 0.0)
-    taker = Taker()
-    taker.open.set()
-    gathering = Gathering(taker, 1)
-    under_way = list[asyncio.Future[bytes]]()
-    for frame in (b"a", b"b"):
-        taker.begun.clear()
-        under_way.append(gathering.add(frame))
-        await taker.begun.wait()
-    taker.begun.clear()
-    under_way += [gathering.add(frame) for frame in frames(63)]
-    await turns()  # their time comes, and goes by
-    assert len(taker.groups) == 2
-    under_way.append(gathering.add(b"the 64th"))
-    async with asyncio.timeout(10):
-        await taker.begun.wait()
-    assert [len(group) for group in taker.groups] == [1, 1, 64]
-    under_way.append(gathering.add(b"last"))
-    await turns()
-    taker.store.set()
-    async with asyncio.timeout(10):
-        await asyncio.gather(*under_way)
