@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
@@ -39,7 +40,8 @@ class Server:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        serve = partial(self._server.serve_forever, poll_interval=0.02)  # which is how soon it ends
+        self._thread = threading.Thread(target=serve, daemon=True)
         self._thread.start()
         return self
 
@@ -70,6 +72,7 @@ class Server:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes: the second would wait 40 ms
     world: Server
 
     def log_message(self, *_arguments: object) -> None:

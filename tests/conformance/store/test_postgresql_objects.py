@@ -19,8 +19,9 @@ from shoal.shuffler.stores.objects.sealed_objects import sweep
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.store import open_reports
 from shoal.shuffler.stores.store import Store
+from tests.conformance.store import test_postgresql
 from tests.conformance.store.harness import TASK, mine, reports, seal, submissions
-from tests.conformance.store.test_postgresql import SHUFFLER, TestPostgresStore
+from tests.conformance.store.test_postgresql import SHUFFLER
 from tests.worlds import postgres
 from tests.worlds.objects import Server
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LAC
 WINDOW = WindowId(TASK, 0)
 
 
-class TestObjects(TestPostgresStore):
+class TestObjects(test_postgresql.TestPostgresStore):  # by its module: else collected here too
     @pytest.fixture(autouse=True)
     def _server(self) -> Iterator[None]:
         with Server() as self.server:
