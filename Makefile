@@ -40,7 +40,7 @@ test: $(DEV) ## run the tests at reduced counts (ARGS="tests/unit -k task" for s
 	@$(NODE)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
-test-full: $(DEV) ## run the tests at full counts; takes half an hour
+test-full: $(DEV) ## run the tests at full counts; takes an hour and a half
 	@$(NODE)
 	@PYTHONDONTWRITEBYTECODE= SHOAL_FULL=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
 	  -o timeout=3600 $(ARGS)

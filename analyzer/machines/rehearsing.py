@@ -23,12 +23,12 @@ from shoal.analyzer.planner.question import Shape, Spread
 from shoal.analyzer.planner.simulation.crowd import AtValue, ByCounts, Crowd, Shaped
 from shoal.analyzer.planner.simulation.simulate import MOST_DEVICES, MOST_RUNS
 from shoal.analyzer.planner.simulation.stretches import (
-    MOST_BLOCKS,
     MOST_CELLS,
     Rehearsal,
     Stretch,
     block_of,
     cells_of,
+    most_of,
     tallies_of,
 )
 from shoal.arrays import np
@@ -148,7 +148,7 @@ def read_stretch(data: bytes, work: Rehearsal) -> Stretch:
     if len(stretch.runs) > 1 and not whole:
         raise _refused("a stretch of several batches has all of their devices")
     cells = cells_of(work.mechanism)
-    if stretch.size > MOST_BLOCKS * block or (
+    if stretch.size > most_of(work.mechanism) or (
         len(stretch.runs) > 1 and len(stretch.runs) * cells > MOST_CELLS
     ):
         raise _refused("a stretch of more than a worker does at a time")

@@ -8,7 +8,8 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from shoal.clients.fleet.plan import SimulationPlan, SimulationResult
 from shoal.domain import Numeric
 from shoal.errors import Kind, ShoalError
 
-_MOST_BYTES = 4 << 20  # of a part's JSON
+_MOST_BYTES = 64 << 20  # of a part's JSON: a truth of 65,536 labels for each of many tasks
 _FINE = 100  # classes of latencies per doubling: 0.7 % wide
 _WORDS = ("rate", "over", "duplicates", "late", "malformed", "hostile")
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
@@ -100,6 +101,8 @@ def read_parts(paths: list[Path]) -> list[dict[str, Any]]:
         number, plan = told["part"]["number"], told["part"]["plan"]
         first = first or (path, plan)
         _same(path, plan, *first)
+        with _complaining(path):
+            merged([told])  # whatever a whole is made of is there
         if number in parts:
             raise _wrong(
                 f"{path.name} and {parts[number][0].name} are both part {number}: one is wanted"
@@ -122,18 +125,22 @@ def _same(path: Path, plan: dict[str, Any], first: Path, wanted: dict[str, Any])
             )
 
 
-def _read(path: Path) -> dict[str, Any]:
+@contextmanager
+def _complaining(path: Path) -> Iterator[None]:
     try:
-        told: Any = json.loads(read_bytes(path, _MOST_BYTES))
-        if not isinstance(told, dict) or "part" not in told:
-            raise _wrong(f"{path.name} is no part of a load: --part I/N --json prints one")
-        _check(told)
-    except ShoalError:
-        raise
+        yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise _wrong(
             f"{path.name} is no whole JSON of a part, or of another version: send that part again"
         ) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with _complaining(path):
+        told: Any = json.loads(read_bytes(path, _MOST_BYTES))
+        if not isinstance(told, dict) or "part" not in told:
+            raise _wrong(f"{path.name} is no part of a load: --part I/N --json prints one")
+        _check(told)
     return dict(told)
 
 

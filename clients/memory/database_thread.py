@@ -10,6 +10,7 @@ what a report pays for its turns is those.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import threading
 import weakref
@@ -23,6 +24,8 @@ T = TypeVar("T")
 # what to do, and where it is told: of None the thread ends
 _Step = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 _Steps = SimpleQueue[_Step | None]
+# of objects that nobody has any more, while they have something to do
+_ending: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class StoreThread:
@@ -103,5 +106,13 @@ def _tell(told: asyncio.Future[Any], answer: Any, failure: BaseException | None)
 def _end(steps: _Steps, thread: threading.Thread) -> None:
     """Nobody has the object any more, or the process ends: that waits for what was given."""
     steps.put(None)
-    if not threading.main_thread().is_alive() and thread is not threading.current_thread():
+    if threading.main_thread().is_alive():
+        _ending.add(thread)
+    elif thread is not threading.current_thread():
+        thread.join()
+
+
+@atexit.register
+def _wait_for_all() -> None:
+    for thread in list(_ending):
         thread.join()

@@ -19,6 +19,8 @@ from shoal.mechanisms import Mechanism, Tally
 _BLOCK_BYTES = 1 << 24  # of reports at a time
 _MOST_BLOCK = 1 << 18  # devices at a time
 MOST_BLOCKS = 16  # of a stretch: seconds at most, for common mechanisms
+# Reports times cells of a stretch: seconds too, where each report is held against each cell.
+_MOST_WORK = 1 << 33
 MOST_CELLS = 1 << 17  # of all tallies of a stretch of several batches: 1 MiB
 _LEAST = 256  # stretches of a simulation, if there are blocks for so many: for all workers
 
@@ -70,8 +72,15 @@ class InProcess:
 
 
 def block_of(mechanism: Mechanism) -> int:
-    """Devices of a block: what their reports take in memory is bounded."""
-    return max(1, min(_MOST_BLOCK, _BLOCK_BYTES // (mechanism.messages * mechanism.report_size)))
+    """Devices of a block: what their reports take in memory is bounded, and the time for them."""
+    by_bytes = _BLOCK_BYTES // (mechanism.messages * mechanism.report_size)
+    return max(1, min(_MOST_BLOCK, by_bytes, _MOST_WORK // cells_of(mechanism)))
+
+
+def most_of(mechanism: Mechanism) -> int:
+    """Reports of a stretch, at most: whole blocks."""
+    block = block_of(mechanism)
+    return block * max(1, min(MOST_BLOCKS, _MOST_WORK // (block * cells_of(mechanism))))
 
 
 def cells_of(mechanism: Mechanism) -> int:
@@ -84,12 +93,12 @@ def stretches_of(mechanism: Mechanism, n: int, runs: int) -> Iterator[Stretch]:
     block = block_of(mechanism)
     wanted = max(1, n * runs // _LEAST)
     if n > block:
-        step = block * max(1, min(MOST_BLOCKS, wanted // block))
+        step = block * max(1, min(most_of(mechanism) // block, wanted // block))
         for run in range(runs):
             for start in range(0, n, step):
                 yield Stretch(range(run, run + 1), range(start, min(n, start + step)))
         return
-    most = min(MOST_BLOCKS * block // n, MOST_CELLS // cells_of(mechanism))
+    most = min(most_of(mechanism) // n, MOST_CELLS // cells_of(mechanism))
     step = max(1, min(most, wanted // n))
     for run in range(0, runs, step):
         yield Stretch(range(run, min(runs, run + step)), range(n))

@@ -118,7 +118,8 @@ class SharedIntake(SharedWindows):
             self._refused.failed(window, error, task=window.task_id, window=window.window)
             kinds = [kind] * rows.count
         else:
-            self._refused.ended(window, task=window.task_id, window=window.window)
+            if _REFUSALS.isdisjoint(kinds):  # of those that were stored before one is none
+                self._refused.ended(window, task=window.task_id, window=window.window)
         return spread(items, fits, kinds)
 
     async def _judged(self, window: WindowId, error: ShoalError) -> ShoalError:
@@ -223,6 +224,7 @@ class SharedIntake(SharedWindows):
         place_of = None
         async with self._db.transaction() as connection:
             row = await lock(connection, box.row)
+            await self._db.check_least(connection)
             if not row.is_open or (row.epoch, row.emptied) != (box.seats.epoch, box.row.emptied):
                 return None
             placed = placed_in(box, group, capacity)
@@ -379,6 +381,7 @@ class SharedIntake(SharedWindows):
         try:
             async with self._db.transaction() as connection:
                 row = await lock(connection, known)
+                await self._db.check_least(connection)  # what follows takes a new epoch up
                 if row.emptied != box.row.emptied or not _given_out(row, limit):
                     return
                 read = await box.read(connection)
@@ -484,10 +487,12 @@ class SharedIntake(SharedWindows):
 
     def _closed(self, window: WindowId) -> None:
         self._boxes.pop(window, None)
+        self._refused.ended(window, task=window.task_id, window=window.window)
 
     def _forget(self, window: WindowId) -> None:
         self._boxes.pop(window, None)
         self._over.discard(window)
+        self._refused.ended(window, task=window.task_id, window=window.window)
         super()._forget(window)
 
 

@@ -112,7 +112,10 @@ async def check_least(connection: Connection, known: int) -> None:
     that has read a window's row or a claim, or locked a row of sums. Raises UNAVAILABLE: a replica
     that knows more has changed them.
     """
-    if await connection.fetchval("SELECT least FROM cluster") > known:
+    least = await connection.fetchval(  # a copy of before ``_LOOKING`` may have been put back
+        "SELECT (to_jsonb(c) ->> 'least')::int FROM cluster c"
+    )
+    if least is not None and least > known:
         raise OutdatedError
 
 

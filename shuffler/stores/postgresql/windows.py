@@ -144,11 +144,12 @@ class SharedWindows:
 
     async def _look(self, *, everything: bool = False) -> None:
         """Take up what changed. Keys of windows that are over here are deleted."""
-        await self._db.check_least()
         for task in await self._db.fetch("SELECT task_id, schedule_hash FROM task"):
             self._schedules[TaskId(bytes(task["task_id"]))] = Digest(bytes(task["schedule_hash"]))
         since = "" if everything else f" WHERE changed > now() - interval '{_SLACK}'"
-        for found in await self._db.fetch(f"SELECT {COLUMNS} FROM win{since}"):  # noqa: S608 - constants
+        rows = await self._db.fetch(f"SELECT {COLUMNS} FROM win{since}")  # noqa: S608 - constants
+        await self._db.check_least()  # after the rows: a new epoch may be another program's
+        for found in rows:
             await self._take(parse(found))
         for window in list(self._unwritten):
             await self._read(window)

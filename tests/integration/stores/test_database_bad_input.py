@@ -15,6 +15,7 @@ import pytest
 from shoal.errors import Kind
 from shoal.shuffler.stores.postgresql import watch
 from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.failures import FULL, DatabaseError
 from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
 from tests.conformance.store.harness import (
     HASH,
@@ -46,7 +47,7 @@ def told(store: PostgresStore) -> list[tuple[str, str]]:
 
 async def test_a_full_disk_is_overload_until_there_is_room(tmp_path: Path) -> None:
     """A tablespace on a disk that is really full. Planted: 53100 taken for INTERNAL -> fails; no
-    condition -> fails.
+    condition -> fails; over with a known report -> the last but one look fails.
     """
     with postgres.Server() as server, small_disk(server.folder / "small") as disk:
         if not disk.real:
@@ -61,6 +62,9 @@ async def test_a_full_disk_is_overload_until_there_is_room(tmp_path: Path) -> No
             disk.fill()
             assert await store.append(submissions(sent)) == [Kind.OVERLOADED] * 400
             assert told(store) == [("disk_full", "database")]
+            some = await store.append(submissions(kept[:1] + sent))
+            assert some == [None] + [Kind.OVERLOADED] * 400
+            assert told(store) == [("disk_full", "database")]
             disk.restore()
             assert await store.append(submissions(sent)) == [None] * 400
             assert told(store) == []
@@ -68,6 +72,30 @@ async def test_a_full_disk_is_overload_until_there_is_room(tmp_path: Path) -> No
             assert (sorted(rows), sealed.damaged) == (sorted(kept + sent), 0)
         finally:
             await store.close()
+
+
+async def test_a_window_that_is_closed_leaves_no_full_disk_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing comes any more that could show that there is room. Planted: what was refused kept
+    after the close -> fails.
+    """
+    store = await opened(postgres.shared().database(), tmp_path)
+    try:
+        assert await store.append(submissions(reports(2))) == [None, None]
+
+        async def full(*_: object) -> None:
+            raise DatabaseError(Kind.OVERLOADED, "full", sqlstate=FULL)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_store_block", full)
+            patch.setattr(store, "_store_alone", full)
+            assert await store.append(submissions(reports(1))) == [Kind.OVERLOADED]
+        assert told(store) == [("disk_full", "database")]
+        await seal(store)
+        assert told(store) == []
+    finally:
+        await store.close()
 
 
 async def test_a_standby_that_is_gone_is_told_and_nothing_is_acknowledged(tmp_path: Path) -> None:

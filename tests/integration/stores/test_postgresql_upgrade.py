@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,62 @@ async def test_beside_an_incompatible_version_it_acknowledges_nothing(
     sealed, rows = await seal(newer.store)
     assert (sealed.rows, sealed.damaged) == (len(rows), 0)
     assert {*load.acked, *newer.acked} <= set(rows)
+
+
+async def test_a_look_takes_no_epoch_of_a_newer_program_up(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one comes in the middle of a look. Planted: rows read after the check -> what is
+    sent next is acknowledged by a program that does not know the tables.
+    """
+    now, older = schema.scripts(), await start()
+    unseeing(older)
+    assert await older.append(submissions(reports(2))) == [None, None]
+    fetch, came = older._db.fetch, list[PostgresStore]()
+
+    async def late(query: str, *values: object) -> object:
+        if "FROM win" in query and not came:
+            monkeypatch.setattr(schema, "scripts", lambda: [*now, NEXT])
+            came.append(await start())
+        return await fetch(query, *values)
+
+    monkeypatch.setattr(older._db, "fetch", late)
+    with pytest.raises(ShoalError, match=UPGRADE):
+        await older._look()
+    assert came
+    assert None not in await older.append(submissions(reports(2)))
+
+
+async def test_a_count_takes_no_epoch_of_a_newer_program_up(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes between a look and the count after it. Planted: no check in the count -> an
+    acknowledgement of a program that does not know the tables.
+    """
+    now, older = schema.scripts(), await start()
+    unseeing(older)
+    served = older._tasks[TASK]
+    older._tasks[TASK] = replace(served, capacity=replace(served.capacity, distinct=20))
+    assert await older.append(submissions(reports(2))) == [None, None]
+    # seats of a replica that died: all are given out, few reports are there
+    await older._db.execute("UPDATE win SET seats = 20, changed = now()")
+    await older._look()
+    older._boxes[ONE].seats.left = 0
+    monkeypatch.setattr(schema, "scripts", lambda: [*now, NEXT])
+    await start()
+    with pytest.raises(ShoalError, match=UPGRADE):
+        await older._looked()
+    assert None not in await older.append(submissions(reports(1)))
+
+
+async def test_tables_of_before_the_rule_are_looked_at(start: Start) -> None:
+    """An older copy was put back under a running replica. Planted: the column asked for by its name
+    -> every look fails.
+    """
+    store = await start()
+    unseeing(store)
+    assert await store.append(submissions(reports(2))) == [None, None]
+    await store._db.execute("ALTER TABLE cluster DROP COLUMN least")
+    await store._look(everything=True)
+    await store._looked()
+    assert await store.append(submissions(reports(1))) == [None]

@@ -466,12 +466,18 @@ asyncio.run(leave())
 """
 
 
-def test_a_process_ends_without_a_close_but_not_before_its_steps() -> None:
-    """Planted: nothing waits at the end -> the step is cut off; a thread that is no daemon and was
-    not told -> the process never ends.
+@pytest.mark.parametrize("last", ["", "del thread"])
+def test_a_process_ends_without_a_close_but_not_before_its_steps(last: str) -> None:
+    """Also where nobody has the object any more. Planted: nothing waits at the end, or for those
+    that are gone -> the step is cut off; a thread that is no daemon and was not told -> the process
+    never ends.
     """
     done = subprocess.run(
-        [sys.executable, "-c", _ENDS], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", _ENDS + last],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert (done.stdout, done.stderr) == ("done\n", "")
 

@@ -150,6 +150,8 @@ def _plan(key: str, value: Any) -> Change:
         (lambda told: told["part"].update(number=4), "no whole JSON of a part"),
         (lambda told: told.pop("part"), "part-2.json is no part of a load"),
         (lambda told: told.pop("acked"), "no whole JSON of a part"),
+        (lambda told: told.pop("generator"), "no whole JSON of a part"),
+        (lambda told: told.pop("latency_ms"), "no whole JSON of a part"),
         (lambda told: told.update(acked=-1), "no whole JSON of a part"),
         (lambda told: told.update(refused=[]), "no whole JSON of a part"),
         (lambda told: told.update(tasks=[]), "no whole JSON of a part"),
@@ -158,7 +160,9 @@ def _plan(key: str, value: Any) -> Change:
     ],
 )
 def test_parts_that_are_no_load_are_refused(change: Change, words: str, tmp_path: Path) -> None:
-    """Planted: plans not compared; a part that is twice there taken twice -> each fails."""
+    """Planted: plans not compared; a part that is twice there taken twice; a part that can't be
+    merged taken -> each fails.
+    """
     told = [part(number) for number in (1, 2, 3)]
     change(told[1])
     with pytest.raises(ShoalError) as caught:
