@@ -145,10 +145,10 @@ def _worse_pairs(
     """All pairs but those that floats show another one to be worse than, in both numbers and by far
     more than their rounding: the worst of all are among them.
     """
-    rows, low = np.array(inputs, dtype=np.float64), np.array(least, dtype=np.float64)
-    if len(rows) < _FEW or rows.max() > _MOST_FOR_FLOATS:
+    if len(inputs) < _FEW or max(map(max, inputs)) > _MOST_FOR_FLOATS:
         yield from combinations(inputs, 2)
         return
+    rows, low = np.array(inputs, dtype=np.float64), np.array(least, dtype=np.float64)
     ratios, clones_of = [], []
     for x, row in enumerate(rows[:-1]):
         quotients = row / rows[x + 1 :]

@@ -175,9 +175,15 @@ def likely_worst(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int, epsilon: float
     sums = _pairs_of_rows(law) if isinstance(law, FiniteLaw) else ()
     if len(sums) < 2:
         return None
-    e = math.exp(epsilon)
-    worst = max(sums, key=lambda lines: sum((a - e * b) ** 2 / w for a, b, w in lines))
-    return CellSum(n, _cells(worst, law.total))
+    e, t = math.exp(epsilon), law.total
+
+    def variance(lines: tuple[Line, ...]) -> float:  # shares first: floats hold no large squares
+        return sum((a / t - e * (b / t)) ** 2 / (w / t) for a, b, w in lines)
+
+    try:
+        return CellSum(n, _cells(max(sums, key=variance), t))
+    except (OverflowError, ZeroDivisionError):
+        return None
 
 
 def dataset_sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> tuple[CellSum, ...]:

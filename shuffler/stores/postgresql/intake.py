@@ -78,7 +78,12 @@ class SharedIntake(SharedWindows):
         await self._miss()
         for window, row in list(self._rows.items()):
             if row.is_open and self._keys.get(window, Purpose.INBOX) is not None:
-                await self._box(row)
+                try:
+                    await self._box(row)
+                except DatabaseError as error:  # another replica may have sealed it this moment
+                    now = await self._read(window)
+                    if error.sqlstate != NO_TABLE or (now is not None and now.is_open):
+                        raise
 
     def distinct(self, window: WindowId) -> int:
         """As ``Store.distinct``: what this replica stored or read, or what was last counted."""

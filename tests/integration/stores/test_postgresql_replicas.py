@@ -490,3 +490,27 @@ async def test_a_database_that_is_away_is_told_once(
             assert len(said) == 1
         finally:
             await store.close()
+
+
+async def test_a_window_that_another_seals_stops_no_start(
+    replica: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the rows of windows and the inbox of one of them. Planted: the table that is gone
+    told as a failure -> the replica does not start.
+    """
+    first, other, sent = await replica(folder="one"), await replica(), reports(5)
+    assert await first.append(submissions(sent[:3])) == [None] * 3
+    assert await other.append(submissions(sent[3:])) == [None] * 2
+    await first.close()
+    real, sealed = PostgresStore._miss, list[bytes]()
+
+    async def meanwhile(self: PostgresStore) -> None:
+        await real(self)
+        if not sealed:
+            sealed.extend((await seal(other))[1])
+
+    monkeypatch.setattr(PostgresStore, "_miss", meanwhile)
+    record = (await replica(folder="one")).record(ONE)
+    assert sorted(sealed) == sorted(sent)
+    assert record is not None
+    assert record.state is WindowState.SEALED

@@ -127,3 +127,16 @@ def test_pairs_are_not_compared_for_a_no(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(cells, "undominated", compared)
     assert not proves(law, 3_000, DELTA, bound * 0.8)
+
+
+@for_each("bits", [513, 1_100])
+def test_weights_beyond_floats_are_no_trouble(bits: int) -> None:
+    """Of a table of somebody's own: no mechanism has such. Planted: squares of the weights themselves
+    -> OverflowError.
+    """
+    m = 2**bits
+    rows = ((5 * m, 3 * m, 2 * m), (2 * m + 1, 5 * m - 1, 3 * m), (3 * m, 2 * m, 5 * m))
+    small = FiniteLaw(((5, 3, 2), (2, 5, 3), (3, 2, 5)))
+    if bits == 513:
+        assert proves(FiniteLaw(rows), 1_000, DELTA, 0.3) == proves(small, 1_000, DELTA, 0.3)
+    assert likely_worst(FiniteLaw(rows), 1_000, 0.3) is not None
