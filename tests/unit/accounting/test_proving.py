@@ -131,7 +131,7 @@ def test_pairs_are_not_compared_for_a_no(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @for_each("bits", [513, 1_100])
 def test_weights_beyond_floats_are_no_trouble(bits: int) -> None:
-    """Of a table of somebody's own: no mechanism has such. Planted: squares of the weights themselves
+    """Of a table of somebody's own: no mechanism has such. Planted: squares of weights themselves
     -> OverflowError.
     """
     m = 2**bits
