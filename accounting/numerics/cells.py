@@ -177,7 +177,7 @@ def likely_worst(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int, epsilon: float
         return None
     e, t = math.exp(epsilon), law.total
 
-    def variance(lines: tuple[Line, ...]) -> float:  # shares first: floats hold no large squares
+    def variance(lines: Iterable[Line]) -> float:  # shares first: floats hold no large squares
         return sum((a / t - e * (b / t)) ** 2 / (w / t) for a, b, w in lines)
 
     try:
