@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from shoal.analyzer.machines.comms import MachineTls, disarm, workers_of
 from shoal.analyzer.machines.connection import WorkerConnection, open_connection
@@ -25,7 +26,10 @@ from shoal.log import get_log
 from shoal.services.conditions import Condition
 
 log = get_log("analyzer")
+A = TypeVar("A")
+R = TypeVar("R")
 IN_FLIGHT = 2  # requests of a worker: one that it works on, one that is there already
+_SENDS = 3  # of one request whose workers are lost: it may be what ends them
 _LOOK_S = 2.0  # between two looks at who is there, while work lasts
 _SOON_S = 0.2  # ... while nobody is
 
@@ -123,6 +127,32 @@ class Cluster:
                     *(one.ask(Ask.TAKE_BACK, loan) for one in self._there()),
                     return_exceptions=True,
                 )
+
+    async def ask_one(
+        self, ask: Callable[[WorkerConnection], Awaitable[A]], read: Callable[[A], R]
+    ) -> R:
+        """What ``read`` makes of one worker's answer; where a worker is lost, another is asked.
+        Inside ``used``. Raises UNAVAILABLE if there is none, MISMATCH if it lies, and what it
+        refuses; what ``read`` raises refutes the worker, which is named.
+        """
+        for left in reversed(range(_SENDS)):
+            worker = await self.reserve()
+            try:
+                answer = await ask(worker)
+            except ShoalError as error:
+                if error.kind is Kind.MISMATCH:
+                    self.refuted(worker)
+                if error.kind is not Kind.UNAVAILABLE or not left:
+                    raise
+                continue
+            finally:
+                self.release(worker)
+            try:
+                return read(answer)
+            except ShoalError as error:
+                self.refuted(worker)
+                raise worker.refuted(error) from None
+        raise AssertionError("unreachable")
 
     async def reserve(self) -> WorkerConnection:
         """The worker with the least to do, once one has room: ``release`` it. Inside ``used``.

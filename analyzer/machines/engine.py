@@ -22,10 +22,8 @@ from shoal.analyzer.machines.messages import Ask, ChunkPart, SharedRows
 from shoal.analyzer.machines.partials import split
 from shoal.analyzer.machines.redeeming import redeem_loan
 from shoal.crypto.hpke import HpkePrivateKey
-from shoal.errors import Kind, ShoalError
 
 R = TypeVar("R")
-_SENDS = 3  # of a chunk whose workers are lost: it may be what ends them
 # Of a chunk: more would spare an analyzer little (9 bytes a row are its part anyway), and cost more
 # that a lost worker did in vain.
 _PARTS = 8
@@ -96,26 +94,15 @@ class MachinesExecutor:
         parts: list[Chunk],
         check: Check[R] | None,
     ) -> R:
-        for left in reversed(range(_SENDS)):
-            worker = await self._cluster.reserve()
-            try:
-                result = cast(R, await self._asked(worker, order, source, parts))
-            except ShoalError as error:
-                if error.kind is Kind.MISMATCH:
-                    self._cluster.refuted(worker)
-                if error.kind is not Kind.UNAVAILABLE or not left:
-                    raise
-                continue
-            finally:
-                self._cluster.release(worker)
+        async def ask(worker: WorkerConnection) -> R:
+            return cast(R, await self._asked(worker, order, source, parts))
+
+        def checked(result: R) -> R:
             if check is not None:
-                try:
-                    check(result, chunk)
-                except ShoalError as error:
-                    self._cluster.refuted(worker)
-                    raise worker.refuted(error) from None
+                check(result, chunk)
             return result
-        raise AssertionError("unreachable")
+
+        return await self._cluster.ask_one(ask, checked)
 
     async def _asked(
         self, worker: WorkerConnection, order: bytes, source: ChunkSource, parts: list[Chunk]

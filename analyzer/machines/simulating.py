@@ -13,13 +13,11 @@ from contextlib import aclosing
 from itertools import islice
 
 from shoal.analyzer.machines.cluster import IN_FLIGHT, Cluster
+from shoal.analyzer.machines.connection import WorkerConnection
 from shoal.analyzer.machines.messages import Ask
 from shoal.analyzer.machines.rehearsing import order_of, stretch_of, tallies_from
 from shoal.analyzer.planner.simulation.stretches import Done, Rehearsal, Stretch
 from shoal.domain import Domain
-from shoal.errors import Kind, ShoalError
-
-_SENDS = 3  # of a stretch whose workers are lost: it may be what ends them
 
 
 class SimulatingMachines:
@@ -68,24 +66,12 @@ class SimulatingMachines:
                 await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _one(self, order: bytes, work: Rehearsal, stretch: Stretch) -> Done:
-        for left in reversed(range(_SENDS)):
-            worker = await self._cluster.reserve()
-            try:
-                answer = await worker.ask(Ask.SIMULATE, order, stretch_of(stretch))
-            except ShoalError as error:
-                if error.kind is Kind.MISMATCH:
-                    self._cluster.refuted(worker)
-                if error.kind is not Kind.UNAVAILABLE or not left:
-                    raise
-                continue
-            finally:
-                self._cluster.release(worker)
-            try:
-                return stretch, tallies_from(answer, work, stretch)
-            except ShoalError as error:
-                self._cluster.refuted(worker)
-                raise worker.refuted(error) from None
-        raise AssertionError("unreachable")
+        async def ask(worker: WorkerConnection) -> object:
+            return await worker.ask(Ask.SIMULATE, order, stretch_of(stretch))
+
+        return await self._cluster.ask_one(
+            ask, lambda answer: (stretch, tallies_from(answer, work, stretch))
+        )
 
 
 async def _closed(found: AsyncGenerator[Done]) -> None:
