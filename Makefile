@@ -72,12 +72,13 @@ peers: .venv-peers/.made ## install pure-ldp and multi-freq-ldpy beside, for `ma
 
 node: .venv-node/.made ## install what docs/examples/javascript needs (wants Node.js 20, npm)
 
-lint: $(DEV) ## ruff and mypy --strict
+lint: $(DEV) ## ruff, mypy --strict, and the laws of our own code
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check .
 	@$(BIN)/python tools/links.py
 	@$(BIN)/python -m mypy --strict
 	@$(BIN)/python -m mypy --strict tests tools benchmarks
+	@$(BIN)/python -m pytest -q -n 0 tests/unit/test_import_law.py tests/unit/test_room_laws.py
 
 format: $(DEV) ## let ruff mend what it can
 	@$(BIN)/python -m ruff check --fix .

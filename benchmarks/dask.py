@@ -33,7 +33,7 @@ from shoal import codec
 from shoal.analyzer.batches.chunk_source import FileSource
 from shoal.analyzer.batches.opening import Opened, open_batch
 from shoal.analyzer.batches.row_opening import RowContext
-from shoal.cli.demo.processes import free_port
+from shoal.cli.demo.ports import free_port
 from shoal.crypto.envelope import report_info
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import load_signing_key, save_private_pem, save_signing_key

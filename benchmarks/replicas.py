@@ -26,7 +26,8 @@ from benchmarks.figures import MEGABYTES, MICROSECONDS, SECONDS, Figure, Outcome
 from benchmarks.site import Recipe, Sealed, Site, seal_frames, started
 from shoal.analyzer.results.release import decode_release
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
-from shoal.cli.demo.processes import Process, free_port
+from shoal.cli.demo.ports import free_port
+from shoal.cli.demo.processes import Process
 from shoal.crypto.envelope import ACK_KEY_SIZE, verify_receipt
 from shoal.protos import submit_pb2
 from shoal.rpc.channel import build_channel

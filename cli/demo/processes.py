@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -30,14 +29,6 @@ _START_S = 60.0  # seconds until a service must be ready, also on a loaded machi
 _AGAIN_S, _LOOK_S = 0.05, 0.2
 _STOP_S = 15.0
 _RESTARTS = 20
-
-
-def free_port() -> int:
-    """A port of the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _stop_with_parent() -> None:

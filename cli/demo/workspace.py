@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.accounting.lint.task import lint
-from shoal.cli.demo.processes import free_port
+from shoal.cli.demo.ports import free_port
 from shoal.cli.demo.survey import Question, report_size
 from shoal.cli.keys.command import KeyRole, PublicKeys, make_role_keys, sign_schedule
 from shoal.cli.task.command import sign_task
@@ -116,8 +116,10 @@ class Site:
         return _id_of(signed_task), signed_task, signed_schedule
 
 
-def prepare(folder: Path) -> Site:
-    """Keys, certificates and configurations in an empty ``folder``."""
+def prepare(folder: Path, port: Callable[[], int] = free_port) -> Site:
+    """Keys, certificates and configurations in an empty ``folder``. ``port``: one more each call,
+    for the services to listen on.
+    """
     authority, shuffler, analyzer = (
         SigningKey.generate(),
         SigningKey.generate(),
@@ -127,7 +129,7 @@ def prepare(folder: Path) -> Site:
         (folder / role).mkdir(mode=0o700)
         keyfiles.save_signing_key(folder / role / "signing.key", key)
     ca = _certificates(folder)
-    shuffler_port, analyzer_port, shuffler_admin, analyzer_admin = (free_port() for _ in range(4))
+    shuffler_port, analyzer_port, shuffler_admin, analyzer_admin = (port() for _ in range(4))
     hop_keys = make_role_keys(
         SuiteId.X25519_AES128, 1, folder / "shuffler" / "keys", KeyRole.shuffler, shuffler
     )

@@ -40,8 +40,8 @@ from shoal.secagg import Mode
 from shoal.shuffler.core import WindowState
 from tests.faults.conftest import Forge
 from tests.faults.rounds_child import SEND_S, SharedClock, brief
+from tests.worlds.ports import free_port
 from tests.worlds.rounds.services import Device, World
-from tests.worlds.services.analyzer_process import free_port
 from tests.worlds.services.shuffler import CA, LENGTH, SHUFFLER_NAME, START
 
 PATIENCE_S = 120.0  # real seconds that only a failing test waits

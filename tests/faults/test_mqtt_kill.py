@@ -26,8 +26,9 @@ from shoal.shuffler.service import Shuffler
 from tests.faults.conftest import Forge
 from tests.faults.shuffler_child import EAGER
 from tests.sizes import size
-from tests.worlds.mqtt.broker import Broker, free_port
+from tests.worlds.mqtt.broker import Broker
 from tests.worlds.mqtt.devices import PATIENCE_S, Devices, table
+from tests.worlds.ports import free_port
 from tests.worlds.services.shuffler import AnalyzerEnd, Published, World
 
 pytestmark = pytest.mark.campaign

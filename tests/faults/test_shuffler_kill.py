@@ -13,7 +13,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from shoal.shuffler.core import WindowState
 from shoal.shuffler.service import Shuffler
 from tests.faults.conftest import Forge
 from tests.sizes import size
+from tests.worlds.ports import free_port
 from tests.worlds.services.shuffler import CA, AnalyzerEnd, Published, World, submit, submit_batch
 
 pytestmark = pytest.mark.campaign
@@ -124,11 +124,6 @@ class Fleet:
     async def close(self) -> None:
         for channel in self.channels:
             await channel.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
 
 
 async def rounds(forge: Forge, world: World, fleet: Fleet, rng: random.Random) -> None:

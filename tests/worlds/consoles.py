@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shoal.crypto.keyfiles import save_private_pem
 from shoal.crypto.tlscerts import issue, make_authority
-from tests.worlds.operations import free_port
+from tests.worlds.ports import free_port
 from tests.worlds.provider import CLIENT, SECRET
 
 _TOML = """\

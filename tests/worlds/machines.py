@@ -15,7 +15,8 @@ from shoal.analyzer.machines.comms import MachineTls, over_tls
 from shoal.crypto.keyfiles import save_private_pem, save_signing_key
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.tlscerts import issue, make_authority
-from tests.worlds.services.analyzer_process import PATIENCE_S, free_port
+from tests.worlds.ports import free_port
+from tests.worlds.services.analyzer_process import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "shoal.cli.main", "analyzer"]

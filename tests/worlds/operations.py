@@ -4,7 +4,6 @@ commands of operators.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,18 +22,12 @@ from shoal.services.process import DataFolder
 from shoal.services.settings import load_settings
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.service import Shuffler
+from tests.worlds.ports import free_port
 from tests.worlds.services.analyzer_service import shared_pool
 from tests.worlds.services.shuffler import CA, SHUFFLER_NAME, Published, World
 
 DAY = 86_400
 TOKEN = "canary" * 8
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def agreed(now: float | None = None) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.worlds.mqtt.broker import free_port
+from tests.worlds.ports import free_port
 
 LACKING = "install PostgreSQL 15 or later, for example: apt-get install postgresql"
 PATIENCE_S = 120.0  # for a server to start or to end; only a failing test waits that long

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
+from shoal.errors import Kind
 from shoal.ids import StorageKey
 from shoal.shuffler.core import Capacity
 from shoal.shuffler.stores.distinct import JoinedPlacement, place_joined
@@ -53,6 +54,36 @@ class Group:
         """Of each report whether all its messages were ``known``, which is of all messages."""
         return [all(report) for report in zip(*[iter(known)] * self.messages, strict=True)]
 
+    def admitted(
+        self, placed: JoinedPlacement, entered: set[bytes], known: Sequence[bool]
+    ) -> JoinedPlacement:
+        """What is left of ``placed`` where only the devices whose tags were ``entered`` are
+        admitted with it: the others were by another replica. ``known``: of all messages, whether
+        they are stored.
+        """
+        flat, keyed = rows_of(self.keys, StorageKey.SIZE), list(self.keyed())
+        old = {key for key, is_known in zip(flat, known, strict=True) if is_known}
+        new = {
+            key
+            for kind, keys, tag in zip(placed.outcomes, keyed, self.tags, strict=True)
+            if kind is None and tag in entered
+            for key in keys
+            if key not in old
+        }
+        # also of two reports of a device that came together: the second may be the stored one
+        here = new | old
+        outcomes = [
+            kind
+            if kind not in (None, Kind.CONFLICT)
+            else None
+            if here.issuperset(keys)
+            else Kind.CONFLICT
+            for kind, keys in zip(placed.outcomes, keyed, strict=True)
+        ]
+        first = {key: place for place, key in enumerate(flat)}
+        places = np.array([first[key] for key in sorted(new)], dtype=np.intp)
+        return JoinedPlacement(outcomes, places, entered)
+
 
 def group_of(box: OpenWindow, rows: AdmittedRows, messages: int) -> Group:
     """With storage keys and tags under the window's secret. ``messages``: to a report."""
@@ -64,9 +95,3 @@ def group_of(box: OpenWindow, rows: AdmittedRows, messages: int) -> Group:
 def placed_in(box: OpenWindow, group: Group, capacity: Capacity) -> JoinedPlacement:
     """What of it is new to what this replica knows of the window."""
     return place_joined(group.keys, box.keys, capacity, group.tags, box.admitted)
-
-
-def places_of(flat: Sequence[bytes], keys: set[bytes]) -> NDArray[np.intp]:
-    """Of each of ``keys`` one place in ``flat``, in the order of the keys."""
-    first = {key: place for place, key in enumerate(flat)}
-    return np.array([first[key] for key in sorted(keys)], dtype=np.intp)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from shoal import failpoints
-from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 from shoal.ids import StorageKey
 from shoal.shuffler import core
@@ -26,7 +25,7 @@ from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.distinct import JoinedPlacement
 from shoal.shuffler.stores.joined import Admitted, join, reports_of, rows_of, spread
 from shoal.shuffler.stores.postgresql.failures import NO_TABLE, DatabaseError, Refusals
-from shoal.shuffler.stores.postgresql.group import Group, group_of, placed_in, places_of
+from shoal.shuffler.stores.postgresql.group import Group, group_of, placed_in
 from shoal.shuffler.stores.postgresql.inbox import (
     AFTER_OPEN,
     MAKE,
@@ -267,7 +266,7 @@ class SharedIntake(SharedWindows):
 
     async def _enter(
         self, connection: Connection, box: OpenWindow, group: Group, placed: JoinedPlacement
-    ) -> tuple[list[Kind | None], NDArray[np.intp], set[bytes]]:
+    ) -> JoinedPlacement:
         """Admit the devices of what is to be stored. The outcomes, the places that are stored, and
         the tags that were entered: fewer where a device was admitted by another replica.
         """
@@ -282,31 +281,10 @@ class SharedIntake(SharedWindows):
             )
         }
         if entered == placed.tags:
-            return placed.outcomes, placed.places, entered
+            return placed
         await box.read(connection)
-        flat, keyed = rows_of(group.keys, StorageKey.SIZE), list(group.keyed())
-        known = {key for key, old in zip(flat, box.keys.known(flat), strict=True) if old}
-        stored = {
-            key
-            for kind, keys, tag in zip(placed.outcomes, keyed, group.tags, strict=True)
-            if kind is None and tag in entered
-            for key in keys
-            if key not in known
-        }
-        # also of two reports of a device that came together: the second may be the stored one
-        here = stored | known
-        return (
-            [
-                kind
-                if kind not in (None, Kind.CONFLICT)
-                else None
-                if here.issuperset(keys)
-                else Kind.CONFLICT
-                for kind, keys in zip(placed.outcomes, keyed, strict=True)
-            ],
-            places_of(flat, stored),
-            entered,
-        )
+        known = box.keys.known(rows_of(group.keys, StorageKey.SIZE))
+        return group.admitted(placed, entered, known)
 
     async def _insert(
         self,

@@ -36,7 +36,7 @@ from tests.worlds.devices.agent_process import (
 from tests.worlds.devices.clients import FarEnd, World, make_world
 from tests.worlds.mqtt.broker import Broker, kinds
 from tests.worlds.mqtt.devices import table
-from tests.worlds.services.analyzer_process import free_port
+from tests.worlds.ports import free_port
 
 HOUR = 3_600
 

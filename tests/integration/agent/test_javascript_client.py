@@ -20,6 +20,7 @@ from shoal.clients.owner.policy import Policy
 from shoal.domain import Categories, Domain, YesNo
 from shoal.task import MechanismSpec, Task, WindowPlan
 from tests.worlds.devices import javascript
+from tests.worlds.ports import free_port
 from tests.worlds.services.load import HOUR, services_of, task_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -103,7 +104,7 @@ async def test_two_schedules_for_one_task_end_it(tmp_path: Path) -> None:
     """
     folder = javascript.client(tmp_path / "client")
     (tmp_path / "site").mkdir()
-    site = prepare(tmp_path / "site")
+    site = prepare(tmp_path / "site", free_port)
     task = asked(site, *PLAIN[0][:2], 4)
     keys = [tmp_path / "first.keys", tmp_path / "second.keys"]
     for file in keys:
@@ -130,7 +131,7 @@ async def test_a_client_in_javascript_is_counted_by_the_real_services(tmp_path: 
     """
     folder = javascript.client(tmp_path / "client")
     (tmp_path / "site").mkdir()
-    site = prepare(tmp_path / "site")
+    site = prepare(tmp_path / "site", free_port)
     tasks = {
         spec.name.replace("_", "-"): asked(site, domain, spec, len(answers) + 1)
         for domain, spec, answers in PLAIN

@@ -36,7 +36,8 @@ from shoal.crypto.tlscerts import make_authority
 from shoal.crypto.trust import trust_task
 from shoal.errors import Kind
 from tests.sizes import size
-from tests.worlds.mqtt.broker import Broker, authority, free_port
+from tests.worlds.mqtt.broker import Broker, authority
+from tests.worlds.ports import free_port
 from tests.worlds.services.load import WINDOW, LoadSite, counts_of
 
 DEVICES = size(120, 10_000)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.demo.processes import free_port
 from shoal.clients.fleet.misbehaviour import Carrier, Shares
 from shoal.clients.fleet.plan import Progress, SimulationPlan
 from shoal.clients.fleet.simulator import simulate
@@ -22,6 +21,7 @@ from shoal.errors import Kind
 from tests.sizes import size
 from tests.worlds import postgres
 from tests.worlds.balancer import Balancer
+from tests.worlds.ports import free_port
 from tests.worlds.services.load import Killable, LoadSite, LoadTask, counts_of
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)

@@ -35,7 +35,8 @@ from shoal.mqtt.topics import (
 )
 from tests.unit.packaging.test_deploy import compose
 from tests.worlds.mqtt import broker as brokers
-from tests.worlds.mqtt.broker import Broker, free_port
+from tests.worlds.mqtt.broker import Broker
+from tests.worlds.ports import free_port
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 OURS = (

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.demo.processes import free_port
 from tests.sizes import size
 from tests.worlds.mqtt.broker import mosquitto
+from tests.worlds.ports import free_port
 from tests.worlds.warm_commands import shoal_on_path
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -21,8 +21,9 @@ from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
 from shoal.rpc.channel import call
 from shoal.services.process import DataFolder
+from tests.worlds.ports import free_port
 from tests.worlds.services.analyzer import World, make_task
-from tests.worlds.services.analyzer_process import free_port, refused_start, serving, wait_gone
+from tests.worlds.services.analyzer_process import refused_start, serving, wait_gone
 
 # The real clock: windows that were over long ago.
 PAST = make_task()

@@ -22,6 +22,7 @@ from shoal.crypto import keyfiles
 from shoal.crypto.signing import SigningKey
 from shoal.task import Task, WindowPlan
 from tests.sizes import size
+from tests.worlds.ports import free_port
 from tests.worlds.services.load import HOUR, services_of, yes_no_task
 
 DEVICES = size(60, 5_000)  # reports that close the window
@@ -85,7 +86,7 @@ class Fleet:
 async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
     root = SigningKey.generate()
     (tmp_path / "site").mkdir()
-    site = prepare(tmp_path / "site")
+    site = prepare(tmp_path / "site", free_port)
     windows = WindowPlan(
         start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60
     )

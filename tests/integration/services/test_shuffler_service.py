@@ -11,7 +11,6 @@ import multiprocessing
 import re
 import secrets
 import signal
-import socket
 import sqlite3
 import struct
 import subprocess
@@ -35,6 +34,7 @@ from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.service import Shuffler
 from tests.worlds.inbox_file import stored
+from tests.worlds.ports import free_port
 from tests.worlds.services.shuffler import (
     CA,
     GRACE,
@@ -342,14 +342,6 @@ async def test_nothing_of_a_delivered_window_is_left_on_disk(running: Running) -
 # --- the process ----------------------------------------------------------------------------------
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 def shoal(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "shoal.cli.main", *arguments],
@@ -366,7 +358,7 @@ async def test_serve_status_and_a_clean_stop(tmp_path: Path) -> None:
     """
     world = World(tmp_path)
     published = world.publish(start_s=int(time.time()) - 60)
-    listen, admin = (f"127.0.0.1:{port}" for port in free_ports(2))
+    listen, admin = (f"127.0.0.1:{free_port()}" for _ in range(2))
     config = str(world.write_config(listen=listen, admin_listen=admin, reload_s=86_400))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "shoal.cli.main", "shuffler", "serve", "--config", config),

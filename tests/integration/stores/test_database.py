@@ -16,7 +16,7 @@ from shoal.shuffler.stores.postgresql import schema
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.failures import DatabaseError
 from tests.worlds import postgres
-from tests.worlds.mqtt.broker import free_port
+from tests.worlds.ports import free_port
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
 ME, OTHER = b"\x01" * 32, b"\x02" * 32

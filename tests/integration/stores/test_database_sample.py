@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from shoal.crypto.tlscerts import issue, make_authority
-from tests.worlds.mqtt.broker import free_port
+from tests.worlds.ports import free_port
 from tests.worlds.postgres import LACKING, _as_user, _run, give, programs
 
 SAMPLES = Path(__file__).resolve().parents[3] / "deploy" / "postgresql"

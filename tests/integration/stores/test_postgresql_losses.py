@@ -11,16 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import Kind, ShoalError
+from shoal.errors import Kind
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.replicas import losses
-from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
+from shoal.shuffler.stores.postgresql.store import PostgresStore
 from tests.conformance.store.harness import (
-    HASH,
-    HOP_KEY,
-    OPEN_ENDED,
-    ROW,
     TASK,
     mine,
     reports,
@@ -29,30 +24,22 @@ from tests.conformance.store.harness import (
 )
 from tests.worlds import postgres
 from tests.worlds.postgres import Server
+from tests.worlds.replica_stores import replica_stores
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
 ONE = WindowId(TASK, 0)
-SHUFFLER = b"\x07" * 32  # a public signing key, as good as any
 Open = Callable[[str, str], Awaitable[PostgresStore]]
 
 
 @pytest.fixture
 async def opened(tmp_path: Path) -> AsyncIterator[Open]:
     """Opens the replica of a folder on a database. As after kill -9: nothing needs closing."""
-    stores = list[PostgresStore]()
+    async with replica_stores(tmp_path) as make:
 
-    async def make(dsn: str, folder: str) -> PostgresStore:
-        place = tmp_path / folder
-        place.mkdir(exist_ok=True)
-        store = await open_reports(await Database.open(dsn, SHUFFLER), place, commit_ms=0)
-        store.adopt(TASK, HASH, OPEN_ENDED, ROW, lambda _: HOP_KEY)
-        stores.append(store)
-        return store
+        async def opening(dsn: str, folder: str) -> PostgresStore:
+            return await make(dsn=dsn, folder=folder)
 
-    yield make
-    for store in stores:
-        with suppress(ShoalError):
-            await store.close()
+        yield opening
 
 
 async def put(store: PostgresStore, count: int) -> None:

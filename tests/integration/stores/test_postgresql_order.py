@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,10 @@ from shoal.shuffler.stores.claims import StaleClaimError
 from shoal.shuffler.stores.postgresql import intake, rows
 from shoal.shuffler.stores.postgresql import store as stores
 from shoal.shuffler.stores.postgresql.batches import Sealing
-from shoal.shuffler.stores.postgresql.database import Database
-from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
+from shoal.shuffler.stores.postgresql.store import PostgresStore
 from tests.conformance.store.harness import (
-    HASH,
-    HOP_KEY,
     HOUR,
     ME,
-    OPEN_ENDED,
     OTHER,
     ROW,
     TASK,
@@ -36,34 +33,24 @@ from tests.conformance.store.harness import (
     submissions,
 )
 from tests.worlds import postgres
+from tests.worlds.replica_stores import Replicas, replica_stores
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
 ONE = WindowId(TASK, 0)
 HUNDRED = Capacity(1, 100, 4_000)
-Open = Callable[..., Awaitable[PostgresStore]]
 
 
 @pytest.fixture
-async def opened(tmp_path: Path) -> AsyncIterator[Open]:
+async def opened(tmp_path: Path) -> AsyncIterator[Replicas]:
     """One more replica on one database, where no deadlock is ended by the server: whoever waits
     for another who waits for it ends by its own patience, with UNAVAILABLE.
     """
-    server, made = postgres.shared(), list[PostgresStore]()
+    server = postgres.shared()
     dsn = server.database()
     server.sql(f"ALTER DATABASE {dsn.rpartition('/')[2]} SET deadlock_timeout = '1h'")
 
-    async def make(capacity: Capacity = OPEN_ENDED, connections: int = 12) -> PostgresStore:
-        place = tmp_path / f"replica-{len(made)}"
-        place.mkdir()
-        database = await Database.open(dsn, b"\x07" * 32, connections=connections)
-        store = await open_reports(database, place, commit_ms=0)
-        store.adopt(TASK, HASH, capacity, ROW, lambda _: HOP_KEY)
-        made.append(store)
-        return store
-
-    yield make
-    for store in made:
-        await store.close()
+    async with replica_stores(tmp_path) as make:
+        yield partial(make, dsn=dsn)
 
 
 class Halt:
@@ -101,7 +88,7 @@ async def somebody_waits(store: PostgresStore) -> None:
 
 
 async def test_a_report_that_comes_while_its_window_is_emptied_waits(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
+    opened: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And is stored after it. Planted: tables locked by whoever empties when they are dropped ->
     each waits for the other, fails.
@@ -123,7 +110,7 @@ async def test_a_report_that_comes_while_its_window_is_emptied_waits(
 
 @pytest.mark.parametrize("enrolled", [False, True], ids=["alone", "enrolled"])
 async def test_a_window_is_emptied_after_those_who_are_at_it(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, enrolled: bool
+    opened: Replicas, monkeypatch: pytest.MonkeyPatch, enrolled: bool
 ) -> None:
     """Who stores alone, and who enters devices, has the gate before it writes. Planted, each: the
     tables not locked before the gate -> each waits for the other, fails.
@@ -148,7 +135,7 @@ async def test_a_window_is_emptied_after_those_who_are_at_it(
     assert await one.held(ONE) == 0
 
 
-async def test_one_connection_is_enough_for_every_step(opened: Open) -> None:
+async def test_one_connection_is_enough_for_every_step(opened: Replicas) -> None:
     """Who holds one and asks for another may wait for ever. Planted: the window's keys read on
     another connection when it is closed -> UNAVAILABLE, fails.
     """
@@ -168,7 +155,7 @@ async def test_one_connection_is_enough_for_every_step(opened: Open) -> None:
     await store.lapse([await mine(store, WindowId(TASK, 1))])
 
 
-async def test_a_claim_that_its_owner_made_anew_is_stale(opened: Open) -> None:
+async def test_a_claim_that_its_owner_made_anew_is_stale(opened: Replicas) -> None:
     """A task of its own goes on under the old fence, which another had taken over and given back.
     Planted, each: the fence not compared in a step, in a renewal, in a part of a batch -> it goes
     through, fails.
@@ -208,7 +195,7 @@ async def test_a_claim_that_its_owner_made_anew_is_stale(opened: Open) -> None:
     ids=["batch", "part", "inbox"],
 )
 async def test_a_batch_that_the_database_lost_is_not_recorded(
-    opened: Open, loss: str, left: int
+    opened: Replicas, loss: str, left: int
 ) -> None:
     """It stepped back between writing and recording: then nothing else goes. Planted, each: the
     batch, the inbox not looked at -> SEALED, fails.
@@ -229,7 +216,7 @@ async def test_a_batch_that_the_database_lost_is_not_recorded(
     assert len(await store.read_rows(ONE, 0, 50)) == left * ROW
 
 
-async def test_blocks_of_before_a_window_was_emptied_do_not_open(opened: Open) -> None:
+async def test_blocks_of_before_a_window_was_emptied_do_not_open(opened: Replicas) -> None:
     """Somebody kept them and puts them back. Planted: how often it was emptied not bound -> they
     are in the batch, fails.
     """

@@ -6,32 +6,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal import failpoints
-from shoal.crypto.hpke import HpkePrivateKey, generate
+from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim, StaleClaimError
 from shoal.shuffler.stores.postgresql import intake, rows, windows
-from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.failures import lost
-from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
+from shoal.shuffler.stores.postgresql.store import PostgresStore
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, derive
 from shoal.shuffler.stores.store import SealedRows
 from tests.conformance.store.harness import (
-    HASH,
-    HOP_KEY,
     ME,
-    OPEN_ENDED,
     OTHER,
-    ROW,
     TASK,
     mine,
     reports,
@@ -39,34 +34,17 @@ from tests.conformance.store.harness import (
     submissions,
 )
 from tests.worlds import postgres
+from tests.worlds.replica_stores import Replicas, replica_stores
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
 ONE = WindowId(TASK, 0)
 HUNDRED = Capacity(1, 100, 4_000)
-Replicas = Callable[..., Awaitable[PostgresStore]]
 
 
 @pytest.fixture
 async def replica(tmp_path: Path) -> AsyncIterator[Replicas]:
-    """Makes one more replica; each has a folder of its own."""
-    opened, dsns = list[PostgresStore](), list[str]()
-
-    async def make(
-        capacity: Capacity = OPEN_ENDED, hop_key: HpkePrivateKey = HOP_KEY, dsn: str = ""
-    ) -> PostgresStore:
-        if not dsns:
-            dsns.append(dsn or postgres.shared().database())
-        place = tmp_path / f"replica-{len(opened)}"
-        place.mkdir(exist_ok=True)
-        store = await open_reports(await Database.open(dsns[0], b"\x07" * 32), place, commit_ms=0)
-        opened.append(store)
-        store.adopt(TASK, HASH, capacity, ROW, lambda _: hop_key)
-        return store
-
-    yield make
-    for store in opened:
-        with suppress(ShoalError):
-            await store.close()
+    async with replica_stores(tmp_path) as make:
+        yield make
 
 
 class Pause:

@@ -7,13 +7,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal.crypto.hpke import HpkePrivateKey, generate
+from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import Capacity, WindowId, WindowState
@@ -40,33 +40,16 @@ from tests.conformance.store.harness import (
     submissions,
 )
 from tests.worlds import postgres
+from tests.worlds.replica_stores import Replicas, replica_stores
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
 ONE = WindowId(TASK, 0)
-Replicas = Callable[..., Awaitable[PostgresStore]]
 
 
 @pytest.fixture
 async def replica(tmp_path: Path) -> AsyncIterator[Replicas]:
-    """Makes one more replica; each has a folder of its own."""
-    dsn, opened = postgres.shared().database(), list[PostgresStore]()
-
-    async def make(
-        capacity: Capacity = OPEN_ENDED, hop_key: HopKey = HOP_KEY, folder: str = ""
-    ) -> PostgresStore:
-        place = tmp_path / (folder or f"replica-{len(opened)}")
-        place.mkdir(exist_ok=True)
-        store = await open_reports(await Database.open(dsn, b"\x07" * 32), place, commit_ms=0)
-        opened.append(store)
-        store.adopt(TASK, HASH, capacity, ROW, lambda _: hop_key)
-        return store
-
-    yield make
-    for store in opened:
-        await store.close()
-
-
-HopKey = HpkePrivateKey | None
+    async with replica_stores(tmp_path) as make:
+        yield make
 
 
 async def test_a_report_that_went_to_several_replicas_is_sealed_once(replica: Replicas) -> None:

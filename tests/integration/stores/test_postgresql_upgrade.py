@@ -5,8 +5,7 @@ with a migration that is planted. What either acknowledges is sealed once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,49 +14,31 @@ import pytest
 from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.postgresql import schema
-from shoal.shuffler.stores.postgresql.database import Database
-from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
+from shoal.shuffler.stores.postgresql.store import PostgresStore
 from shoal.shuffler.stores.postgresql.watch import DatabaseWatch
 from tests.conformance.store.harness import (
-    HASH,
-    HOP_KEY,
     ME,
-    OPEN_ENDED,
-    ROW,
     TASK,
     reports,
     seal,
     submissions,
 )
 from tests.worlds import postgres
+from tests.worlds.replica_stores import Replicas, replica_stores
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
 ONE = WindowId(TASK, 0)
-SHUFFLER = b"\x07" * 32
 NEXT = "ALTER TABLE win ADD COLUMN more int NOT NULL DEFAULT 7;"
 COMPATIBLE = f"-- least: {len(schema.scripts())}\n{NEXT}"
 UPGRADE = "upgrade this replica"
 MANY = 20  # groups of reports before the other one comes, and after
-Start = Callable[[], Awaitable[PostgresStore]]
 
 
 @pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Start]:
+async def start(tmp_path: Path) -> AsyncIterator[Replicas]:
     """Starts one more replica, of the version that ``schema.scripts`` makes."""
-    dsn, stores = postgres.shared().database(), list[PostgresStore]()
-
-    async def make() -> PostgresStore:
-        place = tmp_path / str(len(stores))
-        place.mkdir()
-        store = await open_reports(await Database.open(dsn, SHUFFLER), place, commit_ms=0)
-        stores.append(store)
-        store.adopt(TASK, HASH, OPEN_ENDED, ROW, lambda _: HOP_KEY)
-        return store
-
-    yield make
-    for store in stores:
-        with suppress(ShoalError):
-            await store.close()
+    async with replica_stores(tmp_path) as make:
+        yield make
 
 
 class Load:
@@ -98,7 +79,7 @@ def unseeing(store: PostgresStore) -> None:
     store._looking.cancel()
 
 
-async def begin(start: Start) -> Load:
+async def begin(start: Replicas) -> Load:
     """A replica of this version, under load."""
     older = await start()
     unseeing(older)
@@ -108,7 +89,7 @@ async def begin(start: Start) -> Load:
 
 
 async def test_beside_a_compatible_version_a_replica_goes_on(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both take reports; the older one starts again, too, and seals. Planted: any newer version
     refused -> fails.
@@ -132,7 +113,7 @@ async def test_beside_a_compatible_version_a_replica_goes_on(
 
 
 async def test_beside_an_incompatible_version_it_acknowledges_nothing(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the moment of the migration on, before it has looked: everything is refused, for devices
     to go to the other one, and a condition says why. It has nothing to lose: what it acknowledged
@@ -169,7 +150,7 @@ async def test_beside_an_incompatible_version_it_acknowledges_nothing(
 
 
 async def test_a_look_takes_no_epoch_of_a_newer_program_up(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one comes in the middle of a look. Planted: rows read after the check -> what is
     sent next is acknowledged by a program that does not know the tables.
@@ -193,7 +174,7 @@ async def test_a_look_takes_no_epoch_of_a_newer_program_up(
 
 
 async def test_a_count_takes_no_epoch_of_a_newer_program_up(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes between a look and the count after it. Planted: no check in the count -> an
     acknowledgement of a program that does not know the tables.
@@ -214,7 +195,7 @@ async def test_a_count_takes_no_epoch_of_a_newer_program_up(
     assert None not in await older.append(submissions(reports(1)))
 
 
-async def test_tables_of_before_the_rule_are_looked_at(start: Start) -> None:
+async def test_tables_of_before_the_rule_are_looked_at(start: Replicas) -> None:
     """An older copy was put back under a running replica. Planted: the column asked for by its name
     -> every look fails.
     """

@@ -14,7 +14,8 @@ import pytest
 
 from tests.cases import for_each
 from tests.worlds.devices.clients import make_world
-from tests.worlds.mqtt.broker import Broker, free_port
+from tests.worlds.mqtt.broker import Broker
+from tests.worlds.ports import free_port
 
 SERVICES = {
     "typer",

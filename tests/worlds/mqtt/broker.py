@@ -18,7 +18,6 @@ import functools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from types import TracebackType
 
 from shoal.crypto.tlscerts import Identity, issue, make_authority
 from shoal.mqtt.settings import BrokerSettings
+from tests.worlds.ports import free_port
 
 LACKING = "install mosquitto, for example: apt-get install mosquitto"
 PATIENCE_S = 60.0  # for a broker to start or to end; only a failing test waits that long
@@ -63,13 +63,6 @@ def default_kind() -> str:
 def authority() -> Identity:
     """Who signs the brokers' certificates."""
     return make_authority("test brokers")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Broker:

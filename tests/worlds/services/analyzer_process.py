@@ -6,7 +6,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,13 +20,6 @@ from tests.worlds.services.analyzer_service import Caller
 
 COMMAND = [sys.executable, "-m", "shoal.cli.main", "analyzer", "serve", "--config"]
 PATIENCE_S = 60.0  # for a process to end or to say something; only a failing test waits that long
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Analyzer:

@@ -32,6 +32,7 @@ from shoal.mechanisms import create, design
 from shoal.mqtt.settings import BrokerSettings
 from shoal.task import Admission, MechanismSpec, Task, WindowPlan
 from tests.worlds.mqtt.devices import table
+from tests.worlds.ports import free_port
 
 HOUR = 3_600
 WINDOW = 1  # the open one
@@ -155,7 +156,7 @@ class LoadSite:
     @classmethod
     def at(cls, folder: Path) -> LoadSite:
         folder.mkdir(exist_ok=True)
-        made = cls(prepare(folder))
+        made = cls(prepare(folder, free_port))
         for role in KeyRole:
             _believed(made.site.folder / role / "data")
         return made

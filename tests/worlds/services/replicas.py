@@ -22,7 +22,8 @@ from shoal.analyzer.service import AnalyzerService
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.services.process import DataFolder
 from shoal.services.settings import load_settings
-from tests.worlds.operations import Site, free_port
+from tests.worlds.operations import Site
+from tests.worlds.ports import free_port
 from tests.worlds.services.analyzer_service import shared_pool
 from tests.worlds.services.shuffler import Published, World
 

@@ -15,7 +15,7 @@ from shoal.cli.load.options import LoadOptions
 from shoal.clients.fleet.plan import Progress
 from shoal.errors import Kind, ShoalError
 from tests.worlds.devices.clients import make_world
-from tests.worlds.mqtt.broker import free_port
+from tests.worlds.ports import free_port
 
 NOBODY = "the shuffler can't be reached: nobody listens"
 
