@@ -1,0 +1,156 @@
+"""What a device adds to its true message in a protocol of several messages: a law stated in exact
+fractions, and the integers that are drawn from.
+
+Every device sends one true message, always, and events of noise that do not depend on it. An event
+belongs to one cell and is one of three kinds:
+
+- *single* of size j: j messages of one sign (+ or -), j = 1, 2, ..., ``longest``;
+- *flood* of size j: j messages of + and j of -, j = 1, ..., ``largest``;
+- *dummy*: one message of +.
+
+``shares`` devices together make the law that is accounted for: in each cell independent Poisson
+numbers of events, of singles q^j / j for each sign and size, of floods ``floods`` / ``largest`` for
+each size, of dummies ``dummies``. Each device draws its share, a Poisson number with the rate
+divided by ``shares``. The sizes of a sum of singles of one sign add up to a geometric number,
+P(g) = (1 - q) q^g (as longest grows): exp(sum_j q^j (z^j - 1) / j) = (1 - q) / (1 - q z).
+
+*Integers.* ``rates`` are expected numbers of events per device and cell in units of 2^-64, rounded
+up: more events than accounted for are further noise, independent of everybody's value, which is
+post-processing. So every language draws from the same integers, and the account is never below.
+
+This module is in the house of everybody: the accountant proves with it, the mechanisms draw from
+it, and neither imports the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+
+from shoal.errors import Kind, ShoalError
+
+RATE_BITS = 64  # a rate is an integer number of 2^-64 events per device and cell
+MOST_SIZE = 256  # messages of one sign in an event, at most
+MOST_SHARES = 100_000_000
+
+
+class Truth(Enum):
+    """How a true message tells the value of its device."""
+
+    CELL = "cell"  # + in the value's cell
+    SIGN = "sign"  # in the one cell, + for 1 and - for 0
+
+
+class Event(Enum):
+    """The kinds of noise; ``sign`` is that of the messages of a single."""
+
+    PLUS = "plus"
+    MINUS = "minus"
+    FLOOD = "flood"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """``size`` messages of each sign that the ``event`` has, ``weight`` * 2^-64 times expected per
+    device and cell.
+    """
+
+    event: Event
+    size: int
+    weight: int
+
+    @property
+    def messages(self) -> int:
+        """How many messages one such event is."""
+        return 2 * self.size if self.event is Event.FLOOD else self.size
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseLaw:
+    """The law of the module's text.
+
+    ``truth``; ``cells``: that noise goes to, at least 2, and 1 for ``SIGN``. ``shares`` >= 1:
+    devices whose noise adds up to what is accounted for. ``singles``: q in [0, 1), of sizes up to
+    ``longest``; ``floods`` >= 0: their expected number per cell, of sizes up to ``largest``;
+    ``dummies`` >= 0: expected number per cell. ``slots`` >= 1: most messages of one submission, the
+    true one among them; a device that drew more noise sends its true message alone.
+
+    Either dummies (with ``CELL``), or singles and floods. Raises ShoalError INVALID for anything
+    else.
+    """
+
+    truth: Truth
+    cells: int
+    shares: int
+    slots: int
+    singles: Fraction = Fraction(0)
+    longest: int = 0
+    floods: Fraction = Fraction(0)
+    largest: int = 0
+    dummies: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        least = 2 if self.truth is Truth.CELL else 1
+        cancelling = (
+            0 < self.singles < 1
+            and 1 <= self.longest <= MOST_SIZE
+            and self.floods > 0
+            and 1 <= self.largest <= MOST_SIZE
+            and self.dummies == 0
+        )
+        dummies = (
+            self.dummies > 0
+            and self.singles == self.floods == self.longest == self.largest == 0
+            and self.truth is Truth.CELL
+        )
+        fits = self.cells >= 2 if least == 2 else self.cells == 1
+        if not (fits and 1 <= self.shares <= MOST_SHARES and self.slots >= 1):
+            raise ShoalError(
+                Kind.INVALID,
+                "noise wants two cells or more (one for a signed count), 1 to "
+                f"{MOST_SHARES} shares and at least one slot",
+            )
+        if not (cancelling or dummies):
+            raise ShoalError(
+                Kind.INVALID,
+                "noise is dummies in the cells of a histogram, or singles with q in (0, 1) and "
+                f"floods, both of sizes 1 to {MOST_SIZE}",
+            )
+
+    @property
+    def signed(self) -> bool:
+        """Whether messages have a sign: all but those of dummies do."""
+        return self.dummies == 0
+
+    def rates(self) -> tuple[Rate, ...]:
+        """Of every kind and size, in one order: singles of + and of - by size, then floods by size;
+        or dummies alone. Each weight is the smallest integer that is not below the share.
+        """
+        if not self.signed:
+            return (Rate(Event.PLUS, 1, self._weight(self.dummies)),)
+        singles = [
+            (size, self._weight(self.singles**size / size)) for size in range(1, self.longest + 1)
+        ]
+        flood = self._weight(self.floods / self.largest)
+        return (
+            *(Rate(Event.PLUS, size, weight) for size, weight in singles),
+            *(Rate(Event.MINUS, size, weight) for size, weight in singles),
+            *(Rate(Event.FLOOD, size, flood) for size in range(1, self.largest + 1)),
+        )
+
+    def _weight(self, rate: Fraction) -> int:
+        """ceil(2^64 rate / shares)."""
+        share = rate / self.shares
+        return -(-(share.numerator << RATE_BITS) // share.denominator)
+
+    @property
+    def event_rate(self) -> Fraction:
+        """Expected events of one device, over all cells; exact."""
+        return Fraction(self.cells * sum(rate.weight for rate in self.rates()), 1 << RATE_BITS)
+
+    @property
+    def mean_messages(self) -> Fraction:
+        """Expected messages of one device, its true one among them, were there no ``slots``."""
+        noise = sum(rate.weight * rate.messages for rate in self.rates())
+        return 1 + Fraction(self.cells * noise, 1 << RATE_BITS)
