@@ -92,11 +92,18 @@ def check_manifest(manifest: Manifest, served: ServedTask, now: float) -> None:
             Kind.MISMATCH,
             f"manifest: rows of {manifest.row_size} bytes, this task's are {expected} bytes long",
         )
-    if manifest.rows < task.min_batch * task.messages:
+    if (task.messages == 1) != (manifest.reports == 0):
+        raise ShoalError(
+            Kind.MISMATCH,
+            "manifest: reports are counted apart from rows where a report of the task has several "
+            "messages, and only there",
+        )
+    reports = manifest.counted(task.messages)
+    if reports < task.min_batch:
         raise ShoalError(
             Kind.TOO_FEW,
-            f"manifest: {manifest.rows} rows are fewer than min_batch asks for "
-            f"({task.min_batch * task.messages}): not taken",
+            f"manifest: {reports} reports are fewer than min_batch asks for "
+            f"({task.min_batch}): not taken",
         )
     _check_time(manifest, task, now)
 
@@ -107,7 +114,8 @@ def _check_time(manifest: Manifest, task: Task, now: float) -> None:
 
     An earlier one would be released at a time that a single report's arrival decides.
     """
-    window, full = manifest.window, 0 < task.max_batch * task.messages <= manifest.rows
+    reports = manifest.counted(task.messages)
+    window, full = manifest.window, 0 < task.max_batch <= reports
     earliest = task.windows.start_of(window) if full else task.windows.end_of(window)
     if now < earliest - task.windows.skew_s:
         raise ShoalError(

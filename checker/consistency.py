@@ -88,7 +88,7 @@ def consistency(
             and hashlib.sha256(named.hop_key).digest()[:8] == manifest.hop_key_id,
             "key ids compared",
         )
-        lost = -(-manifest.damaged // max(1, task.messages))
+        lost = manifest.damaged
         yield _said("lost reports are told", release.damaged == lost, f"{lost:,} lost")
 
 
@@ -101,13 +101,13 @@ def _numbers(release: release_pb2.Release) -> Iterator[Statement]:
 
 
 def _rows(chain: Chain) -> Statement:
-    """A report of several messages counts if none of its rows was refused."""
+    """Of reports with several messages each refused row counts as a report that is lost."""
     what, release = "reports and refused rows are those of the batch", chain.release
     refused, rows = sum(row.count for row in release.rejected), chain.manifest.rows
     if release.withheld and not release.n and not refused:
         return Statement(what, Outcome.OPEN, "withheld: the batch was not opened")
-    messages = max(1, chain.task.messages)
-    fits = release.n * messages <= rows - refused < (release.n + 1) * messages
+    counted = rows if chain.task.messages <= 1 else chain.manifest.reports
+    fits = release.n == max(0, counted - refused)
     return _said(what, fits, f"{release.n:,} reports, {refused:,} refused, of {rows:,} rows")
 
 

@@ -389,7 +389,13 @@ def seal(
     ready = assignment.sealers.get(window)
     if ready is None:
         assignment.sealers.clear()  # the last window's: a device goes from one to the next
-        sealer = WindowSealer(keys.analyzer_keys[window], keys.hop_keys[window], task_id, window)
+        sealer = WindowSealer(
+            keys.analyzer_keys[window],
+            keys.hop_keys[window],
+            task_id,
+            window,
+            assignment.task.messages,
+        )
         ready = assignment.sealers[window] = sealer, expiry(task, window)
     sealer, expires_s = ready
     frame, ack_key = sealer.seal(report, entropy, prover.prove)

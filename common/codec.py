@@ -297,6 +297,7 @@ def encode_task(task: Task) -> bytes:
         pairwise=encode_pairwise(task.pairwise),
         enrolment_key=task.enrolment_key,
         memoized=task.memoized,
+        fewest_messages=task.fewest_messages,
     ).SerializeToString(deterministic=True)
 
 
@@ -354,6 +355,7 @@ def decode_task(data: bytes) -> Task:
         pairwise=decode_pairwise(message.pairwise) if message.HasField("pairwise") else None,
         enrolment_key=message.enrolment_key,
         memoized=message.memoized,
+        fewest_messages=message.fewest_messages,
     )
 
 
@@ -390,7 +392,10 @@ def decode_schedule(data: bytes) -> KeySchedule:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the shuffler says of a sealed batch; all counts are rows (sealed messages)."""
+    """What the shuffler says of a sealed batch: counts of rows (sealed messages), and ``reports``:
+    distinct reports that they are messages of, one less for each damaged row; 0 where a report has
+    one message.
+    """
 
     task_id: TaskId
     window: int
@@ -401,16 +406,23 @@ class Manifest:
     schedule_hash: Digest
     rows_hash: Digest
     damaged: int = 0
+    reports: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.rows <= LIMITS.batch_rows:
             raise ShoalError(Kind.INVALID, f"manifest: a batch has 1 to {LIMITS.batch_rows} rows")
         if not 0 <= self.damaged <= LIMITS.batch_rows:
             raise ShoalError(Kind.INVALID, "manifest: damaged is out of range")
+        if not 0 <= self.reports <= self.rows:
+            raise ShoalError(Kind.INVALID, "manifest: no more reports than rows")
         if not 0 < self.row_size <= LIMITS.report_bytes + 2 * 1024:
             raise ShoalError(Kind.INVALID, "manifest: row_size is out of range")
         if not 0 <= self.window < LIMITS.windows:
             raise ShoalError(Kind.INVALID, "manifest: window is out of range")
+
+    def counted(self, messages: int) -> int:
+        """Reports of a batch of a task whose reports have as many ``messages`` at most."""
+        return self.rows if messages == 1 else self.reports
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -426,6 +438,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         schedule_hash=manifest.schedule_hash.raw,
         rows_hash=manifest.rows_hash.raw,
         damaged=manifest.damaged,
+        reports=manifest.reports,
     ).SerializeToString(deterministic=True)
 
 
@@ -445,4 +458,5 @@ def decode_manifest(data: bytes) -> Manifest:
         Digest(message.schedule_hash),
         Digest(message.rows_hash),
         message.damaged,
+        message.reports,
     )

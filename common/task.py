@@ -155,7 +155,7 @@ class Task:
     shuffler_ca: bytes
     retention_s: int
     report_size: int  # bytes of one message of a report, as the mechanism says
-    messages: int = 1  # of one report
+    messages: int = 1  # of one report, at most
     reports_per_device: int = 1
     admission: Admission = Admission.OPEN
     suite: int = 1
@@ -165,6 +165,12 @@ class Task:
     enrolment_key: bytes = b""
     # the same value gets the same randomized report in every window, sealed anew each time
     memoized: bool = False
+    fewest_messages: int = 0  # of one report, at least; 0: always ``messages``
+
+    @property
+    def least_messages(self) -> int:
+        """Messages of one report, at least: 1 to ``messages``."""
+        return self.fewest_messages or self.messages
 
     @property
     def hops(self) -> tuple[bytes, ...]:
@@ -186,6 +192,10 @@ class Task:
         self._check_aggregator()
         _require(
             1 <= self.messages <= LIMITS.messages, f"a report has 1 to {LIMITS.messages} messages"
+        )
+        _require(
+            0 <= self.fewest_messages < self.messages,
+            "fewest_messages is 0 (all reports have as many) or at least 1 and below messages",
         )
         needed = self.windows.length_s + self.windows.grace_s + LIMITS.delivery_s
         _require(

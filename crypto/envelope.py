@@ -26,7 +26,7 @@ from functools import lru_cache
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from shoal.crypto.hop_payload import HopFields, HopWriter, read_canonical
+from shoal.crypto.hop_payload import HopFields, HopWriter, read_canonical, sealed_field_size
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed, seal
 from shoal.crypto.suites import PublicKeyConfig, SuiteId
 from shoal.digests import hmac_sha256, is_hmac_sha256, sha256
@@ -93,8 +93,8 @@ def open_report(key: HpkePrivateKey, info: bytes, sealed: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class HopContent:
-    """What the shuffler learns from a frame. ``sealed``: 1 to 64 messages of one length, for the
-    analyzer.
+    """What the shuffler learns from a frame. ``sealed``: 1 to ``LIMITS.messages`` messages
+    of one length, for the analyzer.
 
     ``ack_key`` is a secret of device and shuffler, used for this frame's receipt alone; it does not
     print. The object can be pickled, because frames are opened in worker processes and the receipt
@@ -154,26 +154,36 @@ def frame_size(suite: SuiteId, messages: int, sealed_length: int, admission_leng
     return _global_size(suite, payload.ByteSize())
 
 
-def seal_frame(config: PublicKeyConfig, content: HopContent, hop: int = 0) -> bytes:
+def seal_frame(
+    config: PublicKeyConfig, content: HopContent, hop: int = 0, messages: int = 0
+) -> bytes:
     """The frame that a device sends to hop ``hop``: exactly one of ``LIMITS.frame_sizes`` bytes.
 
-    The size follows from suite, lengths and number of messages and admission, which a task fixes;
-    never from the value, the report's bytes or the window. Raises OVERSIZE if the content fits no
-    frame. Every call draws a new encapsulation: seal once and keep the bytes for every retry.
+    ``messages``: that a report of the task has at most, where this one may have fewer: the frame is
+    as large as theirs. So the size follows from suite, lengths and number of messages and
+    admission, which a task fixes; never from the value, the report's bytes or the window. Raises
+    OVERSIZE if the content fits no frame. Every call draws a new encapsulation: seal once and keep
+    the bytes for every retry.
     """
     writer = HopWriter(content.task_id.raw, content.window, content.analyzer_key_id.raw)
     payload = writer.write(content.ack_key, content.admission, content.sealed)
     header, info = header_and_info(config.suite, hop, config.key_id.raw)
-    return header + seal(config, padded(config.suite, content.window, payload), info)
+    room = room_for(content.sealed, messages)
+    return header + seal(config, padded(config.suite, content.window, payload, room), info)
 
 
-def padded(suite: SuiteId, window: int, payload: bytes) -> bytes:
-    """The plaintext of a frame: u32be length, payload, zeros up to a global size. ``suite`` is that
-    of the hop key. Raises OVERSIZE.
+def room_for(sealed: Sequence[bytes], messages: int) -> int:
+    """Bytes that the messages of a payload would take beyond these, were they ``messages``."""
+    return max(0, messages - len(sealed)) * sealed_field_size(len(sealed[0]))
+
+
+def padded(suite: SuiteId, window: int, payload: bytes, room: int = 0) -> bytes:
+    """The plaintext of a frame: u32be length, payload, zeros up to the global size that holds
+    ``room`` bytes more. ``suite`` is that of the hop key. Raises OVERSIZE.
     """
     # Protobuf leaves out a window of 0: counted all the same, or window 0 might have a smaller
     # frame.
-    inner = _inner_size(suite, len(payload) + (_WINDOW_FIELD if window == 0 else 0))
+    inner = _inner_size(suite, len(payload) + room + (_WINDOW_FIELD if window == 0 else 0))
     return (len(payload).to_bytes(_LENGTH_SIZE, "big") + payload).ljust(inner, b"\x00")
 
 

@@ -73,6 +73,11 @@ class HopWriter:
         return self._head, self._middle + _tagged(_SEALED, message_size)
 
 
+def sealed_field_size(message_size: int) -> int:
+    """Bytes of a payload that one sealed message of so many bytes takes."""
+    return len(_tagged(_SEALED, message_size)) + message_size
+
+
 @lru_cache(maxsize=256)
 def _tagged(tag: int, length: int) -> bytes:
     """What stands before a field of so many bytes: its tag, and the length as a varint."""

@@ -16,6 +16,7 @@ from shoal.crypto.envelope import (
     header_and_info,
     padded,
     report_info,
+    room_for,
 )
 from shoal.crypto.hop_payload import HopWriter
 from shoal.crypto.suites import PublicKeyConfig
@@ -29,13 +30,29 @@ Prove = Callable[[TaskId, int, Sequence[bytes]], bytes]
 class WindowSealer:
     """Seals reports for the first hop. It holds public keys alone."""
 
-    __slots__ = ("_header", "_hop", "_hop_info", "_info", "_report", "_task", "_writer")
+    __slots__ = (
+        "_header",
+        "_hop",
+        "_hop_info",
+        "_info",
+        "_messages",
+        "_report",
+        "_task",
+        "_writer",
+    )
 
     def __init__(
-        self, analyzer: PublicKeyConfig, hop: PublicKeyConfig, task_id: TaskId, window: int
+        self,
+        analyzer: PublicKeyConfig,
+        hop: PublicKeyConfig,
+        task_id: TaskId,
+        window: int,
+        messages: int = 1,
     ) -> None:
-        """The two keys of the window. Raises INVALID for a window outside [0, 2^32)."""
-        self._task = task_id, window
+        """The two keys of the window. ``messages``: of a report, at most: all frames are as large
+        as those of a report that has as many. Raises INVALID for a window outside [0, 2^32).
+        """
+        self._task, self._messages = (task_id, window), messages
         self._report, self._info = analyzer, report_info(task_id, window, analyzer.key_id)
         self._hop = hop
         self._header, self._hop_info = header_and_info(hop.suite, 0, hop.key_id.raw)
@@ -59,6 +76,6 @@ class WindowSealer:
         task_id, window = self._task
         payload = self._writer.write(ack_key, prove(task_id, window, sealed), sealed)
         suite = self._hop.suite
-        plaintext = padded(suite, window, payload)
+        plaintext = padded(suite, window, payload, room_for(sealed, self._messages))
         frame = self._header + suite.hpke.encrypt(plaintext, self._hop.handle, info=self._hop_info)
         return frame, ack_key

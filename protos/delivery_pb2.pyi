@@ -235,6 +235,7 @@ class Manifest(_message.Message):
     SCHEDULE_HASH_FIELD_NUMBER: _builtins.int
     ROWS_HASH_FIELD_NUMBER: _builtins.int
     DAMAGED_FIELD_NUMBER: _builtins.int
+    REPORTS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -253,6 +254,10 @@ class Manifest(_message.Message):
     """rows that were acknowledged and are not in the batch, because the shuffler's disk lost or
     changed them
     """
+    reports: _builtins.int
+    """distinct reports that the rows are messages of, less one for each damaged row; 0: a report of
+    this task has one message, so they are as many as rows
+    """
     def __init__(
         self,
         *,
@@ -266,10 +271,11 @@ class Manifest(_message.Message):
         schedule_hash: _builtins.bytes = ...,
         rows_hash: _builtins.bytes = ...,
         damaged: _builtins.int = ...,
+        reports: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyzer_key_id", b"analyzer_key_id", "damaged", b"damaged", "hop_key_id", b"hop_key_id", "row_size", b"row_size", "rows", b"rows", "rows_hash", b"rows_hash", "schedule_hash", b"schedule_hash", "task_id", b"task_id", "version", b"version", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyzer_key_id", b"analyzer_key_id", "damaged", b"damaged", "hop_key_id", b"hop_key_id", "reports", b"reports", "row_size", b"row_size", "rows", b"rows", "rows_hash", b"rows_hash", "schedule_hash", b"schedule_hash", "task_id", b"task_id", "version", b"version", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -155,6 +155,7 @@ class Task(_message.Message):
     PAIRWISE_FIELD_NUMBER: _builtins.int
     ENROLMENT_KEY_FIELD_NUMBER: _builtins.int
     MEMOIZED_FIELD_NUMBER: _builtins.int
+    FEWEST_MESSAGES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     salt: _builtins.bytes
@@ -198,13 +199,15 @@ class Task(_message.Message):
     sealed sizes
     """
     messages: _builtins.int
-    """sealed messages of one report"""
+    """sealed messages of one report, at most"""
     enrolment_key: _builtins.bytes
     """Ed25519 public key that signs device certificates, with ADMISSION_ENROLLED"""
     memoized: _builtins.bool
     """a device answers the same value with the same randomized report in every window, sealed anew
     each time
     """
+    fewest_messages: _builtins.int
+    """sealed messages of one report, at least; 0: always as many as ``messages``"""
     @_builtins.property
     def domain(self) -> Global___Domain: ...
     @_builtins.property
@@ -246,10 +249,11 @@ class Task(_message.Message):
         pairwise: Global___Pairwise | None = ...,
         enrolment_key: _builtins.bytes = ...,
         memoized: _builtins.bool = ...,
+        fewest_messages: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "mechanism", b"mechanism", "pairwise", b"pairwise", "windows", b"windows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admission", b"admission", "aggregator", b"aggregator", "analyzer_key", b"analyzer_key", "delta", b"delta", "domain", b"domain", "enrolment_key", b"enrolment_key", "honest_fraction_ppm", b"honest_fraction_ppm", "key_authority", b"key_authority", "max_batch", b"max_batch", "mechanism", b"mechanism", "memoized", b"memoized", "messages", b"messages", "min_batch", b"min_batch", "name", b"name", "pairwise", b"pairwise", "purpose", b"purpose", "question", b"question", "report_size", b"report_size", "reports_per_device", b"reports_per_device", "retention_s", b"retention_s", "salt", b"salt", "shuffler_address", b"shuffler_address", "shuffler_ca", b"shuffler_ca", "shuffler_key", b"shuffler_key", "suite", b"suite", "target_epsilon", b"target_epsilon", "version", b"version", "windows", b"windows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admission", b"admission", "aggregator", b"aggregator", "analyzer_key", b"analyzer_key", "delta", b"delta", "domain", b"domain", "enrolment_key", b"enrolment_key", "fewest_messages", b"fewest_messages", "honest_fraction_ppm", b"honest_fraction_ppm", "key_authority", b"key_authority", "max_batch", b"max_batch", "mechanism", b"mechanism", "memoized", b"memoized", "messages", b"messages", "min_batch", b"min_batch", "name", b"name", "pairwise", b"pairwise", "purpose", b"purpose", "question", b"question", "report_size", b"report_size", "reports_per_device", b"reports_per_device", "retention_s", b"retention_s", "salt", b"salt", "shuffler_address", b"shuffler_address", "shuffler_ca", b"shuffler_ca", "shuffler_key", b"shuffler_key", "suite", b"suite", "target_epsilon", b"target_epsilon", "version", b"version", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -141,15 +141,6 @@ def verdict(reports: int, min_batch: int) -> WindowEvent:
     return WindowEvent.ENOUGH if reports >= min_batch else WindowEvent.TOO_FEW
 
 
-def distinct_reports(rows: int, messages: int) -> int:
-    """Reports among ``rows`` distinct sealed messages, ``messages`` to a report.
-
-    After sorting nothing says which messages came together, and that is intended. Rounded down: a
-    sender who repeats a message in two reports makes the count smaller, never larger.
-    """
-    return rows // messages
-
-
 def due(task: Task, window: int, now: float | None, distinct: int) -> bool:
     """Whether an open window closes now: at end + grace, or when it holds max_batch distinct
     reports. ``now`` None: the clock is disputed, only a full window closes.
@@ -168,12 +159,25 @@ def expired(task: Task, window: int, now: float) -> bool:
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """How much a window takes: ``distinct`` reports (0 = no limit) close it, ``rows`` is what a
-    batch can have. Repeats cost nothing.
+    batch can have. Repeats cost nothing. ``messages``: of a report, at most.
     """
 
     messages: int
     distinct: int
     rows: int
+
+    @property
+    def several(self) -> bool:
+        """Whether a report may have more messages than one."""
+        return self.messages > 1
+
+    @property
+    def reports(self) -> int:
+        """Reports that a window takes: no more than fit a batch, had each as many messages as a
+        report may have.
+        """
+        room = self.rows // self.messages
+        return min(self.distinct or room, room)
 
     @classmethod
     def of(cls, task: Task) -> Capacity:
@@ -225,10 +229,12 @@ def admit(
         )
     if len(content.ack_key) != ACK_KEY_SIZE:
         raise ShoalError(Kind.INVALID, f"an ack key is {ACK_KEY_SIZE} random bytes")
-    if len(content.sealed) != task.messages:
+    least, most = task.least_messages, task.messages
+    if not least <= len(content.sealed) <= most:
+        wanted = f"{most}" if least == most else f"{least} to {most}"
         raise ShoalError(
             Kind.INVALID,
-            f"a report of this task has {task.messages} sealed messages, not {len(content.sealed)}",
+            f"a report of this task has {wanted} sealed messages, not {len(content.sealed)}",
         )
     size = row_size(task)
     if any(len(sealed) != size for sealed in content.sealed):

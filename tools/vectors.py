@@ -372,7 +372,7 @@ def _malformed_frames(config: PublicKeyConfig) -> dict[str, bytes]:
         "no sealed message": _with_length(_payload(sealed=[])),
         "an empty sealed message": _with_length(_payload(sealed=[b""])),
         "sealed messages of two lengths": _with_length(_payload(sealed=[sealed, sealed[:-1]])),
-        "65 sealed messages": _with_length(_payload(sealed=[b"x"] * 65)),
+        "201 sealed messages": _with_length(_payload(sealed=[b"x"] * 201)),
     }
     return {name: _frame_of(config, plaintext) for name, plaintext in plaintexts.items()}
 

@@ -104,6 +104,15 @@ class Prepared:
         return Spending(task_id, self.guarantee.epsilon_upper, task.delta, self.law, self.lifetime)
 
 
+def valid_reports(batch: Batch, task: Task, opened: Opened) -> int:
+    """Valid, distinct reports of an opened batch, never too many. Where a report has several
+    messages nothing says which came together, so each refused row counts as a report that is lost.
+    """
+    if task.messages == 1:
+        return opened.tally.rows
+    return max(0, batch.manifest.reports - sum(opened.rejected.values()))
+
+
 def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
     """The slow part (the accountant: up to a second), without any state."""
     task = served.task
@@ -111,7 +120,7 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
     check_memoized(task, mechanism)
     lifetime = lifetime_epsilon(task, mechanism) if task.memoized else None
     law = mechanism.privacy()
-    n = opened.tally.rows // task.messages
+    n = valid_reports(batch, task, opened)
     guarantee = guarantee_of(task, mechanism)
     received = (
         certify(law, n, task.delta, honest_fraction=task.honest_fraction).epsilon_upper
@@ -221,7 +230,7 @@ def _message(
         withheld=prepared.withheld or "",
         distribution=message(prepared.distribution),
         counts="" if prepared.withheld else counted_cells(prepared.estimate, task.domain),
-        damaged=-(-manifest.damaged // task.messages),
+        damaged=manifest.damaged,
         quantiles=[
             release_pb2.Quantile(
                 share=each.share, value=each.value, ci_low=each.low, ci_high=each.high

@@ -33,6 +33,7 @@ anybody's value.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Protocol
@@ -161,9 +162,38 @@ def boundaries(law: Law) -> tuple[int, NDArray[np.uint64]]:
         bits += WORD
 
 
+def small_boundaries(law: Law) -> tuple[int, list[int]]:
+    """As ``boundaries``, for one device, which loads no numpy: of laws of a few thousand values at
+    most.
+    """
+    bits = WORD + _GUARD
+    while True:
+        weights, floors = law.weights(bits), list[int]()
+        for part in _floor_blocks(weights):
+            if part is None:
+                break
+            floors += part
+        else:
+            if floors[-1] == _TOP and (weights.first == 0 or floors[0] == 0):
+                start = max(bisect_left(floors, 1) - 1, 0)
+                return weights.first + start, floors[start:]
+        bits += WORD
+
+
 def _floors(weights: Weights) -> NDArray[np.uint64] | None:
-    """floor(2^64 F(k)) for the k of the weights, to the first 2^64 - 1. None if that isn't reached,
-    or if an enclosure holds an integer.
+    """What ``_floor_blocks`` gives, as one array; None if it is not whole."""
+    table, at = np.empty(len(weights.values), dtype=np.uint64), 0
+    for floors in _floor_blocks(weights):
+        if floors is None:
+            return None
+        table[at : at + len(floors)] = floors
+        at += len(floors)
+    return table[:at] if at and table[at - 1] == _TOP else None
+
+
+def _floor_blocks(weights: Weights) -> Iterator[list[int] | None]:
+    """floor(2^64 F(k)) for the k of the weights, to the first 2^64 - 1 if that is reached, in
+    blocks. None, and then nothing more: an enclosure holds an integer.
 
     With T = sum of values, E = error, S = S(k): F(k) lies in [S / (T + E), (S + E) / T]. For r =
     floor(2^(64+s) / (T + E)), x = S r is at most 2^(64+s) F(k), and falls short by less than
@@ -175,18 +205,16 @@ def _floors(weights: Weights) -> NDArray[np.uint64] | None:
     shift = total.bit_length() + WORD
     reciprocal = (1 << WORD + shift) // (total + error)
     slack = (error << WORD + 1 + shift) // total + total + 1
-    table = np.empty(len(weights.values), dtype=np.uint64)
     sums = accumulate(weights.values)
-    for part in blocks(table.size, BLOCK):
+    for part in blocks(len(weights.values), BLOCK):
         scaled = [partial * reciprocal for partial in islice(sums, part.stop - part.start)]
         decisive = bisect_left(scaled, _TOP << shift)
         del scaled[decisive:]
         floors = [x >> shift for x in scaled]
         if floors != [x + slack >> shift for x in scaled]:
-            return None
-        end = part.start + decisive
-        table[part.start : end] = floors
-        if end < part.stop:
-            table[end] = _TOP
-            return table[: end + 1]
-    return None
+            yield None
+            return
+        if part.start + decisive < part.stop:
+            yield [*floors, _TOP]
+            return
+        yield floors

@@ -279,7 +279,9 @@ class Ingress:
     ) -> tuple[AdmittedRows, list[ShoalError | None] | None]:
         """Those of a group that stay, and of all of them who is refused; None: nobody is."""
         count = len(group.places)
-        whole = AdmittedRows(window, group.sealed, count, group.devices, group.digests)
+        messages = group.facts.messages
+        sizes = (messages,) * count if messages > 1 else ()
+        whole = AdmittedRows(window, group.sealed, count, group.devices, group.digests, sizes)
         if not group.devices or self._revocations is None or not self._revocations.any():
             return whole, None
         refusals = [self._revoked(window.task_id, device) for device in group.devices]
@@ -292,6 +294,7 @@ class Ingress:
             b"".join(group.sealed[index * size : (index + 1) * size] for index in stay),
             len(stay),
             tuple(group.devices[index] for index in stay),
+            sizes=sizes[: len(stay)],
         )
         return some, refusals
 

@@ -389,9 +389,7 @@ class Lifecycle:
         reports: int | None = record.reports
         if record.state is WindowState.CLOSING:
             try:
-                reports = core.distinct_reports(
-                    await self._store.held(window), served.task.messages
-                )
+                reports = await self._store.held(window)
             except ShoalError:
                 reports = None  # what can't be counted is deleted all the same
         log.error(
@@ -429,7 +427,7 @@ class Lifecycle:
         window = claim.window
         async with self._sealing:
             sealed = await self._store.seal(claim)
-        reports = core.distinct_reports(sealed.rows, served.task.messages)
+        reports = sealed.reports
         event = core.verdict(reports, served.task.min_batch)
         manifest = make_manifest(served, window, sealed) if event is WindowEvent.ENOUGH else b""
         await self._advance(claim, event, sealed, reports, manifest)
@@ -447,7 +445,7 @@ class Lifecycle:
         sealed = await self._store.mend(claim)
         if sealed is None:
             return False
-        reports = core.distinct_reports(sealed.rows, served.task.messages)
+        reports = sealed.reports
         if core.verdict(reports, served.task.min_batch) is WindowEvent.TOO_FEW:
             await self._advance(claim, WindowEvent.TOO_FEW, sealed, reports)
         else:

@@ -2,8 +2,8 @@
 to its parent, and from there goes to the store.
 
 Most frames of a call say the same about themselves: task, window, keys, lengths. Such frames are
-one group, judged once. What differs lies back to back in their order: messages with their SHA-256,
-keys, and the receipts that say "stored", which their parent hands out once it is true.
+one group, judged once. What differs lies back to back in their order: messages with the SHA-256 of
+each report, keys, and the receipts that say "stored", which their parent hands out once it is true.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class OpenedGroup:
     together, ascending.
 
     ``ack_keys``: ``ACK_KEY_SIZE`` bytes for each. Where they are not refused: ``sealed``, their
-    messages; ``digests``, SHA-256 of each message; ``entries``, ``accepted_entry`` of each;
+    messages; ``digests``, SHA-256 of each frame's, joined; ``entries``, ``accepted_entry`` of each;
     ``devices``, their tags, or none for tasks that admit anybody. Secrets of devices are among
     them: nothing prints.
     """
@@ -178,9 +178,9 @@ class Grouping:
         group.ack_keys.append(ack_key)
         if not isinstance(who, bytes):
             return
-        for message in sealed:
-            group.sealed.append(message)
-            group.digests.append(_sha256(message).digest())
+        joined = sealed[0] if len(sealed) == 1 else b"".join(sealed)
+        group.sealed.append(joined)
+        group.digests.append(_sha256(joined).digest())
         group.entries.append(accepted_entry(ack_key, frame))
         if who:
             group.devices.append(who)

@@ -164,70 +164,10 @@ def _table(joined: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(joined, dtype=np.uint8).reshape(-1, StorageKey.SIZE)
 
 
-class Placement(NamedTuple):
-    """``outcomes``: per report None = taken, once the rest is on disk, or why not. ``keys``,
-    ``tags``: what has to be written for it.
-    """
-
-    outcomes: list[Kind | None]
-    keys: set[bytes]
-    tags: set[bytes]
-
-
-def place(
-    reports: Sequence[Sequence[bytes]],
-    keys: KeySet,
-    capacity: Capacity,
-    tags: Sequence[bytes] = (),
-    admitted: KeySet | None = None,
-) -> Placement:
-    """Which reports of one commit group a window takes, in order.
-
-    ``reports``: for each the storage keys of its messages. ``tags``: for each its device's tag;
-    empty where anybody is admitted. A report is new if any of its messages is. When max_batch is
-    reached new ones are WINDOW_FULL, beyond ``capacity.rows`` OVERLOADED; a new one of a device
-    that was admitted before is CONFLICT; repeats are always taken, so that a retry of an accepted
-    report gets the reply of the first. What is refused leaves no tag. The sets are left as they
-    are: add what is new once it is on disk.
-    """
-    flat = [key for report in reports for key in report]
-    known = keys.known(flat)
-    been = admitted.known(tags) if admitted is not None and tags else []
-    held = len(keys)
-    limit = capacity.distinct * capacity.messages or capacity.rows
-    fresh, entering = set(flat), set(tags)
-    once = not tags or (len(entering) == len(tags) and len(fresh) == len(flat) and not any(been))
-    if held + len(fresh) <= min(limit, capacity.rows) and not any(known) and once:
-        # the usual group: all new, and room for all of them
-        return Placement([None] * len(reports), fresh, entering)
-    fresh, entering = set(), set()
-    outcome: list[Kind | None] = []
-    at = 0
-    for number, report in enumerate(reports):
-        new = {
-            key
-            for key, old in zip(report, known[at : at + len(report)], strict=True)
-            if not old and key not in fresh
-        }
-        at += len(report)
-        taken = held + len(fresh) + len(new)
-        if new and tags and (been[number] or tags[number] in entering):
-            outcome.append(Kind.CONFLICT)
-        elif not new or taken <= min(limit, capacity.rows):
-            fresh |= new
-            if new and tags:
-                entering.add(tags[number])
-            outcome.append(None)
-        else:
-            outcome.append(
-                Kind.WINDOW_FULL if capacity.distinct and taken > limit else Kind.OVERLOADED
-            )
-    return Placement(outcome, fresh, entering)
-
-
 class JoinedPlacement(NamedTuple):
-    """``outcomes``: as in ``Placement``. ``places``: of the keys that have to be written, in the
-    order of the keys. ``tags``: what has to be written with them.
+    """``outcomes``: per report None = taken, once the rest is on disk, or why not. ``places``: of
+    the reports that have to be written, in the order of their keys. ``tags``: what has to be
+    written with them.
     """
 
     outcomes: list[Kind | None]
@@ -242,25 +182,54 @@ def place_joined(
     tags: Sequence[bytes] = (),
     admitted: KeySet | None = None,
 ) -> JoinedPlacement:
-    """As ``place``, of the keys of all reports joined to one bytes object, ``capacity.messages`` to
-    a report.
+    """Which reports of one commit group a window takes, in order.
+
+    ``joined``: the storage keys of the reports. ``tags``: for each its device's tag; empty where
+    anybody is admitted. When max_batch is reached new ones are WINDOW_FULL, beyond what a batch
+    holds OVERLOADED; a new one of a device that was admitted before is CONFLICT; repeats are always
+    taken, so that a retry of an accepted report gets the reply of the first. What is refused leaves
+    no tag. The sets are left as they are: add what is new once it is on disk.
 
     Where there is room for all that is new and nobody is named twice, no report is looked at by
     itself.
     """
     places = keys.unknown(joined)
-    rows, entering = len(joined) // StorageKey.SIZE, set(tags)
-    limit = capacity.distinct * capacity.messages or capacity.rows
-    room = len(keys) + len(places) <= min(limit, capacity.rows)
+    reports, entering = len(joined) // StorageKey.SIZE, set(tags)
+    room = len(keys) + len(places) <= capacity.reports
     once = not tags or (
         len(entering) == len(tags)
-        and len(places) == rows
+        and len(places) == reports
         and not (admitted is not None and any(admitted.known(tags)))
     )
     if room and once:
-        return JoinedPlacement([None] * (rows // capacity.messages), places, entering)
+        return JoinedPlacement([None] * reports, places, entering)
     flat = rows_of(joined, StorageKey.SIZE)
-    reports = list(zip(*[iter(flat)] * capacity.messages, strict=True))
-    found = place(reports, keys, capacity, tags, admitted)
-    some = [place for place in places.tolist() if flat[place] in found.keys]
-    return JoinedPlacement(found.outcomes, np.array(some, dtype=np.intp), found.tags)
+    outcomes, fresh, entering = _one_by_one(flat, keys, capacity, tags, admitted)
+    some = [place for place in places.tolist() if flat[place] in fresh]
+    return JoinedPlacement(outcomes, np.array(some, dtype=np.intp), entering)
+
+
+def _one_by_one(
+    flat: Sequence[bytes],
+    keys: KeySet,
+    capacity: Capacity,
+    tags: Sequence[bytes],
+    admitted: KeySet | None,
+) -> tuple[list[Kind | None], set[bytes], set[bytes]]:
+    """As ``place_joined``: outcomes, the keys and the tags that have to be written."""
+    known = keys.known(flat)
+    been = admitted.known(tags) if admitted is not None and tags else [False] * len(tags)
+    full = Kind.WINDOW_FULL if capacity.distinct == capacity.reports else Kind.OVERLOADED
+    fresh, entering, outcomes = set[bytes](), set[bytes](), list[Kind | None]()
+    for number, (key, old) in enumerate(zip(flat, known, strict=True)):
+        if old or key in fresh:
+            outcomes.append(None)
+        elif tags and (been[number] or tags[number] in entering):
+            outcomes.append(Kind.CONFLICT)
+        elif len(keys) + len(fresh) >= capacity.reports:
+            outcomes.append(full)
+        else:
+            fresh.add(key)
+            entering.update(tags[number : number + 1])
+            outcomes.append(None)
+    return outcomes, fresh, entering

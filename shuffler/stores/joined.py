@@ -1,17 +1,23 @@
 """Reports on their way to a store's disk: single ones and joined ones of one commit, as one bytes
 object for each window.
+
+A report of several messages is stored as as many rows, back to back, under one storage key, that of
+all of them together: so it is there as a whole or not at all, a repeat of it is known by its key,
+and keys count reports. Sealing gives each row a key of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 
+from shoal.arrays import NDArray, np
 from shoal.errors import Kind
-from shoal.shuffler.core import WindowId
+from shoal.ids import StorageKey
+from shoal.shuffler.core import Capacity, WindowId
 from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows
 
 Admitted = AdmittedReport | AdmittedRows
@@ -38,47 +44,50 @@ def reports_of(item: Admitted) -> int:
 
 
 def join(
-    window: WindowId, items: Sequence[Admitted], messages: int, row_size: int
+    window: WindowId, items: Sequence[Admitted], capacity: Capacity, row_size: int
 ) -> tuple[AdmittedRows, list[bool]]:
     """All reports of one window, with their digests, and which of the items are in it: those that
-    have the task's ``messages`` to a report and ``row_size`` bytes to a message, and say whose they
-    are if the first one does.
+    have as many messages as the task's reports may have and ``row_size`` bytes to a message, and
+    say whose they are if the first one does. Sizes are stated where a report may have several.
     """
-    usual = _join_reports(window, items, messages, row_size)
+    usual = None if capacity.several else _join_reports(window, items, row_size)
     if usual is not None:
         return usual, [True] * len(items)
     named, fits = bool(_devices(items[0])), list[bool]()
-    sealed, devices, digests, count = list[bytes](), list[bytes](), list[bytes](), 0
+    sealed, devices, digests, sizes = list[bytes](), list[bytes](), list[bytes](), list[int]()
+    count = 0
     for item in items:
-        fit = bool(_devices(item)) is named and _fits(item, messages, row_size)
+        lengths = _sizes(item)
+        fit = bool(_devices(item)) is named and _fits(item, lengths, capacity.messages, row_size)
         fits.append(fit)
         if not fit:
             continue
         if isinstance(item, AdmittedRows):
             sealed.append(item.sealed)
-            digests.append(item.digests or digests_of(rows_of(item.sealed, row_size)))
-            count += item.count
+            digests.append(item.digests or digests_of(cut(item.sealed, lengths, row_size)))
         else:
             sealed += item.sealed
-            digests.append(digests_of(item.sealed))
-            count += 1
+            digests.append(hashlib.sha256(b"".join(item.sealed)).digest())
+        count += len(lengths)
         devices += _devices(item)
-    joined = AdmittedRows(window, b"".join(sealed), count, tuple(devices), b"".join(digests))
-    return joined, fits
+        if capacity.several:
+            sizes += lengths
+    joined = b"".join(sealed), count, tuple(devices), b"".join(digests), tuple(sizes)
+    return AdmittedRows(window, *joined), fits
 
 
 def _join_reports(
-    window: WindowId, items: Sequence[Admitted], messages: int, row_size: int
+    window: WindowId, items: Sequence[Admitted], row_size: int
 ) -> AdmittedRows | None:
-    """The usual case of calls with one report each: all of them as they should be. None: look
-    closely.
+    """The usual case of calls with one report of one message each: all of them as they should be.
+    None: look closely.
     """
     reports = [item for item in items if type(item) is AdmittedReport]
     if len(reports) < len(items):
         return None
     _, parts, devices = zip(*reports, strict=True)
     sealed = tuple(chain.from_iterable(parts))
-    if set(map(len, parts)) != {messages} or set(map(len, sealed)) != {row_size}:
+    if set(map(len, parts)) != {1} or set(map(len, sealed)) != {row_size}:
         return None
     if not all(devices):
         if any(devices):
@@ -124,10 +133,56 @@ def spread(
     return outcomes
 
 
-def digests_of(rows: Sequence[bytes]) -> bytes:
+def digests_of(reports: Sequence[bytes]) -> bytes:
     """SHA-256 of each, joined."""
     sha256 = hashlib.sha256
-    return b"".join([sha256(row).digest() for row in rows])
+    return b"".join([sha256(report).digest() for report in reports])
+
+
+# --- reports of several messages ------------------------------------------------------------------
+
+
+def cut(sealed: bytes, sizes: Sequence[int], row_size: int) -> list[bytes]:
+    """The bytes of each report. ``sizes``: messages of each."""
+    ends = accumulate(sizes, initial=0)
+    return [sealed[at * row_size : end * row_size] for at, end in pairwise(ends)]
+
+
+def row_places(places: NDArray[np.intp], sizes: Sequence[int]) -> NDArray[np.intp]:
+    """The places of all rows of the reports at these ``places``, report after report. ``sizes``:
+    rows of every report, in the order in which they lie.
+    """
+    lengths = np.array(sizes, dtype=np.intp)
+    begins, taken = (np.cumsum(lengths) - lengths)[places], lengths[places]
+    before = np.cumsum(taken) - taken
+    within = np.arange(int(taken.sum()), dtype=np.intp)
+    found: NDArray[np.intp] = within + np.repeat(begins - before, taken)
+    return found
+
+
+def row_keys(keys: bytes, sizes: Sequence[int]) -> bytes:
+    """Of each row the key of its report, joined. ``keys``: of the reports, joined."""
+    table = np.frombuffer(keys, dtype=np.uint8).reshape(-1, StorageKey.SIZE)
+    return np.repeat(table, np.array(sizes, dtype=np.intp), axis=0).tobytes()
+
+
+def reports_in(keys: bytes) -> tuple[bytes, tuple[int, ...]]:
+    """The other way round: keys of reports, and how many rows each has. ``keys``: of rows, joined,
+    those of a report next to each other.
+    """
+    found, sizes = list[bytes](), list[int]()
+    for key, size in _runs(rows_of(keys, StorageKey.SIZE)):
+        found.append(key)
+        sizes.append(size)
+    return b"".join(found), tuple(sizes)
+
+
+def _runs(keys: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
+    begin = 0
+    for at in range(1, len(keys) + 1):
+        if at == len(keys) or keys[at] != keys[begin]:
+            yield keys[begin], at - begin
+            begin = at
 
 
 def _devices(item: Admitted) -> tuple[bytes, ...]:
@@ -136,13 +191,21 @@ def _devices(item: Admitted) -> tuple[bytes, ...]:
     return (item.device,) if item.device else ()
 
 
-def _fits(item: Admitted, messages: int, row_size: int) -> bool:
+def _sizes(item: Admitted) -> tuple[int, ...]:
+    """Messages of each of its reports."""
     if isinstance(item, AdmittedRows):
-        rows = item.count * messages
+        return item.sizes or (1,) * item.count
+    return (len(item.sealed),)
+
+
+def _fits(item: Admitted, sizes: Sequence[int], messages: int, row_size: int) -> bool:
+    if not sizes or not all(1 <= size <= messages for size in sizes):
+        return False
+    if isinstance(item, AdmittedRows):
         return (
-            item.count > 0
-            and len(item.sealed) == rows * row_size
+            len(sizes) == item.count
+            and len(item.sealed) == sum(sizes) * row_size
             and len(item.devices) in (0, item.count)
-            and len(item.digests) in (0, rows * DIGEST)
+            and len(item.digests) in (0, item.count * DIGEST)
         )
-    return len(item.sealed) == messages and set(map(len, item.sealed)) == {row_size}
+    return set(map(len, item.sealed)) == {row_size}

@@ -1,29 +1,22 @@
 """How several replicas fill a window to exactly its capacity without asking each other for every
 report: pure accounting.
 
-A seat is the right to store one row. The window's row in the database counts the seats that were
+A seat is the right to store one report. The window's row in the database counts the seats that were
 given out, never more than the capacity; a replica takes a slice of them and spends one for every
-row that is new *to it*. Two replicas may both spend a seat on the same row, so when all seats are
-gone that does not mean that the window is full: whoever finds none left counts, while nothing is
-under way, what is really there. The count becomes the seats that are given out, and a new *epoch*
-begins: seats that anybody still had from before, also a replica that died, are void, because every
-row is stored only in the epoch in which its seat was taken. So at any time
+report that is new *to it*. Two replicas may both spend a seat on the same one, so when all seats
+are gone that does not mean that the window is full: whoever finds none left counts, while nothing
+is under way, what is really there. The count becomes the seats that are given out, and a new
+*epoch* begins: seats that anybody still had from before, also a replica that died, are void,
+because every report is stored only in the epoch in which its seat was taken. So at any time
 
-    distinct rows <= rows that had a seat <= seats given out <= capacity.
+    distinct reports <= reports that had a seat <= seats given out <= capacity.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shoal.shuffler.core import Capacity
-
 _SLICE = 8  # a slice is at most this part of what is left: the last seats go one by one
-
-
-def limit_of(capacity: Capacity) -> int:
-    """Rows that a window takes."""
-    return min(capacity.distinct * capacity.messages or capacity.rows, capacity.rows)
 
 
 @dataclass(slots=True)
@@ -33,11 +26,11 @@ class SeatSlice:
     epoch: int = 0
     left: int = 0
 
-    def spend(self, rows: int) -> bool:
+    def spend(self, seats: int) -> bool:
         """Whether there were as many; then they are spent, whatever becomes of the commit."""
-        if rows > self.left:
+        if seats > self.left:
             return False
-        self.left -= rows
+        self.left -= seats
         return True
 
     def take_all(self) -> int:

@@ -61,7 +61,8 @@ class AdmittedRows:
 
     ``sealed``: the messages of ``count`` reports, back to back, all of the task's row size.
     ``devices``: as in ``AdmittedReport``, one for each report, or none at all. ``digests``: SHA-256
-    of each message, 32 bytes each, where the caller has them already; else empty.
+    of each report (all of its messages), 32 bytes each, where the caller has them already; else
+    empty. ``sizes``: messages of each report; empty: one.
     """
 
     window: WindowId
@@ -69,6 +70,7 @@ class AdmittedRows:
     count: int
     devices: tuple[bytes, ...] = ()
     digests: bytes = b""
+    sizes: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         """Without what was sealed, and without whose it is: neither prints."""
@@ -80,13 +82,16 @@ class SealedRows:
     """What sealing found: distinct sealed messages in storage key order, their size in bytes,
     SHA-256 over all of them.
 
-    ``damaged``: acknowledged rows of the window that are not among them, because the disk lost or
-    changed them.
+    ``damaged``: acknowledged reports of the window that are not among them, because the disk lost
+    or changed them; and rows that were lost later. ``reports``: how many distinct reports the rows
+    are messages of, all of them whole; one less for each row that was lost later. Where a report
+    has one message, there are as many as rows.
     """
 
     rows: int
     row_size: int
     rows_hash: Digest
+    reports: int
     damaged: int = 0
 
 
@@ -96,8 +101,8 @@ class WindowRecord:
 
     ``outcome``: ACKNOWLEDGED, WITHHELD or EXPIRED once it is known; stays when the state has become
     SHREDDED. ``manifest``: the bytes that are signed and offered; empty before SEALED and after
-    SHREDDED. ``acked``: rows that were acknowledged, while the window is open or being sealed; of
-    these ``damaged`` were lost by the disk.
+    SHREDDED. ``acked``: reports that were acknowledged, while the window is open or being sealed;
+    of these ``damaged`` were lost by the disk.
     """
 
     state: WindowState
@@ -114,7 +119,7 @@ class WindowRecord:
     def sealed(self) -> SealedRows:
         """What the batch is, of a window that was sealed."""
         assert self.rows_hash is not None  # noqa: S101 - only of SEALED and later
-        return SealedRows(self.rows, self.row_size, self.rows_hash, self.damaged)
+        return SealedRows(self.rows, self.row_size, self.rows_hash, self.reports, self.damaged)
 
 
 class Store(WindowClaims, Protocol):
@@ -237,7 +242,7 @@ class Store(WindowClaims, Protocol):
     # --- reading
 
     async def held(self, window: WindowId) -> int:
-        """CLOSING: rows in the inbox, for the record of a deletion."""
+        """CLOSING: reports in the inbox, for the record of a deletion."""
         ...
 
     async def read_rows(self, window: WindowId, first: int, count: int) -> bytes:

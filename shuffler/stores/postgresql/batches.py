@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,8 @@ from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.shuffler.stores import sorting
 from shoal.shuffler.stores.claims import Claim, StaleClaimError
+from shoal.shuffler.stores.distinct import KeySet
+from shoal.shuffler.stores.joined import DIGEST, digests_of, rows_of
 from shoal.shuffler.stores.objects.sealed_objects import (
     MENDS,
     TABLE,
@@ -29,11 +31,12 @@ from shoal.shuffler.stores.objects.sealed_objects import (
     in_objects,
     object_parts,
 )
-from shoal.shuffler.stores.postgresql.blocks import BlockCipher, Part, batch_place
+from shoal.shuffler.stores.postgresql.blocks import BlockCipher, Part, batch_place, parted
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.inbox import block_place, ciphers
 from shoal.shuffler.stores.postgresql.rows import WindowRow
 from shoal.shuffler.stores.postgresql.window_keys import WindowKey
+from shoal.shuffler.stores.storage_keys import WindowHashes
 from shoal.shuffler.stores.store import SealedRows
 
 if TYPE_CHECKING:
@@ -54,9 +57,9 @@ _HELD = (  # in the same statement as what is written: nothing is by a claim tha
 
 @dataclass(slots=True)
 class WriterTally:
-    """Of one writer: rows that were ``opened``; rows that there were by the word of its block
+    """Of one writer: reports that were ``opened``; reports that there were by the word of its block
     number ``teller`` (those acknowledged before, and its own); and its blocks that do not open, as
-    (number, rows). Blocks are added in the order of their numbers.
+    (number, reports). Blocks are added in the order of their numbers.
     """
 
     opened: int = 0
@@ -73,8 +76,8 @@ class WriterTally:
 
     @property
     def damaged(self) -> int:
-        """Rows that are gone, at least. A block that does not open is among those that the teller
-        knew of only if it has a smaller number: the others come on top.
+        """Reports that are gone, at least. A block that does not open is among those that the
+        teller knew of only if it has a smaller number: the others come on top.
         """
         later = sum(count for number, count in self.closed if number > self.teller)
         before = sum(count for _, count in self.closed) - later
@@ -83,7 +86,7 @@ class WriterTally:
 
 @dataclass(slots=True)
 class _Tally:
-    acked: int = 0  # rows that there were when the window closed
+    acked: int = 0  # reports that there were when the window closed
     writers: dict[bytes, WriterTally] = field(default_factory=dict)
 
     def of(self, writer: bytes) -> WriterTally:
@@ -91,14 +94,14 @@ class _Tally:
 
     @property
     def damaged(self) -> int:
-        """Rows that are not there any more, as far as the blocks that are left tell."""
+        """Reports that are not there any more, as far as the blocks that are left tell."""
         opened = sum(one.opened for one in self.writers.values())
         return max(sum(one.damaged for one in self.writers.values()), self.acked - opened)
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A batch that this process wrote, under which fence. ``opened``: by writer, rows that were
+    """A batch that this process wrote, under which fence. ``opened``: by writer, reports that were
     sealed; None: it was mended. ``inbox``: whether there was one.
     """
 
@@ -120,10 +123,14 @@ class Sealing:
         row: WindowRow,
         size: int,
         bucket: Bucket | None = None,
+        *,
+        several: bool = False,
     ) -> None:
         """``size``: bytes of every row. ``fence``: of the batch's table: see ``fence_of``.
-        ``bucket``: where the batch goes instead of the database.
+        ``bucket``: where the batch goes instead of the database. ``several``: whether a report may
+        have several messages.
         """
+        self._reports = KeySet() if several else None
         self._db, self._claim, self._row, self._size = database, claim, row, size
         self._tally, self.fence = _Tally(acked=row.record.acked), fence_of(claim, row)
         self._bucket = bucket
@@ -133,17 +140,19 @@ class Sealing:
 
     @property
     def opened(self) -> dict[bytes, int]:
-        """By writer, the rows that were sealed."""
+        """By writer, the reports that were sealed."""
         return {writer: one.opened for writer, one in self._tally.writers.items()}
 
     async def run(
         self, inbox: WindowKey, batch: WindowKey, spill: Path, entropy: Entropy
     ) -> SealedRows:
         """Everything from the inbox to the batch's table, which exists and is empty."""
-        _, opening = ciphers(self._row.window, self._row.emptied, inbox, entropy)
+        hashes, opening = ciphers(self._row.window, self._row.emptied, inbox, entropy)
         closing = BlockCipher(batch.of("rows"), self._row.window, entropy)
         loop = asyncio.get_running_loop()
-        sealed = await asyncio.to_thread(self._sort, opening, closing, spill, loop)
+        sealed = await asyncio.to_thread(self._sort, hashes, opening, closing, spill, loop)
+        if self._reports is not None:
+            sealed = replace(sealed, reports=len(self._reports))
         await self.finish(closing, sealed)
         return sealed
 
@@ -183,19 +192,21 @@ class Sealing:
                 number += 1
         if waiting:
             await self.write(closing, number, len(waiting) // size, bytes(waiting))
-        after = SealedRows(rows, size, Digest(digest.digest()))
+        after = SealedRows(rows, size, Digest(digest.digest()), reports=rows)
         await self.finish(closing, after)
         return after
 
     def _sort(
         self,
+        hashes: WindowHashes,
         opening: BlockCipher,
         closing: BlockCipher,
         spill: Path,
         loop: asyncio.AbstractEventLoop,
     ) -> SealedRows:
         """In a thread: the database is asked on the event loop."""
-        messages = sorting.distinct_sorted(self._steps(opening, loop), spill, sorting.RUN_BYTES)
+        steps = self._steps(hashes, opening, loop)
+        messages = sorting.distinct_sorted(steps, spill, sorting.RUN_BYTES)
         return _written(
             messages,
             self._size,
@@ -204,8 +215,9 @@ class Sealing:
         )
 
     def _steps(
-        self, opening: BlockCipher, loop: asyncio.AbstractEventLoop
+        self, hashes: WindowHashes, opening: BlockCipher, loop: asyncio.AbstractEventLoop
     ) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and messages of blocks. A report's messages get keys of their own here."""
         after = b"", 0
         while page := _on(loop, self._page(*after)):
             for writer, number, acked, count, keys, body in page:
@@ -216,7 +228,12 @@ class Sealing:
                 if opened is None or rows is None:
                     of_writer.closed.append((number, count))
                     continue
-                if len(rows) != count * self._size:
+                if self._reports is not None:
+                    self._reports.load_joined(opened)
+                    _, rows = parted(rows, count, self._size)
+                    digests = rows_of(digests_of(rows_of(rows, self._size)), DIGEST)
+                    opened = hashes.joined_keys_of(digests)
+                elif len(rows) != count * self._size:
                     raise ShoalError(Kind.INTERNAL, "an inbox has a message of a wrong size")
                 of_writer.add(number, acked, count)
                 if count:  # not the last word of a writer that ended
@@ -276,7 +293,7 @@ def _written(messages: Iterator[memoryview], size: int, write: Any, tally: _Tall
             part += 1
     if waiting:
         write(part, len(waiting) // size, bytes(waiting))
-    return SealedRows(rows, size, Digest(digest.digest()), tally.damaged)
+    return SealedRows(rows, size, Digest(digest.digest()), rows, tally.damaged)
 
 
 def fence_of(claim: Claim, row: WindowRow) -> int:

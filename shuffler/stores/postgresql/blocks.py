@@ -1,8 +1,9 @@
 """What the database holds of reports: blocks of many, encrypted by a key that never gets there.
 
 A block of an inbox is what one commit group brought to one window, in storage key order, in two
-parts that are encrypted apart, so that keys can be read without the messages: ``KEYS`` and
-``ROWS``. A block of a batch is some rows of it in delivered order: ``BATCH``.
+parts that are encrypted apart, so that keys can be read without the messages: ``KEYS``, one for
+each report, and ``ROWS``. Where a report may have several messages, ``ROWS`` begins with how many
+each has, u16be. A block of a batch is some rows of it in delivered order: ``BATCH``.
 
     part = nonce(12, random) || AES-256-GCM(key of the purpose, what it holds; associated data =
            "shoal/v1/block" || part's number || task id || u32be(window) || u32be(emptied) ||
@@ -16,12 +17,14 @@ a batch. A block that was moved, cut, swapped with another, or kept from before 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum, unique
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from shoal.entropy import SYSTEM, Entropy
+from shoal.errors import Kind, ShoalError
 from shoal.shuffler.core import WindowId
 
 _NONCE = 12  # bytes
@@ -52,7 +55,7 @@ class BlockCipher:
         return "<BlockCipher>"
 
     def seal(self, part: Part, place: bytes, count: int, data: bytes) -> bytes:
-        """``count``: rows or keys in ``data``."""
+        """``count``: reports in ``data``, or rows of a batch."""
         nonce = self._entropy.bytes(_NONCE)
         return nonce + self._aead.encrypt(nonce, data, self._bound(part, place, count))
 
@@ -78,3 +81,17 @@ def inbox_place(writer: bytes, number: int) -> bytes:
 def batch_place(fence: int, part: int) -> bytes:
     """Of a block of a batch: written under which claim, and the how many-th (from 0)."""
     return struct.pack(">QQ", fence, part)
+
+
+def with_sizes(sizes: Sequence[int], rows: bytes) -> bytes:
+    """What ``ROWS`` holds of reports with several messages."""
+    return struct.pack(f">{len(sizes)}H", *sizes) + rows
+
+
+def parted(body: bytes, count: int, row_size: int) -> tuple[tuple[int, ...], bytes]:
+    """The other way round, of ``count`` reports. Raises INTERNAL for what was not written so."""
+    end = 2 * count
+    sizes = struct.unpack(f">{count}H", body[:end]) if len(body) >= end else ()
+    if len(body) != end + sum(sizes) * row_size or not all(sizes):
+        raise ShoalError(Kind.INTERNAL, "an inbox has reports of a wrong size")
+    return sizes, body[end:]

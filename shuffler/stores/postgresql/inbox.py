@@ -74,8 +74,8 @@ def ciphers(
 @dataclass(slots=True)
 class Writer:
     """Who numbers blocks: a process, until the end of one of its steps is not known. ``newest``:
-    its last number. ``acked``: rows that it was told of. ``waiting``: numbers of blocks whose end
-    it does not know.
+    its last number. ``acked``: reports that it was told of. ``waiting``: numbers of blocks whose
+    end it does not know.
     """
 
     id: bytes
@@ -173,7 +173,7 @@ class OpenWindow:
 
     def sealed(self, place: Place, keys: bytes, messages: bytes) -> tuple[int, int, bytes, bytes]:
         """``acked``, ``count``, ``keys`` and ``body`` of a block. ``keys``, ``messages``: of its
-        rows, joined, in the order of the keys.
+        reports, joined, in the order of the keys.
         """
         return _sealed(self.cipher, place.columns, keys, messages, place.writer.acked)
 
@@ -246,7 +246,7 @@ class OpenWindow:
 
 
 def block_place(writer: bytes, number: int, acked: int) -> bytes:
-    """What a block of an inbox is bound to. ``acked``: rows that its writer had been told to be
+    """What a block of an inbox is bound to. ``acked``: reports that its writer had been told to be
     stored before: who seals finds by it that some are missing.
     """
     return inbox_place(writer, number) + acked.to_bytes(8, "big")

@@ -47,7 +47,7 @@ from shoal.shuffler.stores.postgresql.rows import (
 )
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, derive
 from shoal.shuffler.stores.postgresql.windows import ServedWindows, SharedWindows
-from shoal.shuffler.stores.seats import grant, limit_of
+from shoal.shuffler.stores.seats import grant
 from shoal.shuffler.stores.store import AdmittedRows
 from shoal.shuffler.stores.told import ToldRows
 
@@ -87,9 +87,7 @@ class SharedIntake(SharedWindows):
     def distinct(self, window: WindowId) -> int:
         """As ``Store.distinct``: what this replica stored or read, or what was last counted."""
         box, row = self._boxes.get(window), self._rows.get(window)
-        rows = max(len(box.keys) if box else 0, row.found if row else 0)
-        served = self._tasks.get(window.task_id)
-        return 0 if served is None else core.distinct_reports(rows, served.capacity.messages)
+        return max(len(box.keys) if box else 0, row.found if row else 0)
 
     async def _append(self, items: list[Admitted]) -> list[Kind | None]:
         """One commit group. An outcome for every report."""
@@ -113,7 +111,7 @@ class SharedIntake(SharedWindows):
 
     async def _append_to(self, window: WindowId, items: Sequence[Admitted]) -> list[Kind | None]:
         served = self._tasks[window.task_id]
-        rows, fits = join(window, items, served.capacity.messages, served.row_size)
+        rows, fits = join(window, items, served.capacity, served.row_size)
         try:
             kinds = await self._store(rows, served) if rows.count else []
         except ShoalError as failure:
@@ -146,7 +144,7 @@ class SharedIntake(SharedWindows):
                 full = core.was_full(capacity.distinct, row.record.reports)
                 return [Kind.WINDOW_FULL if full else Kind.WINDOW_CLOSED] * rows.count
             box = await self._box(row)
-            group = group or group_of(box, rows, served.capacity.messages)
+            group = group or group_of(box, rows)
             kinds = await self._try(box, group, capacity)
             if kinds is not None:
                 return kinds
@@ -162,14 +160,14 @@ class SharedIntake(SharedWindows):
             if box.ended:
                 await self._end_writers(box)
             # full, of what others stored
-            if box.unread or box.row.found >= limit_of(capacity) > len(box.keys):
+            if box.unread or box.row.found >= capacity.reports > len(box.keys):
                 async with self._db.transaction() as connection:
                     await box.read(connection)
                 box.sure()
             placed = placed_in(box, group, capacity)
             if not len(placed.places):
                 return placed.outcomes
-            if len(placed.places) < group.rows:
+            if len(placed.places) < group.reports:
                 known = box.keys.known(rows_of(group.keys, StorageKey.SIZE))
             if box.seats.spend(len(placed.places)):
                 return await self._store_block(box, group, placed)
@@ -179,8 +177,7 @@ class SharedIntake(SharedWindows):
             if error.kind not in _REFUSALS or not any(known):
                 raise
             self._refused.failed(box.row.window, error, window=box.row.window.window)
-            whole = group.whole(known)
-            return [None if stored else error.kind for stored in whole]
+            return [None if stored else error.kind for stored in known]
 
     # --- blocks -----------------------------------------------------------------------------------
 
@@ -223,7 +220,7 @@ class SharedIntake(SharedWindows):
         self, box: OpenWindow, group: Group, capacity: Capacity
     ) -> list[Kind | None] | None:
         """With the window's row locked and nothing under way: take seats, or count; then store."""
-        limit = limit_of(capacity)
+        limit = capacity.reports
         read: dict[bytes, int] = {}
         place_of = None
         async with self._db.transaction() as connection:
@@ -353,8 +350,8 @@ class SharedIntake(SharedWindows):
             served, box = self._tasks.get(window.task_id), self._boxes.get(window)
             if served is None or window in self._trouble or (box is not None and box.seats.left):
                 continue
-            if served.capacity.distinct and _given_out(row, limit_of(served.capacity)):
-                await self._count(row, limit_of(served.capacity))
+            if served.capacity.distinct and _given_out(row, served.capacity.reports):
+                await self._count(row, served.capacity.reports)
 
     async def _count(self, known: WindowRow, limit: int) -> None:
         """What is really there, with the window's row locked. No seat is given to anybody: whoever

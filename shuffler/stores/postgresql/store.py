@@ -35,7 +35,6 @@ from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.log import get_log
 from shoal.services.conditions import Condition
-from shoal.shuffler import core
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim
 from shoal.shuffler.stores.joined import Admitted
@@ -170,7 +169,7 @@ class PostgresStore(SharedIntake):
                     "UPDATE win SET state = $2, reports = $3, acked = $4, epoch = epoch + 1,"
                     " changed = now() WHERE id = $1",
                     *(row.id, WindowState.CLOSING.value),
-                    *(core.distinct_reports(distinct, capacity.messages), rows),
+                    *(distinct, rows),
                 )
         except ShoalError:
             if box is not None:
@@ -205,14 +204,15 @@ class PostgresStore(SharedIntake):
         return await to_its_end(self._seal(claim))
 
     async def _seal(self, claim: Claim) -> SealedRows:
-        size = self._tasks[claim.window.task_id].row_size
+        task = self._tasks[claim.window.task_id]
+        size, served = task.row_size, task.capacity
         await self._losses.compare(claim.window)
         async with self._step(claim) as connection:
             # what is remembered may lag behind: a batch that is the window's by now must stay
             row = await current(connection, claim.window)
             expect(row, WindowState.CLOSING)
             inbox, batch = (self._key(row, purpose) for purpose in Purpose)
-            sealing = Sealing(self._db, claim, row, size, self._bucket)
+            sealing = Sealing(self._db, claim, row, size, self._bucket, several=served.several)
             await make_table(connection, row, sealing.fence, objects=self._bucket is not None)
         if self._bucket is not None:
             await remove(self._bucket, row.window, sealing.fence)
@@ -220,7 +220,7 @@ class PostgresStore(SharedIntake):
         if there:
             sealed = await sealing.run(inbox, batch, self._spill, self._entropy)
         else:  # it was shredded, and the word for it is still to come; or it is lost
-            sealed = SealedRows(0, size, Digest.of(b""), row.record.acked)
+            sealed = SealedRows(0, size, Digest.of(b""), 0, row.record.acked)
         if sealed.damaged:
             self._tell_damage(row.window, sealed.damaged)
         self._wrote[claim.window] = Written(sealing.fence, sealed, sealing.opened, there)
@@ -394,7 +394,9 @@ class PostgresStore(SharedIntake):
             self._intact.add(claim.window)
             return None
         fence, after = await self._rewrite(claim, row, closing, whole)
-        after = replace(after, damaged=before.damaged + before.rows - after.rows)
+        lost = before.rows - after.rows
+        reports = max(0, before.reports - lost)
+        after = replace(after, damaged=before.damaged + lost, reports=reports)
         self._tell_damage(claim.window, after.damaged)
         self._wrote[claim.window] = Written(fence, after)
         return after

@@ -74,7 +74,7 @@ def _write(temporary: Path, blocks: Iterable[bytes | memoryview], row_size: int)
         failpoints.hit("seal.flush")
         file.flush()
         os.fsync(file.fileno())
-    return SealedRows(rows, row_size, Digest(digest.digest()))
+    return SealedRows(rows, row_size, Digest(digest.digest()), reports=rows)
 
 
 def _regrouped(blocks: Iterable[bytes | memoryview], row_size: int) -> Iterator[bytes | memoryview]:
@@ -144,7 +144,7 @@ def survey(path: Path) -> SealedRows | None:
         return None
     magic, rows, row_size, digest = _END.unpack(end)
     return (
-        SealedRows(rows, row_size, Digest(digest))
+        SealedRows(rows, row_size, Digest(digest), reports=rows)
         if magic == _MAGIC and size == file_size(rows, row_size)
         else None
     )

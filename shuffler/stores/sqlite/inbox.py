@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -37,6 +37,7 @@ from shoal.ids import StorageKey
 from shoal.services.process import fsync_folder
 from shoal.shuffler.stores import sorting
 from shoal.shuffler.stores.distinct import KeySet
+from shoal.shuffler.stores.joined import DIGEST, digests_of, reports_in, rows_of
 from shoal.shuffler.stores.sqlite import blocks, disk, older_rows
 from shoal.shuffler.stores.storage_keys import WindowHashes
 from shoal.storage import sqlite
@@ -125,14 +126,16 @@ class Inbox:
         sealed: bytes,
         places: NDArray[np.intp],
         tags: Collection[bytes] = (),
+        sizes: Sequence[int] = (),
     ) -> bytes:
-        """One transaction: on return the rows and the tags would survive a power cut. On an
+        """One transaction: on return the reports and the tags would survive a power cut. On an
         exception none was acknowledged.
 
-        ``keys``, ``sealed``: of many rows, joined; ``places``: those of the rows that are written,
-        in the order of their keys. Returns the keys of these, joined.
+        ``keys``, ``sealed``: of many reports, joined; ``places``: those of the reports that are
+        written, in the order of their keys; ``sizes``: rows of each, empty: one. Returns the keys
+        of what is written, joined.
         """
-        written = blocks.packed(self._next, keys, sealed, places, self._row_size)
+        written = blocks.packed(self._next, keys, sealed, places, self._row_size, sizes)
         parts = [written[at : at + _AT_ONCE] for at in range(0, len(written), _AT_ONCE)]
         # SQLite gives up the interpreter at every statement, and may have to wait for it: of the
         # usual commit there is one, which is a transaction by itself.
@@ -167,7 +170,7 @@ class Inbox:
         )
 
     def keys(self) -> KeySet:
-        """The storage keys of all rows that are whole: after a start. Reads the file once, in
+        """The storage keys of all reports that are whole: after a start. Reads the file once, in
         steps. Sets ``rows`` to how many they are: what a damaged disk shows twice counts once.
         """
         keys = KeySet()
@@ -207,12 +210,26 @@ def count_rows(path: Path, row_size: int) -> int:
         return rows_in(connection, row_size)
 
 
+def count_reports(path: Path, row_size: int) -> int:
+    """Whole reports of a closed inbox, each of which may have several rows."""
+    with closing(disk.connect(path)) as connection:
+        connection.text_factory = bytes
+        stored, keys = stored_secret(connection), KeySet()
+        if stored is not None:
+            for rows in block_rows(connection, checked_secret(stored), row_size):
+                keys.load_joined(reports_in(rows.keys)[0])
+        return len(keys)
+
+
 @dataclass(slots=True)
 class RowsRead:
-    """What reading an inbox found: rows, and how many of them are not what was written."""
+    """What reading an inbox found: rows, and how many of them are not what was written; and the
+    keys of reports, where they may have several rows.
+    """
 
     rows: int = 0
     damaged: int = 0
+    reports: KeySet | None = None
 
 
 def distinct_sorted(
@@ -224,7 +241,8 @@ def distinct_sorted(
     is taken. A row that does not fit its checksum is damaged: counted, and never yielded. Memory
     stays flat, with temporary files in ``spill`` (a small /tmp would fail large windows, and
     ciphertexts stay on one volume): see ``sorting``. Raises INTERNAL for a message that is not of
-    ``row_size`` bytes.
+    ``row_size`` bytes. ``tally``: with ``reports``, where a report may have several messages:
+    rows bear the key of their report then, and are sorted by one of their own.
     """
     tally = RowsRead() if tally is None else tally
     connection = disk.connect(path)
@@ -233,7 +251,7 @@ def distinct_sorted(
         stored = stored_secret(connection)
         if stored is None and not rows_in(connection, row_size):
             return  # interrupted in its making
-        here = RowsRead()
+        here = RowsRead(reports=tally.reports)
         steps = _steps(connection, checked_secret(stored), here, row_size)
         yield from sorting.distinct_sorted(steps, spill, sorting.RUN_BYTES)
         tally.rows, tally.damaged = tally.rows + here.rows, tally.damaged + here.damaged
@@ -250,7 +268,12 @@ def _steps(
     ):
         tally.rows += len(rows.keys) // StorageKey.SIZE + rows.damaged
         tally.damaged += rows.damaged
-        if rows.keys:
+        if rows.keys and tally.reports is not None:
+            tally.reports.load_joined(reports_in(rows.keys)[0])
+            hashes = WindowHashes(secret)
+            digests = rows_of(digests_of(rows_of(rows.sealed, row_size)), DIGEST)
+            yield hashes.joined_keys_of(digests), rows.sealed
+        elif rows.keys:
             yield rows.keys, rows.sealed
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from shoal.services.process import fsync_folder
 from shoal.shuffler.stores.distinct import KeySet
+from shoal.shuffler.stores.joined import reports_in
 from shoal.shuffler.stores.sqlite import blocks, disk, older_rows
 from shoal.shuffler.stores.sqlite.inbox import (
     SUFFIXES,
@@ -53,9 +54,10 @@ def salvage_inbox(path: Path, most: int, row_size: int) -> bool:
             new, held = Inbox(fresh, row_size, secret), KeySet()
             try:
                 for rows in _rows(old, secret, most, row_size):
-                    places = held.unknown(rows.keys)
+                    keys, sizes = reports_in(rows.keys)
+                    places = held.unknown(keys)
                     if len(places):
-                        held.add_joined(new.append(rows.keys, rows.sealed, places))
+                        held.add_joined(new.append(keys, rows.sealed, places, (), sizes))
                 tags = {tag for tag in _readable_tags(old) if tag}
                 if tags:
                     new.append(b"", b"", held.unknown(b""), tags)

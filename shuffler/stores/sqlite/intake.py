@@ -53,11 +53,7 @@ class Intake(WindowStates):
     def distinct(self, window: WindowId) -> int:
         """As ``BlockingStore.distinct``."""
         keys = self._keys.get(window)
-        return (
-            0
-            if keys is None
-            else core.distinct_reports(len(keys), self._tasks[window.task_id][0].messages)
-        )
+        return 0 if keys is None else len(keys)
 
     def append(self, submissions: Sequence[Admitted]) -> list[Kind | None]:
         """As ``BlockingStore.append``."""
@@ -65,7 +61,7 @@ class Intake(WindowStates):
 
     def _append(self, window: WindowId, items: Sequence[Admitted]) -> list[Kind | None]:
         capacity, row_size = self._tasks[window.task_id]
-        rows, fits = join(window, items, capacity.messages, row_size)
+        rows, fits = join(window, items, capacity, row_size)
         try:
             kinds = self._append_rows(rows, capacity, row_size) if rows.count else []
         except (OSError, sqlite.Error) as error:
@@ -91,12 +87,11 @@ class Intake(WindowStates):
         tags = [box.tag(device) for device in rows.devices]
         if tags and window in self._unsure:
             known = held.known(rows_of(keys, StorageKey.SIZE))
-            reports = zip(*[iter(known)] * capacity.messages, strict=True)
-            return [None if all(report) else Kind.OVERLOADED for report in reports]
+            return [None if old else Kind.OVERLOADED for old in known]
         kinds, places, entering = place_joined(keys, held, capacity, tags, admitted)
         if len(places):
             try:
-                added = box.append(keys, rows.sealed, places, entering)
+                added = box.append(keys, rows.sealed, places, entering, rows.sizes)
             except sqlite.Error as error:
                 if not sqlite.is_full(error):
                     raise
@@ -106,13 +101,11 @@ class Intake(WindowStates):
                 self._refused(window, error, len(places))
                 flat = rows_of(keys, StorageKey.SIZE)
                 fresh = {flat[place] for place in places.tolist()}
-                reports = zip(*[iter(flat)] * capacity.messages, strict=True)
                 return [
                     Kind.OVERLOADED
-                    if not fresh.isdisjoint(report)
-                    or (kind is Kind.CONFLICT and tags[index] in entering)
+                    if key in fresh or (kind is Kind.CONFLICT and tags[index] in entering)
                     else kind
-                    for index, (report, kind) in enumerate(zip(reports, kinds, strict=True))
+                    for index, (key, kind) in enumerate(zip(flat, kinds, strict=True))
                 ]
             held.add_joined(added)  # only what is on disk counts
             admitted.add(entering)
@@ -189,7 +182,7 @@ class Intake(WindowStates):
         missing = record.acked - record.damaged - box.rows
         if missing > 0:
             self._lost(window, missing, f"{self._inbox_path(window).name} lost rows")
-        if len(tags) and len(tags) * self._tasks[window.task_id][0].messages < len(keys):
+        if 0 < len(tags) < len(keys):
             self._unsure.add(window)
             self._tell_window(
                 window,

@@ -29,6 +29,7 @@ from shoal.errors import ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.log import get_log
 from shoal.shuffler.core import Capacity, WindowId, WindowState
+from shoal.shuffler.stores.distinct import KeySet
 from shoal.shuffler.stores.sqlite import batch, inbox
 from shoal.shuffler.stores.sqlite.intake import Intake
 from shoal.shuffler.stores.sqlite.window_states import typed
@@ -77,9 +78,11 @@ class SqliteStore(Intake):
     def held(self, window: WindowId) -> int:
         """As ``BlockingStore.held``."""
         with typed(self._folder):
-            path = self._inbox_path(window)
-            row_size = self._tasks[window.task_id][1]
-            return inbox.count_rows(path, row_size) if path.exists() else 0
+            path, (capacity, row_size) = self._inbox_path(window), self._tasks[window.task_id]
+            if not path.exists():
+                return 0
+            count = inbox.count_reports if capacity.several else inbox.count_rows
+            return count(path, row_size)
 
     def seal(self, window: WindowId) -> SealedRows:
         """Streams the sorted inbox into the batch file; memory flat in the number of reports."""
@@ -91,7 +94,7 @@ class SqliteStore(Intake):
                 return finished
             sealed, tally = self._seal(window)
         # Distinct ones, as they were counted: what a damaged disk shows twice counts once.
-        lost = max(0, record.acked - record.damaged - sealed.rows)
+        lost = max(0, record.acked - record.damaged - sealed.reports)
         if not record.acked:  # nobody knows how many there were
             lost = tally.damaged
         if lost:
@@ -103,24 +106,24 @@ class SqliteStore(Intake):
             )
             there = min(tally.damaged, lost)
             self._tell_window(
-                window, f"{path.name}: {lost - there} rows are missing, {there} damaged"
+                window, f"{path.name}: {lost - there} reports are missing, {there} damaged"
             )
         return replace(sealed, damaged=record.damaged + lost)
 
     def _seal(self, window: WindowId) -> tuple[SealedRows, inbox.RowsRead]:
-        path, tally, row_size = (
-            self._inbox_path(window),
-            inbox.RowsRead(),
-            self._tasks[window.task_id][1],
-        )
+        path, (capacity, row_size) = self._inbox_path(window), self._tasks[window.task_id]
         for last in (False, True):
+            tally = inbox.RowsRead(reports=KeySet() if capacity.several else None)
             messages = (
                 inbox.distinct_sorted(path, self._folder, row_size, tally)
                 if path.exists()
                 else iter(())
             )
             try:
-                return batch.write(self._batch_path(window), messages, row_size), tally
+                sealed = batch.write(self._batch_path(window), messages, row_size)
+                if tally.reports is not None:
+                    sealed = replace(sealed, reports=len(tally.reports))
+                return sealed, tally
             except sqlite.Error as error:
                 if last or not is_damaged(error):
                     raise
@@ -131,13 +134,15 @@ class SqliteStore(Intake):
         """A complete batch without an inbox: it was sealed, and state.db forgot."""
         path = self._batch_path(window)
         survey = batch.survey(path) if path.exists() else None
-        return (
-            survey
-            if survey is not None
-            and survey.row_size == self._tasks[window.task_id][1]
-            and batch.intact(path, survey)
-            else None
-        )
+        capacity, row_size = self._tasks[window.task_id]
+        if survey is None or survey.row_size != row_size or not batch.intact(path, survey):
+            return None
+        if not capacity.several:
+            return survey
+        # what is known for certain: as many as were counted when it was closed, or as few as it can
+        # be
+        counted = self._records[window].reports
+        return replace(survey, reports=counted or -(-survey.rows // capacity.messages))
 
     def destroy_inbox(self, window: WindowId) -> None:
         """As ``BlockingStore.destroy_inbox``."""
@@ -176,7 +181,8 @@ class SqliteStore(Intake):
             after = batch.survey(path)
             if after is None or after.rows >= before.rows or not batch.intact(path, after):
                 after = batch.mend(path, before)
-        after = replace(after, damaged=before.damaged + before.rows - after.rows)
+        lost = before.rows - after.rows
+        after = replace(after, damaged=before.damaged + lost, reports=max(0, before.reports - lost))
         log.error(
             "rows of a batch are damaged",
             task=window.task_id,

@@ -51,14 +51,15 @@ def of(device: bytes, sealed: bytes, window: int = 0) -> AdmittedReport:
 
 
 def rows_of(group: Sequence[AdmittedReport], digests: bool) -> AdmittedRows:
-    """Reports of one window as one bytes object, with the digests of their messages or without."""
-    messages = [message for report in group for message in report.sealed]
+    """Reports of one window as one bytes object, with their digests or without."""
+    parts, sizes = [b"".join(one.sealed) for one in group], [len(one.sealed) for one in group]
     return AdmittedRows(
         group[0].window,
-        b"".join(messages),
+        b"".join(parts),
         len(group),
         tuple(report.device for report in group if report.device),
-        b"".join(hashlib.sha256(one).digest() for one in messages) if digests else b"",
+        b"".join(hashlib.sha256(one).digest() for one in parts) if digests else b"",
+        tuple(sizes) if max(sizes) > 1 else (),
     )
 
 
@@ -90,7 +91,7 @@ async def seal(store: Store, window: int = 0) -> tuple[SealedRows, list[bytes]]:
         WindowState.CLOSING,
         WindowState.SEALED,
         sealed,
-        sealed.rows,
+        sealed.reports,
         b"manifest",
     )
     await store.destroy_inbox(await mine(store, one))

@@ -15,6 +15,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows
+from tests.conformance.store.bundles import BundlesSuite
 from tests.conformance.store.harness import (
     HASH,
     OPEN_ENDED,
@@ -28,11 +29,10 @@ from tests.conformance.store.harness import (
     seal,
     submissions,
 )
-from tests.conformance.store.reading import ReadingSuite
 from tests.sizes import size
 
 
-class StoreSuite(ReadingSuite):
+class StoreSuite(BundlesSuite):
     @pytest.fixture(autouse=True, params=["reports", "rows", "digests"])
     def _entry(self, request: pytest.FixtureRequest) -> None:
         """All promises hold whichever way a report takes."""
@@ -110,23 +110,6 @@ class StoreSuite(ReadingSuite):
         )
         assert sorted((await seal(store, 1))[1]) == sorted(sent[10:])
         assert sorted((await seal(store, 0))[1]) == sorted(sent[:10])
-
-    async def test_several_messages_to_a_report_are_rows(self, tmp_path: Path) -> None:
-        store = await self.adopted(tmp_path, Capacity(messages=3, distinct=2, rows=100))
-        sent = [tuple(reports(3)) for _ in range(3)]
-        one = WindowId(TASK, 0)
-        assert await self.put(
-            store, [AdmittedReport(one, report) for report in [*sent, sent[0]]]
-        ) == [
-            None,
-            None,
-            Kind.WINDOW_FULL,
-            None,
-        ]
-        assert store.distinct(one) == 2
-        assert sorted((await seal(store))[1]) == sorted(
-            message for report in sent[:2] for message in report
-        )
 
     # --- durable ----------------------------------------------------------------------------------
 
@@ -365,20 +348,6 @@ class StoreSuite(ReadingSuite):
             store.adopt(TASK, HASH, OPEN_ENDED, ROW)
         assert await self.put(store, [of(other, third), of(other, second)]) == [None, Kind.CONFLICT]
         assert sorted((await seal(store))[1]) == sorted([first, third])
-
-    async def test_several_messages_of_one_device_are_one_admission(self, tmp_path: Path) -> None:
-        store, (one,) = (
-            await self.adopted(tmp_path, Capacity(messages=3, distinct=0, rows=100)),
-            devices(1),
-        )
-        first, second = tuple(reports(3)), tuple(reports(2))
-        window = WindowId(TASK, 0)
-        assert await self.put(store, [AdmittedReport(window, first, one)]) == [None]
-        assert await self.put(
-            store,
-            [AdmittedReport(window, (*second, first[0]), one), AdmittedReport(window, first, one)],
-        ) == [Kind.CONFLICT, None]
-        assert sorted((await seal(store))[1]) == sorted(first)
 
     async def test_no_device_key_is_ever_on_disk(self, tmp_path: Path) -> None:
         """Planted: the tag table with the key beside the tag -> fails."""

@@ -9,11 +9,13 @@ import pytest
 
 from shoal.crypto.envelope import (
     HEADER_SIZE,
+    frame_size,
     hop_info,
     open_frame,
     open_report,
     report_info,
     seal_frame,
+    sealed_size,
 )
 from shoal.crypto.hpke import HpkePrivateKey, generate, open_sealed
 from shoal.crypto.sealing import WindowSealer
@@ -102,6 +104,24 @@ def test_what_fits_no_frame_is_refused(report: list[bytes], kind: Kind) -> None:
     with pytest.raises(ShoalError) as caught:
         _sealer().seal(report, SYSTEM, lambda *_: b"")
     assert caught.value.kind is kind
+
+
+@for_each("messages", [5, 6, 7, 47, 48, 49, 60, 200])
+@for_each("window", [0, 258])
+def test_a_frame_of_fewer_messages_is_as_large_as_one_of_the_most(
+    messages: int, window: int
+) -> None:
+    """Around where a larger frame is needed, by either way of sealing, opened as what it holds.
+    Planted: no room for empty slots -> a frame that tells how many messages it has, fails.
+    """
+    analyzer, hop = KEYS[AES]
+    sealer = WindowSealer(analyzer.config, hop.config, TASK, window, messages)
+    wanted = frame_size(AES, messages, sealed_size(AES, 2), 7)
+    for count in {1, 2, messages - 1, messages}:
+        frame, _ = sealer.seal([b"ab"] * count, SYSTEM, lambda *_: b"a proof")
+        content = open_frame(hop, frame)
+        assert len(content.sealed) == count
+        assert len(frame) == len(seal_frame(hop.config, content, messages=messages)) == wanted
 
 
 def test_no_window_beyond_32_bits() -> None:

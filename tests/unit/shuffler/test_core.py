@@ -84,10 +84,6 @@ def test_the_decision_at_its_boundary(reports: int, event: WindowEvent) -> None:
     assert core.verdict(reports, 100) is event
 
 
-def test_reports_of_several_messages_are_counted_downwards() -> None:
-    assert [core.distinct_reports(rows, 3) for rows in (0, 2, 3, 5, 6)] == [0, 0, 1, 1, 2]
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from shoal.errors import Kind
 from shoal.shuffler.core import Capacity
 from shoal.shuffler.stores import distinct
-from shoal.shuffler.stores.distinct import KeySet, place
+from shoal.shuffler.stores.distinct import KeySet, place_joined
 
 # few, so that keys share one half or the other
 HALF = st.sampled_from([0, 1, 2, 2**63 - 1, 2**63, 2**64 - 1])
@@ -65,11 +67,32 @@ def test_memory_is_sixteen_bytes_a_key_in_few_runs() -> None:
     assert "200000" in repr(keys)
 
 
+class Placed(NamedTuple):
+    outcomes: list[Kind | None]
+    keys: set[bytes]
+    tags: set[bytes]
+
+
+def place(
+    numbers: list[int],
+    keys: KeySet,
+    capacity: Capacity,
+    tags: Sequence[bytes] = (),
+    admitted: KeySet | None = None,
+) -> Placed:
+    """Reports whose keys have these numbers."""
+    flat = [key(number) for number in numbers]
+    found = place_joined(b"".join(flat), keys, capacity, tags, admitted)
+    taken = [flat[at] for at in found.places.tolist()]
+    assert taken == sorted(set(taken))
+    return Placed(found.outcomes, set(taken), found.tags)
+
+
 def placed(
-    numbers: list[list[int]], keys: KeySet, capacity: Capacity
+    numbers: list[int], keys: KeySet, capacity: Capacity
 ) -> tuple[list[Kind | None], set[bytes]]:
     """Where anybody is admitted."""
-    found = place([[key(number) for number in report] for report in numbers], keys, capacity)
+    found = place(numbers, keys, capacity)
     assert not found.tags
     return found.outcomes, found.keys
 
@@ -77,7 +100,7 @@ def placed(
 def test_place_refuses_new_reports_beyond_the_limit_and_takes_repeats() -> None:
     keys = KeySet()
     keys.add({key(1), key(2)})
-    outcomes, fresh = placed([[1], [3], [3], [4], [5], [2], [4]], keys, Capacity(1, 4, 100))
+    outcomes, fresh = placed([1, 3, 3, 4, 5, 2, 4], keys, Capacity(1, 4, 100))
     assert outcomes == [None, None, None, None, Kind.WINDOW_FULL, None, None]
     assert fresh == {key(3), key(4)}
     assert len(keys) == 2  # nothing counts before it is on disk
@@ -85,20 +108,17 @@ def test_place_refuses_new_reports_beyond_the_limit_and_takes_repeats() -> None:
 
 def test_place_bounds_new_rows_and_takes_repeats_beyond() -> None:
     """Planted: repeats counted -> the third is OVERLOADED."""
-    outcomes, fresh = placed([[1], [1], [2], [3], [1], [2]], KeySet(), Capacity(1, 0, 2))
+    outcomes, fresh = placed([1, 1, 2, 3, 1, 2], KeySet(), Capacity(1, 0, 2))
     assert outcomes == [None, None, None, Kind.OVERLOADED, None, None]
     assert fresh == {key(1), key(2)}
     # not full: a batch can't be larger
-    assert placed([[1], [2], [3]], KeySet(), Capacity(1, 9, 2))[0] == [None, None, Kind.OVERLOADED]
+    assert placed([1, 2, 3], KeySet(), Capacity(1, 9, 2))[0] == [None, None, Kind.OVERLOADED]
 
 
-def test_place_of_reports_with_several_messages() -> None:
-    """New if any message is; one message twice in a report is one."""
-    outcomes, fresh = placed(
-        [[1, 1], [1, 2], [2, 1], [3, 4], [5, 1]], KeySet(), Capacity(2, 2, 100)
-    )
-    assert outcomes == [None, None, None, None, Kind.WINDOW_FULL]
-    assert fresh == {key(number) for number in (1, 2, 3, 4)}
+def test_room_is_for_reports_of_as_many_messages_as_there_may_be() -> None:
+    """Planted: rows in place of reports -> all are taken, fails."""
+    assert placed([1, 2, 3], KeySet(), Capacity(4, 0, 11))[0] == [None, None, Kind.OVERLOADED]
+    assert placed([1, 2, 3], KeySet(), Capacity(4, 2, 100))[0] == [None, None, Kind.WINDOW_FULL]
 
 
 @pytest.mark.parametrize("limited", [True, False])
@@ -113,7 +133,7 @@ def test_place_against_a_model(limited: bool) -> None:
         for _ in range(4):
             group, before = [rng.randrange(12) for _ in range(rng.randrange(12))], set(accepted)
             outcomes, fresh = placed(
-                [[value] for value in group],
+                group,
                 keys,
                 Capacity(1, limit, 99) if limited else Capacity(1, 0, limit),
             )
@@ -143,7 +163,7 @@ def test_place_takes_one_new_report_of_a_device() -> None:
     admitted.add({key(101)})
     numbers, devices = [2, 3, 2, 1, 4, 5, 1], [102, 102, 102, 101, 101, 103, 104]
     found = place(
-        [[key(number)] for number in numbers],
+        numbers,
         keys,
         Capacity(1, 0, 99),
         [key(device) for device in devices],
@@ -161,7 +181,7 @@ def test_a_report_that_finds_no_room_leaves_no_tag() -> None:
         (Capacity(1, 0, 1), Kind.OVERLOADED),
     ):
         found = place(
-            [[key(1)], [key(2)], [key(3)]],
+            [1, 2, 3],
             KeySet(),
             capacity,
             [key(101), key(102), key(101)],
@@ -175,9 +195,7 @@ def test_one_sealed_message_of_two_devices_admits_the_first() -> None:
     """Both are told that it is stored; one row, one tag. Planted: the short way taken in spite of a
     repeat -> two tags, fails.
     """
-    found = place(
-        [[key(1)], [key(1)]], KeySet(), Capacity(1, 0, 99), [key(101), key(102)], KeySet()
-    )
+    found = place([1, 1], KeySet(), Capacity(1, 0, 99), [key(101), key(102)], KeySet())
     assert (found.outcomes, found.keys, found.tags) == ([None, None], {key(1)}, {key(101)})
 
 
@@ -192,7 +210,7 @@ def test_admission_against_a_model() -> None:
         for _ in range(4):
             group = [(rng.randrange(6), rng.randrange(9)) for _ in range(rng.randrange(8))]
             reports, devices = (
-                [[key(report)] for _, report in group],
+                [report for _, report in group],
                 [key(100 + device) for device, _ in group],
             )
             found = place(reports, keys, Capacity(1, 0, 99), devices, admitted)

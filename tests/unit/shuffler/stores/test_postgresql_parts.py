@@ -25,7 +25,7 @@ from shoal.shuffler.stores.postgresql.window_keys import (
     WindowKeyFiles,
     derive,
 )
-from shoal.shuffler.stores.seats import SeatSlice, grant, limit_of
+from shoal.shuffler.stores.seats import SeatSlice, grant
 
 TASK = TaskId(bytes(range(32)))
 ONE, TWO = WindowId(TASK, 1), WindowId(TASK, 2)
@@ -184,10 +184,10 @@ def test_seats_of_an_epoch_before_are_void() -> None:
     assert not seats.spend(1)
 
 
-def test_the_limit_is_in_rows() -> None:
-    assert limit_of(Capacity(messages=3, distinct=10, rows=100)) == 30
-    assert limit_of(Capacity(messages=3, distinct=0, rows=100)) == 100
-    assert limit_of(Capacity(messages=3, distinct=50, rows=100)) == 100
+def test_the_limit_is_in_reports() -> None:
+    assert Capacity(messages=3, distinct=10, rows=100).reports == 10
+    assert Capacity(messages=3, distinct=0, rows=100).reports == 33
+    assert Capacity(messages=3, distinct=50, rows=100).reports == 33
 
 
 # --- commits

@@ -67,6 +67,37 @@ def test_a_changed_byte_costs_its_row() -> None:
         assert pairs(found, 65) == [row for place, row in enumerate(rows) if place != at // 81]
 
 
+def test_a_report_of_several_messages_lies_in_one_block_and_is_lost_whole() -> None:
+    """200 rows are more than a page: a block of their own. Planted: blocks cut as of single
+    messages -> a report in two blocks, fails; each row checked by itself -> nothing is whole, or
+    parts of reports are, fails.
+    """
+    sizes = [1, 200, 3, 40, 7, 2, 12]
+    messages = [[secrets.token_bytes(65) for _ in range(size)] for size in sizes]
+    keys = [key_of(SECRET, b"".join(report)) for report in messages]
+    order = sorted(range(len(sizes)), key=lambda at: keys[at])
+    flat = b"".join(message for report in messages for message in report)
+    made = blocks.packed(7, b"".join(keys), flat, np.array(order), 65, sizes)
+    rows = [(keys[at], message) for at in order for message in messages[at]]
+    found = blocks.unpacked(SECRET, made, 65)
+    assert (pairs(found, 65), found.damaged) == (rows, 0)
+    held = [{body[at : at + 16] for at in range(0, len(body), 81)} for _, body, _ in made]
+    assert sum(map(len, held)) == len(sizes)
+    assert [keys[1]] in map(list, held)
+    assert pairs(blocks.unpacked(SECRET, made, 65, closely=True), 65) == rows
+    for place, (number, body, crc) in enumerate(made):
+        for at in range(5, len(body), 997):
+            changed = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+            found = blocks.unpacked(SECRET, [*made[:place], (number, changed, crc)], 65)
+            whole = {key for key, _ in pairs(found, 65)}
+            hit = body[at // 81 * 81 :][:16]
+            expected = set().union(*held[: place + 1]) - {hit}
+            assert whole == expected
+            assert found.damaged == sizes[keys.index(hit)]
+    assert blocks.made_by(SECRET, made[0], 65)
+    assert not blocks.made_by(bytes(32), made[0], 65)
+
+
 @pytest.mark.parametrize(
     "block", [(b"7", b"x" * 81, 1), (7, "text", 1), (7, None, None), (7, b"x" * 40, 1), (7, b"", 0)]
 )

@@ -17,9 +17,6 @@ P(g) = (1 - q) q^g (as longest grows): exp(sum_j q^j (z^j - 1) / j) = (1 - q) / 
 *Integers.* ``rates`` are expected numbers of events per device and cell in units of 2^-64, rounded
 up: more events than accounted for are further noise, independent of everybody's value, which is
 post-processing. So every language draws from the same integers, and the account is never below.
-
-This module is in the house of everybody: the accountant proves with it, the mechanisms draw from
-it, and neither imports the other.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ class Truth(Enum):
     SIGN = "sign"  # in the one cell, + for 1 and - for 0
 
 
-class Event(Enum):
+class NoiseKind(Enum):
     """The kinds of noise; ``sign`` is that of the messages of a single."""
 
     PLUS = "plus"
@@ -52,18 +49,18 @@ class Event(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """``size`` messages of each sign that the ``event`` has, ``weight`` * 2^-64 times expected per
+    """``size`` messages of each sign that the ``kind`` has, ``weight`` * 2^-64 times expected per
     device and cell.
     """
 
-    event: Event
+    kind: NoiseKind
     size: int
     weight: int
 
     @property
     def messages(self) -> int:
         """How many messages one such event is."""
-        return 2 * self.size if self.event is Event.FLOOD else self.size
+        return 2 * self.size if self.kind is NoiseKind.FLOOD else self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +125,15 @@ class NoiseLaw:
         or dummies alone. Each weight is the smallest integer that is not below the share.
         """
         if not self.signed:
-            return (Rate(Event.PLUS, 1, self._weight(self.dummies)),)
+            return (Rate(NoiseKind.PLUS, 1, self._weight(self.dummies)),)
         singles = [
             (size, self._weight(self.singles**size / size)) for size in range(1, self.longest + 1)
         ]
         flood = self._weight(self.floods / self.largest)
         return (
-            *(Rate(Event.PLUS, size, weight) for size, weight in singles),
-            *(Rate(Event.MINUS, size, weight) for size, weight in singles),
-            *(Rate(Event.FLOOD, size, flood) for size in range(1, self.largest + 1)),
+            *(Rate(NoiseKind.PLUS, size, weight) for size, weight in singles),
+            *(Rate(NoiseKind.MINUS, size, weight) for size, weight in singles),
+            *(Rate(NoiseKind.FLOOD, size, flood) for size in range(1, self.largest + 1)),
         )
 
     def _weight(self, rate: Fraction) -> int:

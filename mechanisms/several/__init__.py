@@ -1,0 +1,1 @@
+"""Mechanisms of several messages per device: the value itself, hidden in a mixture."""

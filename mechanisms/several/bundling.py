@@ -1,0 +1,55 @@
+"""A device's bundle: its true message among messages of noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shoal.arrays import NDArray, np
+from shoal.entropy import streamed
+from shoal.mechanisms.parts import cells
+from shoal.mechanisms.several.events import below, events_of
+from shoal.mechanisms.several.protocol import Bundles
+
+if TYPE_CHECKING:
+    from shoal.entropy import Entropy
+    from shoal.mechanisms.several.noise_law import NoiseLaw
+
+
+def bundle(truth: int, law: NoiseLaw, entropy: Entropy) -> list[int]:
+    """The messages of one device as numbers: ``truth`` at a uniform place among those of its noise,
+    or alone if they are more than ``law.slots`` - 1. Draws the same words whatever the truth is.
+    """
+    noise = events_of(law).draw(entropy)
+    if not law.signed:
+        noise = [message >> 1 for message in noise]
+    if len(noise) >= law.slots:
+        noise = []
+    # Nobody who can tell a bundle's order can read it, unless both work together; then the place
+    # says no more than the bundle does. It is drawn all the same: it costs a word.
+    noise.insert(below(len(noise) + 1, entropy), truth)
+    return noise
+
+
+def one_bundle(truth: int, law: NoiseLaw, size: int, entropy: Entropy) -> tuple[bytes, ...]:
+    """As ``bundle``, each message in ``size`` bytes, big-endian."""
+    return tuple([message.to_bytes(size, "big") for message in bundle(truth, law, entropy)])
+
+
+def many_bundles(
+    values: NDArray[np.int64],
+    k: int,
+    truth: Callable[[int], int],
+    law: NoiseLaw,
+    size: int,
+    entropy: Entropy,
+) -> Bundles:
+    """A bundle for each of the cells int64[n] below k; ``truth``: the message of a cell. Raises
+    INVALID.
+    """
+    drawn, entropy = list[list[int]](), streamed(entropy)
+    for value in cells.check_values(cells.check_shape(values), k).tolist():
+        drawn.append(bundle(truth(value), law, entropy))
+    flat = [message for messages in drawn for message in messages]
+    rows = np.array(flat, dtype=f">u{size}").view(np.uint8).reshape(-1, size)
+    return Bundles(rows, np.array([len(messages) for messages in drawn], dtype=np.int64))

@@ -1,0 +1,95 @@
+"""The noise that one device adds, drawn exactly: how many events, then of each its kind and size
+and its cell. So the cost does not depend on the number of cells.
+
+The number of events of all kinds and cells is Poisson with the rate ``NoiseLaw.event_rate``, a
+rational, drawn by exact inversion (``noise.exact``: the law is the stated one, no rounding). Each
+event is independently of a kind with probability proportional to its integer weight, and in a
+uniform cell; both are drawn by rejection, so exactly. By the splitting of a Poisson process the
+numbers of events of each kind in each cell are then independent Poisson numbers with the rates that
+``NoiseLaw`` states: the law that is accounted for, with no approximation anywhere.
+
+Which words are drawn, and how many, depends on the noise alone, never on a value: the true message
+is not known here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from shoal.mechanisms.noise.exact import WORD, decide, small_boundaries
+from shoal.mechanisms.noise.skellam import Poisson
+from shoal.mechanisms.several.noise_law import NoiseKind, NoiseLaw
+
+if TYPE_CHECKING:
+    from shoal.entropy import Entropy
+
+_GUARD = 32  # bits of an enclosure beyond the words that it is compared with
+PLUS, MINUS = 0, 1  # the lowest bit of a signed message
+_SIGNS = {
+    NoiseKind.PLUS: (PLUS,),
+    NoiseKind.MINUS: (MINUS,),
+    NoiseKind.FLOOD: (PLUS, MINUS),
+}
+
+
+class Events:
+    """Draws the events of one device after the other. Immutable: safe to share between threads."""
+
+    __slots__ = ("_boundaries", "_cells", "_first", "_kinds", "_law", "_sums", "_total")
+
+    def __init__(self, law: NoiseLaw) -> None:
+        """Builds the table of the number of events: milliseconds, once."""
+        rates = law.rates()
+        self._law, self._cells = Poisson(law.event_rate), law.cells
+        self._first, self._boundaries = small_boundaries(self._law)
+        self._sums = list(accumulate(rate.weight for rate in rates))
+        self._total = self._sums[-1]
+        self._kinds = [(_SIGNS[rate.kind], rate.size) for rate in rates]
+
+    def draw(self, entropy: Entropy) -> list[int]:
+        """The messages of one device's noise, in the order of its events: 2 * cell + sign, or the
+        cell alone where there are no signs; see ``plain``.
+        """
+        messages = list[int]()
+        for _ in range(self._number(entropy)):
+            signs, size = self._kinds[bisect_right(self._sums, below(self._total, entropy))]
+            cell = 2 * below(self._cells, entropy)
+            for sign in signs:
+                messages += [cell + sign] * size
+        return messages
+
+    def _number(self, entropy: Entropy) -> int:
+        """Poisson: see ``ExactSampler``, of which this is one draw."""
+        fraction, bits = int.from_bytes(entropy.bytes(8), "little"), WORD
+        passed = bisect_right(self._boundaries, fraction)
+        if not passed or self._boundaries[passed - 1] != fraction:
+            return self._first + passed
+        while True:  # the word meets a boundary: with probability 2^-57 or so
+            more = int.from_bytes(entropy.bytes(8), "little")
+            fraction, bits = fraction << WORD | more, bits + WORD
+            decided = decide(self._law.weights(bits + _GUARD), fraction, bits)
+            if decided is not None:
+                return decided
+
+
+def below(bound: int, entropy: Entropy) -> int:
+    """An exactly uniform integer in [0, bound), ``bound`` >= 1, of any size: the lowest bits of
+    whole words, drawn again until they are below.
+    """
+    bits = (bound - 1).bit_length()
+    if not bits:
+        return 0
+    size = -(-bits // WORD) * 8
+    while True:
+        drawn = int.from_bytes(entropy.bytes(size), "little") & (1 << bits) - 1
+        if drawn < bound:
+            return drawn
+
+
+@lru_cache(maxsize=16)
+def events_of(law: NoiseLaw) -> Events:
+    """One ``Events`` for each law."""
+    return Events(law)

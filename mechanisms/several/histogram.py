@@ -1,0 +1,133 @@
+"""Histograms of several messages per device: every device sends its true cell, hidden among noise.
+
+``cancelling``: noise of + and - in every cell, singles and floods (Ghazi, Kumar, Manurangsi, Pagh,
+Sinha, "Differentially private aggregation in the shuffle model: almost central accuracy in almost a
+single message", ICML 2021, for sums; here for every cell of a histogram, with floods in bundles).
+The count of a cell is its messages of + less those of -: unbiased, and its noise is that of the
+singles alone.
+
+``dummies``: a Poisson number of dummies in every cell (with a fixed number per device: Luo, Wang,
+Yi, "Frequency estimation in the shuffle model with almost a single message", CCS 2022). The count
+of a cell is its messages less their mean.
+
+Both are exact in the same sense: the noise is drawn from the law that is accounted for
+(``events``). A hostile device can add ``slots`` messages to one cell, where one of a single message
+can shift a count by about one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from shoal.arrays import NDArray, np
+from shoal.entropy import Entropy
+from shoal.mechanisms.base import Estimate, Tally, invalid
+from shoal.mechanisms.parts import cells
+from shoal.mechanisms.several import noise_of_batch
+from shoal.mechanisms.several.bundling import many_bundles, one_bundle
+from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
+from shoal.mechanisms.several.parameters import CANCELLING, DUMMIES, spec_of
+from shoal.mechanisms.several.protocol import Bundles
+from shoal.task import MechanismSpec
+
+
+@dataclass(frozen=True, slots=True)
+class BundledHistogram:
+    """``labels``: one per cell, in the domain's order; ``noise``: of as many cells. Raises INVALID
+    for another law.
+    """
+
+    labels: tuple[str, ...]
+    noise: NoiseLaw
+
+    def __post_init__(self) -> None:
+        if self.noise.truth is not Truth.CELL or self.noise.cells != len(self.labels):
+            raise invalid("the noise of a histogram is one of as many cells as it has labels")
+
+    @property
+    def name(self) -> str:
+        """The family's name."""
+        return CANCELLING if self.noise.signed else DUMMIES
+
+    @property
+    def spec(self) -> MechanismSpec:
+        """The name with its integers."""
+        return spec_of(self.name, self.noise)
+
+    @property
+    def _numbers(self) -> int:
+        """Messages that there are: of each cell one, or two of both signs."""
+        return self.noise.cells * (2 if self.noise.signed else 1)
+
+    @property
+    def report_size(self) -> int:
+        """Bytes of a message: 1 for up to 256 different ones, 2 for up to 65,536, else 4."""
+        return cells.report_size(self._numbers)
+
+    @property
+    def messages(self) -> int:
+        """Slots of a submission."""
+        return self.noise.slots
+
+    @property
+    def fewest(self) -> int:
+        """1: the true message alone."""
+        return 1
+
+    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
+        """See ``Several``."""
+        truth = _truth(self.noise.signed, cells.check_value(value, len(self.labels)))
+        return one_bundle(truth, self.noise, self.report_size, entropy)
+
+    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> Bundles:
+        """See ``Several``."""
+        truth = partial(_truth, self.noise.signed)
+        k = len(self.labels)
+        return many_bundles(values, k, truth, self.noise, self.report_size, entropy)
+
+    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """bool[rows]: those that name a cell, and its sign."""
+        return cells.valid(reports, self._numbers)
+
+    def tally(self, reports: NDArray[np.uint8]) -> Tally:
+        """How often each message came: int64[k], or int64[2 k], of each cell + and then -."""
+        return cells.tally(reports, self._numbers)
+
+    def estimate(self, tally: Tally, reports: int) -> Estimate:
+        """Numbers of devices, one per cell."""
+        counts = cells.counts_of(tally, self._numbers)
+        if self.noise.signed:
+            pairs = counts.reshape(-1, 2)
+            values = pairs[:, 0] - pairs[:, 1]
+        else:
+            values = counts - noise_of_batch.mean(self.noise, reports)
+        return estimated(self.labels, values, self.noise, reports)
+
+    def expected_stderr(self, reports: int) -> float:
+        """In devices: the same in every cell."""
+        return noise_of_batch.deviation(self.noise, reports)
+
+
+def _truth(signed: bool, cell: int) -> int:
+    return 2 * cell if signed else cell
+
+
+def estimated(
+    labels: tuple[str, ...],
+    values: NDArray[np.float64],
+    law: NoiseLaw,
+    reports: int,
+    scale: float = 1.0,
+) -> Estimate:
+    """Unbiased ``values`` with the errors of a batch's noise, ``scale`` times one cell's."""
+    error = scale * noise_of_batch.deviation(law, reports)
+    below, above = noise_of_batch.reach(law, reports)
+    return Estimate(
+        labels,
+        values,
+        np.full(len(labels), error),
+        # the noise lies from mean - below to mean + above, so the truth the other way round
+        values - scale * above,
+        values + scale * below,
+    )

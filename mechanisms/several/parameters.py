@@ -1,0 +1,76 @@
+"""The integers of a task whose devices send several messages, and the law that they state."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.mechanisms.base import Parameter
+from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
+from shoal.task import MechanismSpec
+
+CANCELLING, DUMMIES, SIGNED_COUNT = "cancelling", "dummies", "signed_count"
+UNIT = 1 << 32  # q and expected numbers are integers out of this
+_MOST_NUMBER = (1 << 52) - 1
+
+_SHARED = (
+    Parameter("shares", 1, MOST_SHARES, "devices whose noise adds up to what is accounted for"),
+    Parameter("slots", 2, LIMITS.messages, "messages of one submission, at most"),
+)
+_SIGNED = (
+    Parameter("q", 1, UNIT - 1, "ratio of the singles' geometric law, out of 2^32"),
+    Parameter("longest", 1, MOST_SIZE, "messages of the largest single"),
+    Parameter("floods", 1, _MOST_NUMBER, "expected floods in a cell of a batch, out of 2^32"),
+    Parameter("largest", 1, MOST_SIZE, "messages of each sign in the largest flood"),
+)
+_CELLS = Parameter("k", 2, LIMITS.cells, "number of cells of the domain")
+
+PARAMETERS = {
+    CANCELLING: (_CELLS, *_SHARED, *_SIGNED),
+    DUMMIES: (
+        _CELLS,
+        *_SHARED,
+        Parameter("dummies", 1, _MOST_NUMBER, "expected dummies in a cell of a batch, out of 2^32"),
+    ),
+    SIGNED_COUNT: (*_SHARED, *_SIGNED),
+}
+
+
+def law_of(spec: MechanismSpec) -> NoiseLaw:
+    """The law of these integers. Raises INVALID if they do not fit together."""
+    shares, slots = spec.get("shares"), spec.get("slots")
+    if spec.name == DUMMIES:
+        dummies = Fraction(spec.get("dummies"), UNIT)
+        return NoiseLaw(Truth.CELL, spec.get("k"), shares, slots, dummies=dummies)
+    counts = spec.name == SIGNED_COUNT
+    return NoiseLaw(
+        Truth.SIGN if counts else Truth.CELL,
+        1 if counts else spec.get("k"),
+        shares,
+        slots,
+        singles=Fraction(spec.get("q"), UNIT),
+        longest=spec.get("longest"),
+        floods=Fraction(spec.get("floods"), UNIT),
+        largest=spec.get("largest"),
+    )
+
+
+def spec_of(name: str, law: NoiseLaw) -> MechanismSpec:
+    """The other way round. Raises INVALID for a law whose fractions are not out of 2^32."""
+    numbers = {"shares": law.shares, "slots": law.slots}
+    if law.truth is Truth.CELL:
+        numbers["k"] = law.cells
+    if law.signed:
+        numbers["q"], numbers["floods"] = _out_of_unit(law.singles), _out_of_unit(law.floods)
+        numbers["longest"], numbers["largest"] = law.longest, law.largest
+    else:
+        numbers["dummies"] = _out_of_unit(law.dummies)
+    return MechanismSpec.of(name, **numbers)
+
+
+def _out_of_unit(share: Fraction) -> int:
+    scaled = share * UNIT
+    if scaled.denominator != 1:
+        raise ShoalError(Kind.INVALID, "a task states its noise in fractions out of 2^32")
+    return scaled.numerator

@@ -1,0 +1,104 @@
+"""Reports of several messages: counted as reports, stored whole or not at all, sealed as rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from shoal.errors import Kind
+from shoal.shuffler.core import Capacity, WindowId
+from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows
+from tests.conformance.store.harness import ROW, TASK, devices, reports, seal
+from tests.conformance.store.reading import ReadingSuite
+
+
+class BundlesSuite(ReadingSuite):
+    async def test_several_messages_to_a_report_are_rows(self, tmp_path: Path) -> None:
+        """Reports are what is counted, however many messages each has; the rows are sealed one by
+        one. Planted: rows counted -> the second is WINDOW_FULL, fails.
+        """
+        store = await self.adopted(tmp_path, Capacity(messages=5, distinct=3, rows=100))
+        sent = [tuple(reports(count)) for count in (1, 5, 2, 3)]
+        one = WindowId(TASK, 0)
+        assert await self.put(
+            store, [AdmittedReport(one, report) for report in [*sent, sent[0], sent[1]]]
+        ) == [None, None, None, Kind.WINDOW_FULL, None, None]
+        assert store.distinct(one) == 3
+        sealed, rows = await seal(store)
+        assert (sealed.reports, sealed.rows) == (3, 8)
+        assert sorted(rows) == sorted(message for report in sent[:3] for message in report)
+
+    async def test_a_report_of_several_messages_is_there_whole_or_not_at_all(
+        self, tmp_path: Path
+    ) -> None:
+        """A part of it, or it with one more, is another report; a message that two of them share is
+        one row. Planted: a report that shares a message taken for a repeat -> fails.
+        """
+        store, one = await self.adopted(tmp_path, Capacity(5, 0, 100)), WindowId(TASK, 0)
+        four = tuple(reports(4))
+        some = [four[:3], four[:2], four, four[:3]]
+        for _ in range(2):
+            assert await self.put(store, [AdmittedReport(one, each) for each in some]) == [None] * 4
+        assert store.distinct(one) == 3
+        sealed, rows = await seal(store)
+        assert (sealed.reports, sealed.damaged) == (3, 0)
+        assert sorted(rows) == sorted(four)
+
+    async def test_joined_reports_of_several_messages(self, tmp_path: Path) -> None:
+        """As workers hand them over, beside single ones, with repeats, refusals and a wrong size.
+        What is there after a start is what was acknowledged. Planted: sizes not looked at -> fails.
+        """
+        capacity, one = Capacity(messages=4, distinct=0, rows=4_000), WindowId(TASK, 0)
+        store = await self.adopted(tmp_path, capacity)
+        sent = [tuple(reports(count)) for count in (3, 1, 4, 2, 2)]
+
+        def joined(some: list[tuple[bytes, ...]], *extra: int) -> AdmittedRows:
+            flat = b"".join(message for report in some for message in report)
+            sizes = (*map(len, some), *extra)
+            return AdmittedRows(one, flat, len(some), sizes=sizes)
+
+        groups = [
+            joined(sent[:3]),
+            joined([tuple(reports(5))]),
+            joined(sent[3:4], 1),
+            replace(joined(sent[3:4]), sealed=bytes(ROW)),
+            joined([sent[0], sent[4]]),
+        ]
+        bad = [Kind.INTERNAL]
+        assert await store.append_rows(groups) == [[None] * 3, bad, bad, bad, [None] * 2]
+        assert await self.put(store, [AdmittedReport(one, sent[2])]) == [None]
+        store = await self.adopted(tmp_path, capacity)
+        assert store.distinct(one) == 4
+        assert await store.append_rows([joined(sent)]) == [[None] * 5]
+        sealed, rows = await seal(store)
+        assert (sealed.reports, sealed.damaged) == (5, 0)
+        assert sorted(rows) == sorted(message for report in sent for message in report)
+
+    async def test_messages_of_one_report_are_not_neighbours_when_delivered(
+        self, tmp_path: Path
+    ) -> None:
+        """The first of a report's two messages and the second: how often they lie next to each
+        other is what chance says, 2 in 400 pairs on average; false alarm below 1e-8 (Poisson(2)
+        above 14). Planted: rows sealed under the key of their report -> all of them, fails.
+        """
+        store = await self.adopted(tmp_path, Capacity(2, 0, 4_000))
+        pairs = [tuple(reports(2)) for _ in range(400)]
+        one = WindowId(TASK, 0)
+        assert await self.put(store, [AdmittedReport(one, pair) for pair in pairs]) == [None] * 400
+        _, rows = await seal(store)
+        at = {row: place for place, row in enumerate(rows)}
+        assert sum(abs(at[first] - at[second]) == 1 for first, second in pairs) <= 14
+
+    async def test_several_messages_of_one_device_are_one_admission(self, tmp_path: Path) -> None:
+        store, (one,) = (
+            await self.adopted(tmp_path, Capacity(messages=3, distinct=0, rows=100)),
+            devices(1),
+        )
+        first, second = tuple(reports(3)), tuple(reports(2))
+        window = WindowId(TASK, 0)
+        assert await self.put(store, [AdmittedReport(window, first, one)]) == [None]
+        assert await self.put(
+            store,
+            [AdmittedReport(window, (*second, first[0]), one), AdmittedReport(window, first, one)],
+        ) == [Kind.CONFLICT, None]
+        assert sorted((await seal(store))[1]) == sorted(first)
