@@ -77,7 +77,7 @@ class AttackedRandomizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Distinguisher:
     """``statistic`` >= ``threshold`` (or <=, if not ``above``), more probable when the victim gives
     answer ``likelier`` (0 or 1).
     """
@@ -114,7 +114,7 @@ class AuditResult:
     claimed: float
     delta: float
     false_alarm: float
-    event: Event
+    event: Distinguisher
     trials: int
     hits_likelier: int
     hits_other: int
@@ -307,11 +307,11 @@ def _gather(
 
 def _choose(
     first: Mapping[str, Floats], second: Mapping[str, Floats], delta: float, false_alarm: float
-) -> Event:
+) -> Distinguisher:
     """The event with the best approximate score in the training trials; any choice is sound, this
     one is meant to be strong.
     """
-    best, best_score = Event(next(iter(first)), True, 0.0, 0), -math.inf
+    best, best_score = Distinguisher(next(iter(first)), True, 0.0, 0), -math.inf
     # About as many standard deviations as the exact limits will take off later: an event that
     # happens too seldom to be judged is then not chosen.
     z = math.sqrt(2.0 * math.log(2.0 / false_alarm))
@@ -331,7 +331,7 @@ def _choose(
                 at = int(np.argmax(score))
                 if score[at] > best_score:
                     best, best_score = (
-                        Event(name, above, float(thresholds[at]), likelier),
+                        Distinguisher(name, above, float(thresholds[at]), likelier),
                         float(score[at]),
                     )
     return best

@@ -1,1 +1,1 @@
-"""Several messages per device: the seam, and dummies. No task reaches them yet."""
+"""Several messages per device: the seam, dummies, and noise that adds up over devices."""

@@ -54,15 +54,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from shoal.accounting.certificate import check_delta, check_n
+from shoal.accounting.certificate import check_n
 from shoal.accounting.numerics.binomial import half_width, pmf
 from shoal.accounting.numerics.curve import LARGEST_N, MARGIN, TAIL_SHARE, Curve, Direction
 from shoal.accounting.numerics.random_walk import Walk
-from shoal.accounting.several_messages.messages import (
-    LARGEST_EPSILON,
-    SeveralMessages,
-    epsilon_interval,
-)
+from shoal.accounting.several_messages.messages import LARGEST_EPSILON, check_target, reaches
 from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 
@@ -257,7 +253,7 @@ def fewest_uniform(buckets: int, epsilon: float, delta: float) -> int:
     enough.
     """
     _check_buckets(buckets)
-    _check_target(epsilon, delta)
+    check_target(epsilon, delta)
 
     def enough(dummies: int) -> bool:
         return uniform_curve(buckets, dummies, Direction.UPPER, delta)(epsilon) <= delta
@@ -288,7 +284,7 @@ def solve_uniform(buckets: int, n_honest: int, epsilon: float, delta: float) -> 
     """
     check_n(n_honest)
     dummies = UniformDummies(buckets, -(-fewest_uniform(buckets, epsilon, delta) // n_honest))
-    while not _reaches(dummies, n_honest, epsilon, delta):
+    while not reaches(dummies, n_honest, epsilon, delta):
         # The search evaluates the curve at the target, the bound bisects and may stop 1e-9 above
         # it.
         dummies = UniformDummies(buckets, dummies.per_device + 1)
@@ -304,7 +300,7 @@ def solve_bernoulli(buckets: int, n_honest: int, epsilon: float, delta: float) -
     """
     _check_buckets(buckets)
     check_n(n_honest)
-    _check_target(epsilon, delta)
+    check_target(epsilon, delta)
 
     def at(weight: int) -> BernoulliDummies:
         return BernoulliDummies(buckets, Fraction(weight, _UNIT))
@@ -327,22 +323,6 @@ def solve_bernoulli(buckets: int, n_honest: int, epsilon: float, delta: float) -
             else max(low + 1, high >> 3 if low == 0 else (low + high) // 2)
         )
         low, high = (low, middle) if enough(middle) else (middle, high)
-    while not _reaches(at(high), n_honest, epsilon, delta):
+    while not reaches(at(high), n_honest, epsilon, delta):
         high += (high >> _RESOLUTION) + 1
     return at(high)
-
-
-def _reaches(protocol: SeveralMessages, n_honest: int, epsilon: float, delta: float) -> bool:
-    """Whether the bound that certifies, bisection and all, is at most ``epsilon``."""
-    interval = epsilon_interval(protocol, n_honest, delta)
-    return interval is not None and interval[1] <= epsilon
-
-
-def _check_target(epsilon: float, delta: float) -> None:
-    """Raises CONFIG for a delta outside [1e-100, 1), or an epsilon outside (0, 40]."""
-    check_delta(delta)
-    if not 0.0 < epsilon <= LARGEST_EPSILON:
-        raise ShoalError(
-            Kind.CONFIG,
-            f"the target epsilon must lie in (0, {LARGEST_EPSILON:g}], got {epsilon}: 1 is usual",
-        )

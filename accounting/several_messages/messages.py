@@ -208,3 +208,19 @@ def certify_messages(
         messages_per_device=protocol.messages_per_device,
         assumptions=(*_BASIC, honest, *protocol.assumptions),
     )
+
+
+def reaches(protocol: SeveralMessages, n_honest: int, epsilon: float, delta: float) -> bool:
+    """Whether the bound that certifies, bisection and all, is at most ``epsilon``."""
+    interval = epsilon_interval(protocol, n_honest, delta)
+    return interval is not None and interval[1] <= epsilon
+
+
+def check_target(epsilon: float, delta: float) -> None:
+    """Raises CONFIG for a delta outside [1e-100, 1), or an epsilon outside (0, 40]."""
+    check_delta(delta)
+    if not 0.0 < epsilon <= LARGEST_EPSILON:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"the target epsilon must lie in (0, {LARGEST_EPSILON:g}], got {epsilon}: 1 is usual",
+        )

@@ -10,7 +10,7 @@ import scipy
 
 from shoal.accounting.audit.audit import (
     AuditResult,
-    Event,
+    Distinguisher,
     audit,
     lower_limit,
     measured_lower,
@@ -228,7 +228,7 @@ def test_bad_numbers() -> None:
 
 
 def test_json() -> None:
-    result = AuditResult(1.25, 1.0, 0.01, 1e-6, Event("value", False, 3.0, 1), 500, 90, 10)
+    result = AuditResult(1.25, 1.0, 0.01, 1e-6, Distinguisher("value", False, 3.0, 1), 500, 90, 10)
     assert result.to_json() == {
         "epsilon_measured_lower": 1.25,
         "epsilon_claimed": 1.0,

@@ -1,0 +1,220 @@
+"""The privacy of several messages per device with the noise of a ``NoiseLaw``: a histogram with
+cancelling messages, a signed count, and a histogram with Poisson dummies.
+
+Every device sends one true message, and noise that does not depend on its value. The noise of
+``shares`` devices adds up to a law in which all cells, kinds and sizes of events are independent
+and Poisson. The idea of noise that cancels, and of shares that add up to it (a negative binomial
+law is infinitely divisible): Ghazi, Kumar, Manurangsi, Pagh, Sinha, "Differentially private
+aggregation in the shuffle model: almost central accuracy in almost a single message", ICML 2021; of
+dummies: Luo, Wang, Yi, CCS 2022. Floods in bundles, the exact account and its charges are ours.
+
+**What the analyzer sees** is the multiset of all messages of the batch. Submissions hold ``slots``
+messages, padded; how many of a batch are padding is a function of that multiset and the number of
+devices, so seeing it adds nothing. Whoever sees the size of one submission must see ``slots``.
+
+**From the view to an exact law**, for n_honest >= shares:
+
+1. *Others.* The true messages of others, and all that dishonest devices send, do not depend on the
+   protected device's value or on honest noise. Given them they can be subtracted, a bijection: so
+   every dataset is the worst one.
+2. *More than ``shares``.* Take ``shares`` honest devices, the protected one among them. What the
+   further ones send is independent of these: adding it is post-processing, which raises no
+   divergence.
+3. *Full submissions* (``charges``). Compare with a batch in which nobody's noise is ever left
+   out. Both are drawn from the same events and differ with probability t1 at most, whatever the
+   value, since noise does not depend on it.
+4. *All cells but two.* Without step 3's dependence the events of ``shares`` devices are
+   independent Poisson numbers for each cell, kind and size (sums of independent Poisson numbers).
+   Answers x and x' differ in cells x and x' only; the other cells are independent of these and have
+   one law under both: dropping them is a bijection between what is left and what there was, up to
+   independent noise. In a count there is one cell.
+5. *Integers.* Rates are rounded up; a Poisson number of a larger mean is one of the smaller mean
+   and an independent rest: post-processing. So is whatever floods or dummies there are beyond
+   ``LARGEST_SUM`` / 4 messages of a cell, which are left out of account.
+6. *Long singles.* Compare with singles of all sizes: the two differ in the cells looked at with
+   probability t2 at most. With all sizes each sign's singles add up to a geometric number.
+
+What is left is ``one_more``'s pair of cells, or ``signed_count``'s one. If P, Q are the two laws of
+the true view, P', Q' those of the last one, and t = t1 + t2, then for every set S of views
+
+    P(S) <= P'(S) + t <= e Q'(S) + delta' + t <= e Q(S) + delta' + (1 + e) t,
+
+with post-processing in between, which only lowers. So delta <= delta' + (1 + e) t.
+
+**Lower curves.** For n_honest = shares, steps 1 and 4 are equalities, step 2 is empty, and steps 3,
+5 and 6 are couplings: delta >= delta' - (1 + e)(t1 + t2 + t3), t3 for the surplus of step 5. With
+dummies and more devices than ``shares`` the account is of all n_honest of them, with the integers
+that are drawn: steps 2, 5 and 6 are empty. With singles and more devices than ``shares`` no lower
+curve is known to us: it is 0. So it is where step 5 leaves anything out.
+
+With fewer honest devices than ``shares`` nothing is proven.
+
+*Checked* against all multisets that the devices can send, device by device and in both directions,
+with the cap, the cut and the integers (tests/unit/accounting/several_messages/test_noise.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+from shoal.accounting.certificate import check_n
+from shoal.accounting.numerics.compound import LARGEST_SUM
+from shoal.accounting.numerics.curve import TAIL_SHARE, Direction
+from shoal.accounting.several_messages.charges import full_submissions, long_singles, surplus
+from shoal.accounting.several_messages.one_more import (
+    Shown,
+    divergence,
+    flood_rates,
+    shown_cancelling,
+    shown_dummies,
+)
+from shoal.accounting.several_messages.signed_count import (
+    CountShown,
+    count_divergence,
+    shown_count,
+)
+from shoal.noise_law import MOST_SHARES, RATE_BITS, Event, NoiseLaw, Truth
+
+_MOST_MESSAGES = Fraction(LARGEST_SUM, 4)
+_UNPROVEN = 2.0  # a divergence is at most 1
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseProtocol:
+    """One true message and the noise of ``law``, per device; see the module's text."""
+
+    law: NoiseLaw
+
+    @property
+    def name(self) -> str:
+        """ "cancelling", "signed-count" or "poisson-dummies": the method in a bound."""
+        if not self.law.signed:
+            return "poisson-dummies"
+        return "cancelling" if self.law.truth is Truth.CELL else "signed-count"
+
+    @property
+    def messages_per_device(self) -> Fraction:
+        """The mean, the true one among them, padding not; the number does not depend on the
+        value.
+        """
+        return self.law.mean_messages
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the bound needs beyond the basic assumptions."""
+        return (
+            f"at least {self.law.shares} honest devices add noise, each its share for that many, "
+            "drawn afresh and independent of everything",
+            f"every submission has {self.law.slots} messages on the wire, padding among them: who "
+            "sees sizes sees one size",
+        )
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the estimate of one cell (or of the count of ones) with the
+        noise of ``shares`` devices, were there no ``slots``.
+        """
+        rates = self.law.rates()
+        variance = sum(
+            Fraction(rate.weight * rate.size * rate.size, 1 << RATE_BITS)
+            for rate in rates
+            if rate.event is not Event.FLOOD
+        )
+        scale = 2.0 if self.law.truth is Truth.SIGN else 1.0
+        return math.sqrt(self.law.shares * variance) / scale
+
+    def curve(self, n_honest: int, direction: Direction, delta: float) -> Callable[[float], float]:
+        """See ``SeveralMessages``: above 1 (UPPER) and 0 (LOWER) where nothing is proven."""
+        upper = direction is Direction.UPPER
+        if check_n(n_honest) < self.law.shares:
+            return _unproven if upper else _nothing
+        if upper:
+            return _Curve(self.law, self.law.shares, direction, delta).delta
+        drawn = _drawn(self.law, n_honest)
+        if drawn is None:
+            return _nothing
+        return _Curve(drawn, n_honest, direction, delta).delta
+
+
+def distance(law: NoiseLaw, devices: int, delta: float) -> float:
+    """How far the view of ``devices`` devices is from the law accounted for, at most, integers left
+    aside: t of the module's text. ``delta`` says how exactly it has to be known.
+    """
+    return full_submissions(law, devices, delta * TAIL_SHARE) + long_singles(law)
+
+
+def counted(law: NoiseLaw) -> NoiseLaw:
+    """The law without the floods or dummies that are too many to count: less noise, so an upper
+    bound for it is one for ``law``.
+    """
+    if not law.signed:
+        return replace(law, dummies=min(law.dummies, _MOST_MESSAGES))
+    return replace(law, floods=min(law.floods, _MOST_MESSAGES / law.largest))
+
+
+@lru_cache(maxsize=64)
+def shown(law: NoiseLaw, tail: float) -> Shown | CountShown:
+    """The exact law of the end of the module's text, but for ``tail`` at either end."""
+    if not law.signed:
+        return shown_dummies(law.dummies, tail)
+    rates = flood_rates(law.floods, law.largest)
+    if law.truth is Truth.CELL:
+        return shown_cancelling(law.singles, rates, tail)
+    return shown_count(law.singles, rates, tail)
+
+
+def exact_delta(
+    law: NoiseLaw, epsilon: float, delta: float, direction: Direction = Direction.UPPER
+) -> float:
+    """delta' of the module's text at ``epsilon``: that of the exact law, without any charge."""
+    return _divergence(shown(counted(law), delta * TAIL_SHARE), epsilon, direction)
+
+
+def _divergence(found: Shown | CountShown, epsilon: float, direction: Direction) -> float:
+    if isinstance(found, Shown):
+        return divergence(found, epsilon, direction)
+    return count_divergence(found, epsilon, direction)
+
+
+class _Curve:
+    """delta' and the charges, for a law and so many devices."""
+
+    def __init__(self, law: NoiseLaw, devices: int, direction: Direction, delta: float) -> None:
+        self._direction = direction
+        self._distance = distance(law, devices, delta)
+        if direction is Direction.LOWER and law.signed:
+            self._distance += surplus(law)
+        self._shown = shown(counted(law), delta * TAIL_SHARE)
+
+    def delta(self, epsilon: float) -> float:
+        """The curve at ``epsilon`` in [0, 40]."""
+        exact = _divergence(self._shown, epsilon, self._direction)
+        charge = (1.0 + math.exp(epsilon)) * self._distance * (1.0 + _ROUNDING)
+        if self._direction is Direction.UPPER:
+            return min(1.0, (exact + charge) * (1.0 + _ROUNDING))
+        return max(0.0, exact * (1.0 - _ROUNDING) - charge * (1.0 + _ROUNDING))
+
+
+def _drawn(law: NoiseLaw, devices: int) -> NoiseLaw | None:
+    """The law of ``devices`` >= shares devices as they draw, for a lower curve; None where none is
+    known. Dummies: of all of them, exactly.
+    """
+    if law.signed:
+        return law if devices == law.shares and counted(law) == law else None
+    exact = Fraction(law.rates()[0].weight * devices, 1 << RATE_BITS)
+    if devices > MOST_SHARES or exact > _MOST_MESSAGES:
+        return None
+    return replace(law, shares=devices, dummies=exact)
+
+
+def _unproven(_: float) -> float:
+    return _UNPROVEN
+
+
+def _nothing(_: float) -> float:
+    return 0.0

@@ -1,0 +1,100 @@
+"""What devices send, message by message: whole multisets, no formula of the accountant.
+
+A view is a tuple (messages of each cell and sign, padding of all submissions).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import combinations_with_replacement, permutations
+from operator import add
+
+from shoal.noise_law import RATE_BITS, Event, NoiseLaw, Truth
+
+View = tuple[int, ...]
+Masses = Mapping[View, float]
+
+
+def plus(view: View, other: View) -> View:
+    return tuple(map(add, view, other))
+
+
+def together(one: Masses, other: Masses) -> dict[View, float]:
+    """The law of the sum of two independent views."""
+    out: dict[View, float] = defaultdict(float)
+    for a, x in one.items():
+        for b, y in other.items():
+            out[plus(a, b)] += x * y
+    return dict(out)
+
+
+def messages(law: NoiseLaw, cell: int, event: Event, size: int) -> View:
+    """One event's messages: first the + of every cell, then the -."""
+    out = [0] * (2 * law.cells)
+    if event is not Event.MINUS:
+        out[cell] = size
+    if event is not Event.PLUS:
+        out[law.cells + cell] = size
+    return tuple(out)
+
+
+def noise_of_one(law: NoiseLaw) -> dict[View, float]:
+    """What one device adds, by the integers it draws from: Poisson numbers of all events; nothing
+    where these are ``slots`` messages or more.
+    """
+    most = law.slots - 1
+    found: dict[View, float] = {(0,) * (2 * law.cells): 1.0}
+    for cell in range(law.cells):
+        for rate in law.rates():
+            mean = rate.weight / (1 << RATE_BITS)
+            step = messages(law, cell, rate.event, rate.size)
+            events = {
+                tuple(count * value for value in step): math.exp(-mean)
+                * mean**count
+                / math.factorial(count)
+                for count in range(most // rate.messages + 1)
+            }
+            found = {
+                view: mass for view, mass in together(found, events).items() if sum(view) <= most
+            }
+    nothing = (0,) * (2 * law.cells)
+    found[nothing] += 1.0 - math.fsum(found.values())
+    return found
+
+
+def truth_of(law: NoiseLaw, value: int) -> View:
+    """The true message of a value: a cell, or a bit."""
+    if law.truth is Truth.SIGN:
+        return messages(law, 0, Event.PLUS if value else Event.MINUS, 1)
+    return messages(law, value, Event.PLUS, 1)
+
+
+def values_of(law: NoiseLaw) -> range:
+    return range(2 if law.truth is Truth.SIGN else law.cells)
+
+
+def divergence_of(p: Masses, q: Masses, e: float) -> float:
+    return math.fsum(max(0.0, mass - e * q.get(view, 0.0)) for view, mass in p.items())
+
+
+def pairs_of_views(law: NoiseLaw, honest: int, known: int = 0) -> Iterator[tuple[Masses, Masses]]:
+    """All pairs of views of ``honest`` devices and ``known`` others, which send a true message
+    alone: every dataset of the others, every ordered pair of answers. Padding is counted.
+    """
+    one = noise_of_one(law)
+    noise: Masses = one
+    for _ in range(honest - 1):
+        noise = together(noise, one)
+    room = (honest + known) * law.slots
+    for others in combinations_with_replacement(values_of(law), honest + known - 1):
+        views = {}
+        for value in values_of(law):
+            shift = truth_of(law, value)
+            for other in others:
+                shift = plus(shift, truth_of(law, other))
+            sent = {plus(view, shift): mass for view, mass in noise.items()}
+            views[value] = {(*view, room - sum(view)): mass for view, mass in sent.items()}
+        for x, other_x in permutations(values_of(law), 2):
+            yield views[x], views[other_x]

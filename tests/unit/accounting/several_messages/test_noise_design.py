@@ -1,0 +1,192 @@
+"""The least noise that reaches a target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from shoal.accounting.several_messages.charges import full_submissions, long_singles
+from shoal.accounting.several_messages.messages import certify_messages, epsilon_interval
+from shoal.accounting.several_messages.noise import NoiseProtocol
+from shoal.accounting.several_messages.noise_design import (
+    UNIT_BITS,
+    design_cancelling,
+    design_dummies,
+    rounded,
+)
+from shoal.errors import Kind, ShoalError
+from shoal.noise_law import NoiseLaw, Truth
+from tests.cases import for_each
+
+CELL, SIGN = Truth.CELL, Truth.SIGN
+
+
+@for_each(
+    "epsilon, delta, s, largest, floods, deviation",
+    [
+        (1.0, 1e-6, 0.40, 4, 65.25, 3.512),
+        (1.0, 1e-6, 0.45, 4, 192.96, 3.116),
+        (1.0, 1e-8, 0.48, 85, 19.814, 2.918),
+        (0.5, 1e-6, 0.225, 8, 196.56, 6.272),
+        (2.0, 1e-6, 0.90, 4, 68.35, 1.5195),
+    ],
+)
+def test_histograms_that_are_known(
+    epsilon: float, delta: float, s: float, largest: int, floods: float, deviation: float
+) -> None:
+    """Floods and messages within 1 % of another program's, which took 95 % of delta for the noise.
+
+    Planted: ``largest`` ignored -> fails; the variance of + alone -> fails.
+    """
+    law = design_cancelling(CELL, 16, 100_000, epsilon, delta, s=s, largest=largest)
+    assert float(law.floods) == pytest.approx(floods, rel=0.01)
+    assert NoiseProtocol(law).deviation == pytest.approx(deviation, rel=1e-3)
+    noise = 16 / 100_000 * (floods * (largest + 1) + 2 / math.expm1(s))
+    assert float(law.mean_messages) == pytest.approx(1 + noise, rel=0.01)
+
+
+@for_each(
+    "cells, n, slots, messages",
+    [
+        (16, 10_000, 63, 2.5493),
+        (16, 100_000, 44, 1.1549),
+        (1024, 100_000, 117, 10.916),
+        (1024, 1_000_000, 63, 1.9916),
+    ],
+)
+def test_slots_that_are_known(cells: int, n: int, slots: int, messages: float) -> None:
+    """Those were for 2 % of delta, so ours are at most as many, for 3 %.
+
+    Planted: 3 % of delta for each device -> fails; the tail of one cell -> fails.
+    """
+    law = design_cancelling(CELL, cells, n, 1.0, 1e-6)
+    assert law.longest == 39
+    assert slots - 2 <= law.slots <= slots
+    assert float(law.mean_messages) == pytest.approx(messages, rel=0.01)
+    factor = 1 + math.e
+    assert factor * full_submissions(law, n, 1e-14) <= 0.03e-6
+    assert factor * full_submissions(replace(law, slots=law.slots - 1), n, 1e-14) > 0.029e-6
+    assert factor * long_singles(law) <= 0.02e-6
+    assert factor * long_singles(replace(law, longest=38)) > 0.02e-6
+
+
+@for_each(
+    "epsilon, delta, dummies, n, slots",
+    [
+        (1.0, 1e-6, 42.65, 10_000, 27),
+        (1.0, 1e-6, 42.65, 1_000_000, 8),
+        (1.0, 1e-8, 62.09, 100_000, 15),
+        (0.5, 1e-6, 136.1, 100_000, 18),
+        (2.0, 1e-6, 18.1, 1_000_000, 7),
+    ],
+)
+def test_dummies_that_are_known(
+    epsilon: float, delta: float, dummies: float, n: int, slots: int
+) -> None:
+    """Planted: the dummies of one cell for those of all in ``message_rates`` -> fails."""
+    law = design_dummies(1024, n, epsilon, delta)
+    assert float(law.dummies) == pytest.approx(dummies, rel=0.005)
+    assert NoiseProtocol(law).deviation == pytest.approx(math.sqrt(dummies), rel=0.005)
+    assert law.slots == slots
+
+
+@for_each(
+    "epsilon, delta, s, largest, floods, deviation, messages",
+    [
+        (1.0, 1e-6, 0.45, 34, 13.871, 1.5582, 488.98),
+        (1.0, 1e-6, 0.48, 85, 13.356, 1.4591, 1151.8),
+        (1.0, 1e-8, 0.40, 4, 110.17, 1.7560, 554.92),
+        (0.5, 1e-6, 0.225, 4, 661.92, 3.1361, 3317.5),
+        (2.0, 1e-6, 0.80, 9, 14.800, 0.8607, 149.63),
+    ],
+)
+def test_counts_that_are_known(
+    epsilon: float,
+    delta: float,
+    s: float,
+    largest: int,
+    floods: float,
+    deviation: float,
+    messages: float,
+) -> None:
+    """Planted: the deviation of a cell for that of a count -> fails."""
+    law = design_cancelling(SIGN, 1, 100_000, epsilon, delta, s=s, largest=largest)
+    assert float(law.floods) == pytest.approx(floods, rel=0.01)
+    assert NoiseProtocol(law).deviation == pytest.approx(deviation, rel=1e-3)
+    assert float(law.mean_messages - 1) * 100_000 == pytest.approx(messages, rel=0.01)
+
+
+@for_each(
+    "epsilon, delta, n",
+    [
+        (0.25, 1e-6, 5_000),
+        (0.5, 1e-9, 200_000),
+        (1.0, 1e-4, 300),
+        (1.0, 1e-6, 10**9),
+        (3.0, 1e-10, 10_000),
+    ],
+)
+def test_the_certificate_reaches_the_target_and_not_much_less(
+    epsilon: float, delta: float, n: int
+) -> None:
+    """Multiples of 2^-32, the bound at most the target, and with 2 % less of it above the target.
+
+    Planted: charges left out of what the floods have -> the bound misses, the search goes on and
+    the design takes 1 % more floods; ``slots`` = 1 -> fails.
+    """
+    shares = min(n, 10**8)
+    for law in (
+        design_cancelling(CELL, 64, n, epsilon, delta),
+        design_cancelling(SIGN, 1, n, epsilon, delta),
+        design_dummies(64, n, epsilon, delta),
+    ):
+        assert law.shares == shares
+        for value in (law.singles, law.floods, law.dummies):
+            assert (1 << UNIT_BITS) % value.denominator == 0
+        bound = certify_messages(NoiseProtocol(law), n, delta)
+        assert bound is not None
+        assert epsilon * 0.999 <= bound.epsilon_upper <= epsilon
+        assert bound.epsilon_lower == 0.0 or bound.epsilon_lower > epsilon * 0.99
+        fewer = replace(
+            law, floods=law.floods * Fraction(98, 100), dummies=law.dummies * Fraction(98, 100)
+        )
+        found = epsilon_interval(NoiseProtocol(fewer), shares, delta)
+        assert found is None or found[1] > epsilon
+
+
+def test_q_is_the_nearest_fraction() -> None:
+    """Planted: rounded down to 0 -> fails."""
+    assert rounded(math.exp(-0.45)) == Fraction(round(math.exp(-0.45) * 2**32), 2**32)
+    assert rounded(1e-12) == Fraction(1, 2**32)
+    assert rounded(1 - 1e-12) == 1 - Fraction(1, 2**32)
+
+
+BAD: list[Callable[[], NoiseLaw]] = [
+    lambda: design_cancelling(CELL, 16, 0, 1.0, 1e-6),
+    lambda: design_cancelling(CELL, 1, 100, 1.0, 1e-6),
+    lambda: design_cancelling(SIGN, 2, 100, 1.0, 1e-6),
+    lambda: design_cancelling(CELL, 16, 100, math.nan, 1e-6),
+    lambda: design_cancelling(CELL, 16, 100, 1.0, 0.0),
+    lambda: design_cancelling(CELL, 16, 100, 1.0, 1e-6, s=0.5),
+    lambda: design_cancelling(CELL, 16, 100, 1.0, 1e-6, s=math.nan),
+    lambda: design_cancelling(CELL, 16, 100, 1.0, 1e-6, largest=0),
+    lambda: design_cancelling(CELL, 16, 100, 1.0, 1e-6, s=0.4999),  # too many floods
+    lambda: design_cancelling(CELL, 16, 100, 0.05, 1e-6),  # singles too long
+    lambda: design_cancelling(CELL, 1 << 20, 100, 1.0, 1e-6),  # too many messages
+    lambda: design_dummies(16, 100, 0.001, 1e-6),
+    lambda: design_dummies(1, 100, 1.0, 1e-6),
+]
+
+
+@for_each("call", BAD)
+def test_what_cannot_be_reached_is_refused(call: Callable[[], NoiseLaw]) -> None:
+    """In one line that says how to mend it. Planted: no limit of floods -> goes on for minutes."""
+    with pytest.raises(ShoalError) as caught:
+        call()
+    assert caught.value.kind is Kind.CONFIG
+    assert "\n" not in str(caught.value)
+    assert ":" in str(caught.value)
