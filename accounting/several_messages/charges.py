@@ -24,7 +24,7 @@ from fractions import Fraction
 from shoal.accounting.numerics.binomial import Floats
 from shoal.accounting.numerics.compound import at_least
 from shoal.arrays import np
-from shoal.noise_law import RATE_BITS, NoiseLaw, Truth
+from shoal.mechanisms.several.noise_law import RATE_BITS, NoiseLaw, Truth
 
 _ROUNDING = 1.0 + 1e-9
 _REACH = 60.0  # terms are summed until q^j has fallen by e^-60

@@ -77,7 +77,7 @@ from shoal.accounting.several_messages.signed_count import (
     count_divergence,
     shown_count,
 )
-from shoal.noise_law import MOST_SHARES, RATE_BITS, Event, NoiseLaw, Truth
+from shoal.mechanisms.several.noise_law import MOST_SHARES, RATE_BITS, NoiseKind, NoiseLaw, Truth
 
 _MOST_MESSAGES = Fraction(LARGEST_SUM, 4)
 _UNPROVEN = 2.0  # a divergence is at most 1
@@ -123,7 +123,7 @@ class NoiseProtocol:
         variance = sum(
             Fraction(rate.weight * rate.size * rate.size, 1 << RATE_BITS)
             for rate in rates
-            if rate.event is not Event.FLOOD
+            if rate.kind is not NoiseKind.FLOOD
         )
         scale = 2.0 if self.law.truth is Truth.SIGN else 1.0
         return math.sqrt(self.law.shares * variance) / scale

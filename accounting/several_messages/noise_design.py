@@ -37,7 +37,7 @@ from shoal.accounting.several_messages.charges import (
 from shoal.accounting.several_messages.messages import check_target, reaches
 from shoal.accounting.several_messages.noise import NoiseProtocol, exact_delta
 from shoal.errors import Kind, ShoalError
-from shoal.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
+from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
 
 UNIT_BITS = 32  # q, floods and dummies are multiples of 2^-32
 SHARE_OF_EPSILON = 0.45  # s, unless it is given

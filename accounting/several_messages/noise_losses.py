@@ -45,7 +45,7 @@ from shoal.accounting.several_messages.one_more import Shown
 from shoal.accounting.several_messages.signed_count import CountShown
 from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
-from shoal.noise_law import NoiseLaw
+from shoal.mechanisms.several.noise_law import NoiseLaw
 
 # Lattice steps to one standard deviation of the loss.
 _FINENESS = 512.0

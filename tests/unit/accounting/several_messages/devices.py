@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations_with_replacement, permutations
 from operator import add
 
-from shoal.noise_law import RATE_BITS, Event, NoiseLaw, Truth
+from shoal.mechanisms.several.noise_law import RATE_BITS, NoiseKind, NoiseLaw, Truth
 
 View = tuple[int, ...]
 Masses = Mapping[View, float]
@@ -30,12 +30,12 @@ def together(one: Masses, other: Masses) -> dict[View, float]:
     return dict(out)
 
 
-def messages(law: NoiseLaw, cell: int, event: Event, size: int) -> View:
+def messages(law: NoiseLaw, cell: int, event: NoiseKind, size: int) -> View:
     """One event's messages: first the + of every cell, then the -."""
     out = [0] * (2 * law.cells)
-    if event is not Event.MINUS:
+    if event is not NoiseKind.MINUS:
         out[cell] = size
-    if event is not Event.PLUS:
+    if event is not NoiseKind.PLUS:
         out[law.cells + cell] = size
     return tuple(out)
 
@@ -49,7 +49,7 @@ def noise_of_one(law: NoiseLaw) -> dict[View, float]:
     for cell in range(law.cells):
         for rate in law.rates():
             mean = rate.weight / (1 << RATE_BITS)
-            step = messages(law, cell, rate.event, rate.size)
+            step = messages(law, cell, rate.kind, rate.size)
             events = {
                 tuple(count * value for value in step): math.exp(-mean)
                 * mean**count
@@ -67,8 +67,8 @@ def noise_of_one(law: NoiseLaw) -> dict[View, float]:
 def truth_of(law: NoiseLaw, value: int) -> View:
     """The true message of a value: a cell, or a bit."""
     if law.truth is Truth.SIGN:
-        return messages(law, 0, Event.PLUS if value else Event.MINUS, 1)
-    return messages(law, value, Event.PLUS, 1)
+        return messages(law, 0, NoiseKind.PLUS if value else NoiseKind.MINUS, 1)
+    return messages(law, value, NoiseKind.PLUS, 1)
 
 
 def values_of(law: NoiseLaw) -> range:

@@ -23,7 +23,7 @@ from shoal.accounting.several_messages.messages import (
     epsilon_interval,
 )
 from shoal.accounting.several_messages.noise import NoiseProtocol, exact_delta
-from shoal.noise_law import RATE_BITS, NoiseLaw, Truth
+from shoal.mechanisms.several.noise_law import RATE_BITS, NoiseLaw, Truth
 from tests.cases import for_each
 from tests.unit.accounting.several_messages.devices import divergence_of, pairs_of_views
 

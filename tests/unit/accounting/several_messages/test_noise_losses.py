@@ -19,7 +19,7 @@ from shoal.accounting.several_messages.noise_design import (
     rounded,
 )
 from shoal.accounting.several_messages.noise_losses import noise_losses
-from shoal.noise_law import NoiseLaw, Truth
+from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from tests.cases import for_each
 
 DELTA = 1e-6
