@@ -116,17 +116,23 @@ def test_noise_shared_among_too_many() -> None:
     assert epsilon_interval(NoiseProtocol(law), 2, 0.99) is None
 
 
-@for_each("kind", ["histogram", "dummies"])
+@for_each("kind", ["histogram", "count", "dummies"])
 def test_more_devices_than_shares(kind: str) -> None:
     """The upper curve stays, and the truth only falls.
 
     Planted: the lower curve of ``shares`` devices for more of them -> fails.
     """
-    law = replace(HISTOGRAM, slots=5) if kind == "histogram" else replace(DUMMIES, cells=2)
-    before = curves(law, 2, 1.0)[1]
+    law = {
+        "histogram": replace(HISTOGRAM, slots=5),
+        "count": replace(COUNT, shares=2, slots=20, longest=10),
+        "dummies": replace(DUMMIES, cells=2),
+    }[kind]
+    before = curves(law, 2, 1.0)
     truth = max(divergence_of(p, q, math.e) for p, q in pairs_of_views(law, 3))
     lower, upper = curves(law, 3, 1.0)
-    assert lower <= truth <= upper == before
+    assert lower <= truth <= upper == before[1]
+    if kind != "histogram":
+        assert before[0] > truth
     if kind == "dummies":
         assert lower > 0.95 * truth
 

@@ -130,6 +130,11 @@ def test_charges_add_up_over_windows() -> None:
     assert all(more > less for less, more in zip(*totals, strict=True))
     assert math.isfinite(totals[0][2])
     assert totals[1][2] == math.inf
+    wide = design_cancelling(Truth.CELL, 16, 10_000, 1.0, DELTA, windows=30)
+    found = noise_losses(wide, wide.shares, DELTA)
+    assert found is not None
+    assert compose([(found, 30)], DELTA).epsilon_upper == pytest.approx(totals[0][2], rel=0.01)
+    assert law.slots < wide.slots < 80
 
 
 def test_too_few_devices_have_no_law() -> None:
