@@ -16,8 +16,8 @@ docs/ACCOUNTING.md (why it holds). The rooms, in the order in which a figure is 
   ``tilted``, ``lattice``, ``multinomial`` and ``curve`` evaluate them to a stated side.
 - ``composition``: several releases about the same devices; memoized answers.
 - ``solving``: what a central epsilon needs. ``sums``: secure aggregation. ``several_messages``:
-  dummies. ``lint``: tasks. ``audit``: attacks on our own randomizers. ``reference``: published
-  bounds, for comparison only.
+  dummies, and noise that cancels. ``lint``: tasks. ``audit``: attacks on our own randomizers.
+  ``reference``: published bounds, for comparison only.
 
 ``certificate`` and ``guarantee`` say what is promised, ``meaning`` what that means for a person.
 """

@@ -173,14 +173,14 @@ def posterior(epsilon: float, delta: float, prior: float) -> Posterior:
 
 def sentences(guarantee: Guarantee) -> list[str]:
     """What shuffled reports are guaranteed, in plain words, one sentence per item, for the demo,
-    the report page and the device's owner. Something must remain if the services work together.
+    the report page and the device's owner.
 
     Every figure is rounded to the side that promises less. No sentence speaks of more than this one
     batch: what several releases give away together is the business of composition.
     """
     c, together = guarantee, guarantee.remaining.together
     # delta counts in both: the epsilon0 of an approximately private report is one at this delta.
-    guess, alone = best_guess(c.epsilon_upper, c.delta), best_guess(together, c.delta)
+    guess = best_guess(c.epsilon_upper, c.delta)
     missed = least_missed_detection(_FALSE_ALARM, c.epsilon_upper, c.delta)
     learned = posterior(c.epsilon_upper, c.delta, _SUSPICION)
     lines = [
@@ -208,10 +208,16 @@ def sentences(guarantee: Guarantee) -> list[str]:
             f"{bound_text(c.epsilon_lower, up=False)}: "
             "a randomizer that fits the description, on real datasets, gives that much away."
         )
+    if math.isinf(together):
+        lines.append(
+            "If shuffler and analyzer worked together, they would see the answer itself: nothing "
+            "would remain."
+        )
+        return lines
     lines.append(
         f"If shuffler and analyzer worked together, epsilon0 = {bound_text(together)} would "
         "remain: "
-        f"at most {percent_text(alone)} right guesses."
+        f"at most {percent_text(best_guess(together, c.delta))} right guesses."
     )
     lines.append(
         "For comparison: randomized response with two coins (heads: the truth; tails: whatever the "

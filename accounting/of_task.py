@@ -8,14 +8,22 @@ sending reports. A release of more reports may be better, and never counts as th
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from shoal.accounting.accountant import certify
-from shoal.accounting.certificate import Certificate
+from shoal.accounting.certificate import Certificate, check_honest, count_honest
 from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.sums.sum_task import check_sum
-from shoal.mechanisms import Mechanism, create
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import Mechanism
+from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.registry import create_any
 from shoal.privacy import LocalPrivacy
 from shoal.task import Aggregator, Task
+
+if TYPE_CHECKING:
+    from shoal.accounting.several_messages.messages import MessagesBound
+    from shoal.mechanisms.several.noise_law import NoiseLaw
 
 
 def guaranteed(
@@ -30,14 +38,39 @@ def guaranteed(
     return certify(privacy, min_batch, delta, honest_fraction=honest_fraction)
 
 
-def guarantee_of(task: Task, mechanism: Mechanism | None = None) -> Guarantee:
+def guarantee_of(task: Task, mechanism: Mechanism | Several | None = None) -> Guarantee:
     """The guarantee of every release of ``task``: of its smallest batch, or of its smallest sum.
 
     ``mechanism``: the task's own, where the caller has made it already. Raises CONFIG or INVALID
     where nothing can be promised: a mechanism that doesn't fit, noise for another number of
-    survivors, numbers out of range.
+    survivors or honest devices, numbers out of range.
     """
     if task.aggregator is Aggregator.PAIRWISE:
         return check_sum(task)
-    own = create(task.mechanism, task.domain) if mechanism is None else mechanism
+    own = create_any(task.mechanism, task.domain) if mechanism is None else mechanism
+    if isinstance(own, Several):
+        return guaranteed_noise(own.noise, task.min_batch, task.honest_fraction, task.delta)
     return guaranteed(own.privacy(), task.min_batch, task.honest_fraction, task.delta)
+
+
+def guaranteed_noise(
+    noise: NoiseLaw, n: int, honest_fraction: Fraction | float, delta: float
+) -> MessagesBound:
+    """The bound that holds for every batch of ``n`` devices or more that send several messages.
+
+    More devices only add noise. Raises CONFIG for bad numbers and where nothing is proven.
+    """
+    # of the accountant, which most tasks do not want
+    from shoal.accounting.several_messages.messages import certify_messages
+    from shoal.accounting.several_messages.noise import NoiseProtocol
+
+    bound = certify_messages(NoiseProtocol(noise), n, delta, honest_fraction=honest_fraction)
+    if bound is None:
+        honest = count_honest(n, check_honest(honest_fraction))
+        few = f", and only {honest} are sure to be honest" if honest < noise.shares else ""
+        raise ShoalError(
+            Kind.CONFIG,
+            f"nothing is proven: the noise is split over {noise.shares} devices{few}: design it "
+            "for floor(honest_fraction x min_batch) devices",
+        )
+    return bound

@@ -4,6 +4,7 @@ what each answer means.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,8 +22,9 @@ from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
-from shoal.mechanisms import create
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
+from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.registry import check_shape, create_any
 from shoal.privacy import epsilon0_upper
 from shoal.task import Admission
 
@@ -140,6 +142,8 @@ class Assignment:
     what one window's report alone promises, where that is less, and ``longitudinal`` the mechanism,
     if it has a memory of its own. A task that is summed in rounds has no randomizer (``mechanism``
     None); ``epsilon_apart`` is then the certificate of a round's sum, which holds while they don't.
+    Where devices send several messages, ``mechanism`` is None too and ``several`` what makes them:
+    ``epsilon0`` is infinite then, and ``epsilon_apart`` None.
     """
 
     campaign: Campaign
@@ -150,6 +154,7 @@ class Assignment:
     epsilon_apart: float | None = None
     epsilon_first: float | None = None
     longitudinal: Longitudinal | None = None
+    several: Several | None = None
     # what ``seal`` keeps of the window that it sealed for last, and when its reports expire
     sealers: dict[int, tuple[WindowSealer, int]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -186,14 +191,11 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
             certificate.remaining.together,
             certificate.epsilon_upper,
         )
-    mechanism = create(task.mechanism, task.domain)
-    if (mechanism.messages, mechanism.report_size) != (task.messages, task.report_size):
-        raise ShoalError(
-            Kind.MISMATCH,
-            f"task {task.name}: it states {task.messages} messages of {task.report_size} bytes, "
-            "its mechanism makes"
-            f" {mechanism.messages} of {mechanism.report_size}: ask for a task that was checked",
-        )
+    made = create_any(task.mechanism, task.domain)
+    check_shape(task, made)
+    if isinstance(made, Several):
+        return Assignment(campaign, trusted, keys, None, math.inf, several=made)
+    mechanism = made
     if task.memoized:
         # of the accountant, too
         from shoal.accounting.composition.memoized import check_memoized, lifetime_epsilon
@@ -339,18 +341,38 @@ def draw(assignment: Assignment, cell: int, entropy: Entropy = SYSTEM) -> tuple[
     """The messages of one report of a cell of the task's domain: a device's draw. Raises INVALID
     for another cell, and for sums.
     """
-    return _mechanism(assignment).randomize_one(cell, entropy)
+    made = assignment.several or _mechanism(assignment)
+    return made.randomize_one(cell, entropy)
 
 
 def randomize(
     assignment: Assignment, values: Sequence[Value], entropy: Entropy = SYSTEM
 ) -> NDArray[np.uint8]:
     """uint8[n, messages, report_size]: one report per value, each an independent draw. For many
-    devices at once; loads numpy.
+    devices at once; loads numpy. Not for tasks of several messages: see ``reports_of``.
     """
     mechanism = _mechanism(assignment)
-    cells = [assignment.task.domain.encode(value, entropy) for value in values]
-    return mechanism.randomize(np.array(cells, dtype=np.int64), entropy)
+    return mechanism.randomize(_cells(assignment, values, entropy), entropy)
+
+
+def reports_of(
+    assignment: Assignment, values: Sequence[Value], entropy: Entropy = SYSTEM
+) -> list[tuple[bytes, ...]]:
+    """One report per value, each an independent draw, as ``seal`` takes it. For many devices at
+    once; loads numpy.
+    """
+    if assignment.several is None:
+        return [messages_of(report) for report in randomize(assignment, values, entropy)]
+    bundles = assignment.several.randomize(_cells(assignment, values, entropy), entropy)
+    rows, size, at = bundles.rows.tobytes(), assignment.task.report_size, 0
+    reports = list[tuple[bytes, ...]]()
+    for count in bundles.sizes.tolist():
+        report = rows[at : at + count * size]
+        reports.append(
+            tuple([report[place : place + size] for place in range(0, len(report), size)])
+        )
+        at += count * size
+    return reports
 
 
 def messages_of(report: NDArray[np.uint8]) -> tuple[bytes, ...]:
@@ -358,7 +380,18 @@ def messages_of(report: NDArray[np.uint8]) -> tuple[bytes, ...]:
     return tuple([message.tobytes() for message in report])
 
 
+def _cells(assignment: Assignment, values: Sequence[Value], entropy: Entropy) -> NDArray[np.int64]:
+    encode = assignment.task.domain.encode
+    return np.array([encode(value, entropy) for value in values], dtype=np.int64)
+
+
 def _mechanism(assignment: Assignment) -> Mechanism:
+    if assignment.several is not None:
+        raise ShoalError(
+            Kind.INVALID,
+            f"devices of task {assignment.task.name} send several messages, from one on: what is "
+            "asked for is of one",
+        )
     if assignment.mechanism is None:
         raise ShoalError(
             Kind.INVALID,

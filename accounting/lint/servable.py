@@ -5,9 +5,11 @@ loaded, with the same words.
 from __future__ import annotations
 
 from shoal.accounting.composition.memoized import check_memoized
+from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import create
+from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.registry import check_shape, create_any
 from shoal.task import Task
 
 
@@ -18,11 +20,12 @@ def check_servable(task: Task) -> None:
     if task.pairwise is not None:
         check_sum(task)
         return
-    mechanism = create(task.mechanism, task.domain)
-    if (mechanism.report_size, mechanism.messages) != (task.report_size, task.messages):
-        raise ShoalError(
-            Kind.CONFIG,
-            f"task {task.name}: report_size or messages are not those of its mechanism "
-            f"{mechanism.name}: shoal task lint says which they are",
-        )
-    check_memoized(task, mechanism)
+    made = create_any(task.mechanism, task.domain)
+    try:
+        check_shape(task, made)
+    except ShoalError as error:
+        raise ShoalError(Kind.CONFIG, f"{error}: shoal task lint says more") from None
+    if isinstance(made, Several):
+        guarantee_of(task, made)  # its end, should it have no other, is charged by that
+    else:
+        check_memoized(task, made)

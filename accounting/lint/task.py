@@ -32,14 +32,18 @@ from shoal.accounting.composition.memoized import (
     recognised,
 )
 from shoal.accounting.lint.findings import Finding, LintResult
+from shoal.accounting.lint.release import full_at_once, of_release
+from shoal.accounting.lint.several import lint_several
 from shoal.accounting.lint.sums import lint_sum
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.routes import CLONES
 from shoal.domain import Categories, Numeric, Words, YesNo
 from shoal.errors import ShoalError
-from shoal.mechanisms import Mechanism, create
+from shoal.mechanisms import Mechanism
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
+from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.registry import create_any
 from shoal.privacy import epsilon0_upper
 from shoal.task import Aggregator, Task
 
@@ -70,9 +74,12 @@ def lint(task: Task) -> LintResult:
     if task.aggregator is Aggregator.PAIRWISE:
         return lint_sum(task)
     try:
-        mechanism = create(task.mechanism, task.domain)
+        made = create_any(task.mechanism, task.domain)
     except ShoalError as error:
         return LintResult((Finding(True, str(error)),), None)
+    if isinstance(made, Several):
+        return lint_several(task, made)
+    mechanism = made
     findings: list[Finding] = []
 
     def add(bad: bool, error: bool, message: str) -> None:
@@ -91,27 +98,7 @@ def lint(task: Task) -> LintResult:
     # be better and never counts.
     guarantee = guarantee_of(task, mechanism)
     epsilon0 = guarantee.epsilon0
-    add(
-        guarantee.epsilon_upper > task.target_epsilon,
-        True,
-        f"target_epsilon {task.target_epsilon:g} can't be met: with min_batch {task.min_batch} and "
-        "honest_fraction "
-        f"{float(task.honest_fraction):g} the guaranteed epsilon is "
-        f"{bound_text(guarantee.epsilon_upper)} at delta {task.delta:g}: "
-        "raise min_batch, lower epsilon0, or accept a larger target",
-    )
-    add(
-        task.n_certified < 2,
-        True,
-        "honest_fraction x min_batch is below 2 reports: nothing would be hidden among others: "
-        "raise min_batch",
-    )
-    add(
-        task.delta > 1 / task.min_batch,
-        False,
-        f"delta {task.delta:g} is above 1 / min_batch: a whole device's answer may leak with that "
-        "probability: choose 1e-6 or less",
-    )
+    findings += of_release(task, guarantee, "raise min_batch, lower epsilon0")
     add(
         epsilon0 > _WEAK_EPSILON0,
         False,
@@ -125,11 +112,7 @@ def lint(task: Task) -> LintResult:
         "(clones), and claims little: another "
         "setting or mechanism may give a smaller error for the same guarantee: see `shoal plan`",
     )
-    add(
-        task.max_batch == task.min_batch,
-        False,
-        "max_batch equals min_batch: one missing device, and the window is withheld",
-    )
+    findings += full_at_once(task)
     return LintResult(tuple(findings), guarantee)
 
 

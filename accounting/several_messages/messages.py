@@ -27,7 +27,7 @@ would add a statistical distance eta between the view and a function of the nois
 delta_central + (1 + e^epsilon) eta, as in ``bounds.approximate``, and its noise shares have to
 be infinitely divisible with shape 1/n_honest, not 1/n. Cancelling +1/-1 noise (Ghazi, Kumar,
 Manurangsi, Pagh, Sinha 2021) has the two-dimensional view (sum, number of messages): the divergence
-of the sum alone does not bound it.
+of the sum alone does not bound it; ``noise`` accounts for both.
 """
 
 from __future__ import annotations

@@ -42,10 +42,10 @@ the true view, P', Q' those of the last one, and t = t1 + t2, then for every set
 with post-processing in between, which only lowers. So delta <= delta' + (1 + e) t.
 
 **Lower curves.** For n_honest = shares, steps 1 and 4 are equalities, step 2 is empty, and steps 3,
-5 and 6 are couplings: delta >= delta' - (1 + e)(t1 + t2 + t3), t3 for the surplus of step 5. With
-dummies and more devices than ``shares`` the account is of all n_honest of them, with the integers
-that are drawn: steps 2, 5 and 6 are empty. With singles and more devices than ``shares`` no lower
-curve is known to us: it is 0. So it is where step 5 leaves anything out.
+5 and 6 are couplings: delta >= delta' - (1 + e)(t1 + t2 + t3), t3 for the surplus of step 5. For
+more devices, and for dummies, the account is of all n_honest of them, with the integers that are
+drawn (``more_devices``): steps 2, 5 and 6 are empty. Where that takes too long, or where step 5
+leaves anything out, the lower curve is 0.
 
 With fewer honest devices than ``shares`` nothing is proven.
 
@@ -65,6 +65,7 @@ from shoal.accounting.certificate import check_n
 from shoal.accounting.numerics.compound import LARGEST_SUM
 from shoal.accounting.numerics.curve import TAIL_SHARE, Direction
 from shoal.accounting.several_messages.charges import full_submissions, long_singles, surplus
+from shoal.accounting.several_messages.more_devices import shown_many
 from shoal.accounting.several_messages.one_more import (
     Shown,
     divergence,
@@ -133,12 +134,12 @@ class NoiseProtocol:
         upper = direction is Direction.UPPER
         if check_n(n_honest) < self.law.shares:
             return _unproven if upper else _nothing
+        tail = delta * TAIL_SHARE
         if upper:
-            return _Curve(self.law, self.law.shares, direction, delta).delta
-        drawn = _drawn(self.law, n_honest)
-        if drawn is None:
-            return _nothing
-        return _Curve(drawn, n_honest, direction, delta).delta
+            far = distance(self.law, self.law.shares, delta)
+            return _Curve(shown(counted(self.law), tail), far, direction).delta
+        found = _drawn(self.law, n_honest, delta)
+        return _nothing if found is None else _Curve(*found, direction).delta
 
 
 def distance(law: NoiseLaw, devices: int, delta: float) -> float:
@@ -181,35 +182,38 @@ def _divergence(found: Shown | CountShown, epsilon: float, direction: Direction)
     return count_divergence(found, epsilon, direction)
 
 
+@dataclass(frozen=True, slots=True)
 class _Curve:
-    """delta' and the charges, for a law and so many devices."""
+    """delta' and the charges for a ``distance``."""
 
-    def __init__(self, law: NoiseLaw, devices: int, direction: Direction, delta: float) -> None:
-        self._direction = direction
-        self._distance = distance(law, devices, delta)
-        if direction is Direction.LOWER and law.signed:
-            self._distance += surplus(law)
-        self._shown = shown(counted(law), delta * TAIL_SHARE)
+    found: Shown | CountShown
+    distance: float
+    direction: Direction
 
     def delta(self, epsilon: float) -> float:
         """The curve at ``epsilon`` in [0, 40]."""
-        exact = _divergence(self._shown, epsilon, self._direction)
-        charge = (1.0 + math.exp(epsilon)) * self._distance * (1.0 + _ROUNDING)
-        if self._direction is Direction.UPPER:
+        exact = _divergence(self.found, epsilon, self.direction)
+        charge = (1.0 + math.exp(epsilon)) * self.distance * (1.0 + _ROUNDING)
+        if self.direction is Direction.UPPER:
             return min(1.0, (exact + charge) * (1.0 + _ROUNDING))
         return max(0.0, exact * (1.0 - _ROUNDING) - charge * (1.0 + _ROUNDING))
 
 
-def _drawn(law: NoiseLaw, devices: int) -> NoiseLaw | None:
-    """The law of ``devices`` >= shares devices as they draw, for a lower curve; None where none is
-    known. Dummies: of all of them, exactly.
+def _drawn(law: NoiseLaw, devices: int, delta: float) -> tuple[Shown | CountShown, float] | None:
+    """A law for a lower curve of ``devices`` >= shares devices, and how far the view is from it;
+    None where none is known.
     """
-    if law.signed:
-        return law if devices == law.shares and counted(law) == law else None
-    exact = Fraction(law.rates()[0].weight * devices, 1 << RATE_BITS)
-    if devices > MOST_SHARES or exact > _MOST_MESSAGES:
+    tail = delta * TAIL_SHARE
+    if devices > MOST_SHARES or counted(law) != law:
         return None
-    return replace(law, shares=devices, dummies=exact)
+    if law.signed and devices == law.shares:
+        return shown(law, tail), distance(law, devices, delta) + surplus(law)
+    full = full_submissions(law, devices, tail)
+    if law.signed:
+        found = shown_many(law, devices, tail)
+        return None if found is None else (found, full)
+    exact = Fraction(law.rates()[0].weight * devices, 1 << RATE_BITS)
+    return (shown_dummies(exact, tail), full) if exact <= _MOST_MESSAGES else None
 
 
 def _unproven(_: float) -> float:

@@ -11,10 +11,10 @@ noise. Floods come in bundles of up to ``largest``: bigger ones want fewer messa
 slots.
 
 *Order.* ``longest``: the smallest whose charge is at most 2 % of delta. Floods with which the exact
-law takes 95 % of it. ``slots``: the smallest whose charge with these is at most 3 %. Then the
-fewest floods (dummies) that fit into what is left, a multiple of 2^-32; fewer floods lower the
-charge of the cap. In the end the certificate itself is asked, and floods are raised by 2^-20 of
-themselves until it agrees.
+law takes 95 % of it. ``slots``: the smallest whose charge with these is at most 3 %. (With several
+windows 2 % and 3 % are for all of them.) Then the fewest floods or dummies that fit into what is
+left, a multiple of 2^-32; fewer floods lower the charge of the cap. In the end the certificate
+itself is asked, and floods are raised by 2^-20 of themselves until it agrees.
 """
 
 from __future__ import annotations
@@ -56,14 +56,16 @@ def design_cancelling(
     *,
     s: float | None = None,
     largest: int | None = None,
+    windows: int = 1,
 ) -> NoiseLaw:
     """Singles of e^-``s`` and the fewest floods of sizes up to ``largest`` with which ``n_honest``
-    devices reach (epsilon, delta).
+    devices reach (epsilon, delta) in one release.
 
     ``s``: .45 ``epsilon`` if not given. ``largest``: 4 if not given, up to epsilon = 1/2 as many as
-    4 / epsilon. Raises ShoalError CONFIG for bad numbers and where no such noise is found.
+    4 / epsilon. ``windows``: releases that will be composed at this delta; cut and cap are chosen
+    for a share of it. Raises ShoalError CONFIG for bad numbers and where no such noise is found.
     """
-    _check(truth, cells, n_honest, epsilon, delta)
+    _check(truth, cells, n_honest, epsilon, delta, windows)
     s = SHARE_OF_EPSILON * epsilon if s is None else s
     if not 0.0 < s < epsilon / 2.0:
         raise ShoalError(
@@ -79,25 +81,33 @@ def design_cancelling(
             Kind.CONFIG,
             f"the largest flood is of 1 to {MOST_SIZE} pairs, got {largest}: 4 is usual",
         )
-    longest = _longest(q, truth, epsilon, delta)
+    longest = _longest(q, truth, epsilon, delta / windows)
     shares = min(n_honest, MOST_SHARES)
     start = NoiseLaw(truth, cells, shares, 1, q, longest, Fraction(1), largest)
-    return _fewest(start, epsilon, delta, "floods")
+    return _fewest(start, epsilon, delta, "floods", windows)
 
 
-def design_dummies(cells: int, n_honest: int, epsilon: float, delta: float) -> NoiseLaw:
-    """The fewest Poisson dummies with which ``n_honest`` devices reach (epsilon, delta). Raises
-    like ``design_cancelling``.
+def design_dummies(
+    cells: int, n_honest: int, epsilon: float, delta: float, *, windows: int = 1
+) -> NoiseLaw:
+    """The fewest Poisson dummies with which ``n_honest`` devices reach (epsilon, delta) in one
+    release. ``windows`` and raises as ``design_cancelling``.
     """
-    _check(Truth.CELL, cells, n_honest, epsilon, delta)
+    _check(Truth.CELL, cells, n_honest, epsilon, delta, windows)
     start = NoiseLaw(Truth.CELL, cells, min(n_honest, MOST_SHARES), 1, dummies=Fraction(1))
-    return _fewest(start, epsilon, delta, "dummies")
+    return _fewest(start, epsilon, delta, "dummies", windows)
 
 
-def _check(truth: Truth, cells: int, n_honest: int, epsilon: float, delta: float) -> None:
+def _check(
+    truth: Truth, cells: int, n_honest: int, epsilon: float, delta: float, windows: int
+) -> None:
     """Raises CONFIG for numbers that are none of a design."""
     check_target(epsilon, delta)
     check_n(n_honest)
+    if windows < 1:
+        raise ShoalError(
+            Kind.CONFIG, f"windows must be at least 1, got {windows}: give how many are composed"
+        )
     if (cells != 1) if truth is Truth.SIGN else (cells < 2):
         raise ShoalError(
             Kind.CONFIG,
@@ -129,7 +139,7 @@ def _longest(q: Fraction, truth: Truth, epsilon: float, delta: float) -> int:
     return high
 
 
-def _fewest(start: NoiseLaw, epsilon: float, delta: float, what: str) -> NoiseLaw:
+def _fewest(start: NoiseLaw, epsilon: float, delta: float, what: str, windows: int) -> NoiseLaw:
     """``start`` with the fewest floods or dummies (``what``) and its slots."""
 
     def at(amount: Fraction, slots: int = 1) -> NoiseLaw:
@@ -145,7 +155,7 @@ def _fewest(start: NoiseLaw, epsilon: float, delta: float, what: str) -> NoiseLa
     cut = _LONGEST_SHARE if start.signed else 0.0
     enough = _least(exact, (1.0 - cut - _SLOTS_SHARE) * delta, epsilon, what)
     factor = 1.0 + math.exp(epsilon)
-    slots = _slots(at(rounded(enough)), _SLOTS_SHARE * delta / factor)
+    slots = _slots(at(rounded(enough)), _SLOTS_SHARE * delta / windows / factor)
     charge = full_submissions(at(rounded(enough), slots), start.shares, delta * TAIL_SHARE)
     if start.signed:
         looked = 2.0 * cells_looked_at(start.truth)

@@ -26,6 +26,7 @@ from shoal.accounting.composition.memoized import (
 )
 from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.of_task import guarantee_of
+from shoal.accounting.several_messages.noise_losses import noise_losses
 from shoal.analyzer import core
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch
@@ -48,6 +49,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Estimate, create
 from shoal.mechanisms.numbers.distribution import Distribution
 from shoal.mechanisms.numbers.quantiles import Quantile
+from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.registry import create_any
 from shoal.privacy import epsilon0_upper
 from shoal.protos import delivery_pb2, release_pb2
 from shoal.task import Admission, Task
@@ -98,7 +101,7 @@ class Prepared:
         was not reached: then by what came.
         """
         task, task_id = self.served.task, self.served.task_id
-        if self.n < task.min_batch:
+        if self.n < task.min_batch and task.messages == 1:
             came = max(self.guarantee.epsilon_upper, self.epsilon_at_received_n)
             return Spending(task_id, came, task.delta, lifetime=self.lifetime)
         return Spending(task_id, self.guarantee.epsilon_upper, task.delta, self.law, self.lifetime)
@@ -116,7 +119,10 @@ def valid_reports(batch: Batch, task: Task, opened: Opened) -> int:
 def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
     """The slow part (the accountant: up to a second), without any state."""
     task = served.task
-    mechanism = create(task.mechanism, task.domain)
+    made = create_any(task.mechanism, task.domain)
+    if isinstance(made, Several):
+        return prepare_several(served, batch, opened, made)
+    mechanism = made
     check_memoized(task, mechanism)
     lifetime = lifetime_epsilon(task, mechanism) if task.memoized else None
     law = mechanism.privacy()
@@ -152,6 +158,30 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
     )
 
 
+def prepare_several(served: ServedTask, batch: Batch, opened: Opened, made: Several) -> Prepared:
+    """``prepare``, of a task whose devices send several messages.
+
+    The promise is that of ``min_batch`` devices, and more devices don't change it: their noise
+    comes on top. It holds of every batch that was taken, however many of its rows are refused:
+    those are not of honest devices.
+    """
+    task, n = served.task, valid_reports(batch, served.task, opened)
+    guarantee = guarantee_of(task, made)
+    withheld = core.withheld(n, task.min_batch, guarantee.epsilon_upper, task.target_epsilon)
+    losses = noise_losses(made.noise, task.n_certified, task.delta)
+    return Prepared(
+        served,
+        batch,
+        opened,
+        n,
+        guarantee,
+        guarantee.epsilon_upper,
+        withheld,
+        None if withheld else made.estimate(opened.tally, n),
+        None if losses is None else to_bytes(losses),
+    )
+
+
 def prepare_expired(
     served: ServedTask, batch: Batch, why: str = core.WITHHELD_RETENTION
 ) -> Prepared:
@@ -161,8 +191,12 @@ def prepare_expired(
     The accountant is not asked: it may be what kept the batch from its end.
     """
     task = served.task
-    mechanism = create(task.mechanism, task.domain)
-    nothing = Opened(mechanism.tally(np.zeros((0, mechanism.report_size), dtype=np.uint8)), {})
+    made = create_any(task.mechanism, task.domain)
+    nothing = Opened(made.tally(np.zeros((0, made.report_size), dtype=np.uint8)), {})
+    if isinstance(made, Several):  # whose account was asked for when the task was taken up
+        bound = guarantee_of(task, made)
+        return Prepared(served, batch, nothing, 0, bound, bound.epsilon_upper, why, None)
+    mechanism = made
     local = epsilon0_upper(mechanism.privacy())
     certificate = Certificate(
         epsilon_upper=local,

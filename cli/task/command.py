@@ -263,6 +263,7 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
             if parsed.pairwise
             else {
                 "messages": parsed.messages,
+                "fewest_messages": parsed.least_messages,
                 "report_bytes": parsed.report_size,
                 "frame_bytes": frame_bytes(parsed),
             }
@@ -307,6 +308,10 @@ def _memoized(parsed: Task) -> dict[str, Any]:
         return {"memoized": None, "lifetime_epsilon": None}
 
 
+def _epsilon0(epsilon0: float) -> str:
+    return bound_text(epsilon0) if math.isfinite(epsilon0) else "infinite"
+
+
 def _show_findings(name: str, parsed: Task, result: LintResult) -> None:
     for message in result.errors:
         say(f"error: {message}")
@@ -319,7 +324,7 @@ def _show_findings(name: str, parsed: Task, result: LintResult) -> None:
         say(f"{name}: {pairwise_show.guarantee(guarantee)}")
     else:
         say(
-            f"{name}: epsilon0 {bound_text(guarantee.epsilon0)}; guaranteed central epsilon "
+            f"{name}: epsilon0 {_epsilon0(guarantee.epsilon0)}; guaranteed central epsilon "
             f"{bound_text(guarantee.epsilon_upper)} "
             f"(at least {bound_text(guarantee.epsilon_lower, up=False)}) at delta "
             f"{guarantee.delta:g}"

@@ -10,6 +10,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
+from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.sums.sum_task import SumDesign, design_sum
 from shoal.cli.output import public_key, read_bytes
 from shoal.cli.task.schema import (
@@ -31,9 +32,11 @@ from shoal.cli.task.schema import (
 from shoal.cli.task.unfilled import unfilled, unset_keys
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo, normal
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import REGISTRY, create, design
+from shoal.mechanisms import REGISTRY, design
+from shoal.mechanisms.several.names import NAMES, is_several
+from shoal.mechanisms.several.registry import create_any, fewest_messages
 from shoal.storage.toml import read_toml
-from shoal.task import PPM, Admission, Aggregator, MechanismSpec, Task, WindowPlan
+from shoal.task import PPM, Admission, Aggregator, MechanismSpec, Task, WindowPlan, honest
 
 
 def read_task(path: Path) -> Task:
@@ -58,13 +61,17 @@ def _shuffled(path: Path, values: dict[str, Any]) -> Task:
     _refuse_table(path, values, "pairwise", "shuffled")
     file = checked(ShuffledTaskFile, values, path.name)
     domain = _domain(path.name, file.domain)
-    spec = _mechanism(path.name, file.mechanism, domain)
-    mechanism = create(spec, domain)
+    if is_several(file.mechanism.name):
+        spec = _several(path.name, file, domain)
+    else:
+        spec = _mechanism(path.name, file.mechanism, domain)
+    made = create_any(spec, domain)
     return Task(
         domain=domain,
         mechanism=spec,
-        report_size=mechanism.report_size,
-        messages=mechanism.messages,
+        report_size=made.report_size,
+        messages=made.messages,
+        fewest_messages=fewest_messages(made),
         **_common(path, file),
     )
 
@@ -180,7 +187,7 @@ def _mechanism(name: str, table: MechanismTable, domain: Domain) -> MechanismSpe
         return _wrong(name, f"mechanism.{key}", reason)
 
     if table.name not in REGISTRY:
-        raise wrong("name", f"one of {', '.join(REGISTRY)}")
+        raise wrong("name", f"one of {', '.join((*REGISTRY, *NAMES))}")
     if (table.epsilon0 is None) == (table.parameters is None):
         raise wrong("epsilon0", "give either epsilon0 or parameters")
     try:
@@ -199,6 +206,29 @@ def _mechanism(name: str, table: MechanismTable, domain: Domain) -> MechanismSpe
             "goes with epsilon0: the parameters are all of the integers, leave one of the two out",
         )
     return MechanismSpec.of(table.name, **(table.parameters or {}))
+
+
+def _several(name: str, file: ShuffledTaskFile, domain: Domain) -> MechanismSpec:
+    """Of a mechanism of several messages: its noise follows from the target, and from how many
+    devices are sure to be honest.
+    """
+    table = file.mechanism
+    for key, given in (("epsilon0", table.epsilon0 is not None), ("setting", bool(table.setting))):
+        if given:
+            raise _wrong(
+                name,
+                f"mechanism.{key}",
+                f"not with {table.name}, whose noise is chosen for target_epsilon: leave it out",
+            )
+    if table.parameters is not None:
+        return MechanismSpec.of(table.name, **table.parameters)
+    honest_devices = honest(file.min_batch, _honest_ppm(file))
+    if honest_devices < 1:
+        raise _wrong(name, "min_batch", "honest_fraction x min_batch is below 1: raise it")
+    try:
+        return design_several(table.name, domain, honest_devices, file.target_epsilon, file.delta)
+    except ShoalError as error:
+        raise _wrong(name, "mechanism", error.message) from None
 
 
 def _sum_design(name: str, file: PairwiseTaskFile) -> SumDesign:

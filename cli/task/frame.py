@@ -23,7 +23,9 @@ def frame_bytes(task: Task) -> int:
 
 def report_words(task: Task) -> str:
     """For people: the report and its frame."""
-    messages = "" if task.messages == 1 else f"{task.messages} messages of "
+    least, most = task.least_messages, task.messages
+    number = f"{most}" if least == most else f"{least} to {most}"
+    messages = "" if most == 1 else f"{number} messages of "
     unit = "byte" if task.report_size == 1 else "bytes"
     return (
         f"a report is {messages}{task.report_size:,} {unit}, sent in a frame of "
@@ -38,7 +40,8 @@ def with_frame(task: Task, result: LintResult) -> LintResult:
     if task.pairwise is not None:
         return result
     report = (
-        f"a report of {task.messages} message{'s' * (task.messages > 1)} of {task.report_size:,} "
+        f"a report of {'up to ' * (task.fewest_messages > 0)}{task.messages} "
+        f"message{'s' * (task.messages > 1)} of {task.report_size:,} "
         "bytes"
     )
     try:
@@ -48,11 +51,13 @@ def with_frame(task: Task, result: LintResult) -> LintResult:
             True, f"{report} fits no frame ({error.message}): use a mechanism with shorter reports"
         )
         return LintResult((*result.findings, wrong), result.guarantee)
-    if size <= frame_bytes(replace(task, report_size=1, messages=1)):
+    if size <= frame_bytes(replace(task, report_size=1, messages=1, fewest_messages=0)):
         return result
+    shorter = "local_hash, hadamard and hadamard_response have short ones"
+    if task.messages > 1:
+        shorter = "more devices in a batch, or dummies, want fewer messages of each"
     larger = (
         f"{report} is sent in a frame of {size:,} bytes, larger than most tasks': whoever watches "
-        "the network may tell its reports by "
-        "their size: local_hash, hadamard and hadamard_response have short ones"
+        f"the network may tell its reports by their size: {shorter}"
     )
     return LintResult((*result.findings, Finding(False, larger)), result.guarantee)

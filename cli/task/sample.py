@@ -13,6 +13,7 @@ from tomlkit.items import String, Table
 
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY
+from shoal.mechanisms.several.names import NAMES
 
 # Keys whose defaults the sample of sums shows in comments: a value makes a line of it.
 _IN_COMMENTS = frozenset(
@@ -50,7 +51,8 @@ def sample(settings: list[str], *, pairwise: bool = False) -> str:
 def _blank(pairwise: bool) -> str:
     name = "pairwise.toml" if pairwise else "shuffled.toml"
     text = importlib.resources.files("shoal.cli.task").joinpath(name).read_text(encoding="utf-8")
-    return text.replace("{mechanisms}", ", ".join(f'"{name}"' for name in REGISTRY))
+    names = ", ".join(f'"{name}"' for name in (*REGISTRY, *NAMES))
+    return text.replace("{mechanisms}", names)
 
 
 def next_version(text: str, start: str, ca: str, settings: list[str]) -> str:

@@ -21,9 +21,8 @@ from shoal.clients.core import (
     Assignment,
     SealedReport,
     assign,
-    messages_of,
     prover_for,
-    randomize,
+    reports_of,
     seal,
     window_at,
 )
@@ -63,7 +62,8 @@ class Reporter:
 
     def prepare(self, progress: Callable[[float], None] | None = None) -> None:
         """Encapsulate for every honest report of the share, each for one use. Takes as long as
-        sealing them.
+        sealing them. Reports of several messages are sealed when they are sent: how many messages
+        each has is not known before.
 
         ``progress`` is told the part that is done, in (0, 1].
         """
@@ -78,6 +78,9 @@ class Reporter:
                     progress((before + part) / tasks)
 
             assignment = self.assignment(task)
+            if assignment.several is not None:
+                tell(1.0)
+                continue
             pool = prepare_pool(assignment, self.window(task), len(self._own), progress=tell)
             self._pools[task] = (pool, {})
 
@@ -95,7 +98,7 @@ class Reporter:
         assignment = self.assignment(task)
         window = self.window(task)
         late = over_window(assignment, time.time()) if conduct is Conduct.LATE else None
-        report = messages_of(randomize(assignment, [self._share.tasks[task].values[device]])[0])
+        report = reports_of(assignment, [self._share.tasks[task].values[device]])[0]
         return craft(
             conduct, assignment, window, report, self._prover(assignment.task, device), late
         )
@@ -169,7 +172,7 @@ class Reporter:
         if device not in waiting:
             start = device - device % _DRAWN
             values = self._share.tasks[task].values[start : start + _DRAWN]
-            reports = map(messages_of, randomize(assignment, values))
+            reports = reports_of(assignment, values)
             waiting.update(zip(range(start, start + len(values)), reports, strict=True))
         return waiting.pop(device)
 

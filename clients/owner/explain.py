@@ -231,10 +231,10 @@ def _duration(seconds: int) -> str:
 def _promise(assignment: Assignment) -> list[str]:
     task = assignment.task
     try:
-        guarantee = guarantee_of(task, assignment.mechanism)
+        guarantee = guarantee_of(task, assignment.several or assignment.mechanism)
     except ShoalError as error:
         return [f"{_ONE_WINDOW} nothing that this device can compute ({error.message})."]
-    if assignment.mechanism is None:
+    if assignment.mechanism is None and assignment.several is None:
         together = guarantee.remaining.together
         mode = task.pairwise.mode.name.lower() if task.pairwise is not None else ""
         words = sum_sentences(
@@ -251,6 +251,7 @@ def _promise(assignment: Assignment) -> list[str]:
         ]
     lines = [_ONE_WINDOW, *(f"  - {line}" for line in sentences(guarantee))]
     if task.memoized:
+        assert assignment.mechanism is not None  # noqa: S101 - sums and bundles are not memoized
         promise, alone, _ = memoized.promised(assignment.mechanism)
         if assignment.epsilon_first is None:
             what = (
@@ -307,6 +308,11 @@ def _no_promise(assignment: Assignment) -> list[str]:
         "Not promised: that nothing is learnt about people like you. What holds for many is the "
         "very result, with or without your answer.",
     ]
+    if assignment.several is not None:
+        lines.append(
+            "Not promised: that shuffler and analyzer do not work together. If they do, they see "
+            "your answer itself: nothing of the promise is left."
+        )
     if assignment.mechanism is not None:
         left = f"what one report promises by itself is left: epsilon0 = {up(assignment.epsilon0)}"
         if assignment.epsilon_first is not None:

@@ -42,7 +42,8 @@ def guaranteed_epsilon(assignment: Assignment) -> float:
         return assignment.epsilon_apart
     from shoal.accounting.of_task import guarantee_of
 
-    return guarantee_of(assignment.task, assignment.mechanism).epsilon_upper
+    made = assignment.several or assignment.mechanism
+    return guarantee_of(assignment.task, made).epsilon_upper
 
 
 def cost_lines(

@@ -12,10 +12,13 @@ from shoal.privacy import KaryLaw, epsilon0_upper
 
 if TYPE_CHECKING:
     from shoal.clients.core import Assignment
+    from shoal.mechanisms.several.protocol import Several
 
 
 def randomized_line(assignment: Assignment) -> str:
     """How a report of this task is drawn, in one line for an owner."""
+    if assignment.several is not None:
+        return several_line(assignment.several)
     if assignment.mechanism is None:
         return (
             "On this device noise is added to it, and a mask that only cancels in the sum over all "
@@ -40,6 +43,16 @@ def randomized_line(assignment: Assignment) -> str:
     return (
         f"On this device it is randomized ({name}): {how}. The draw is sealed twice; the true "
         "value never leaves the device."
+    )
+
+
+def several_line(several: Several) -> str:
+    """The same of a task whose devices send several messages."""
+    return (
+        f"On this device your answer is one sealed message ({several.name}), as it is. Beside it "
+        "this device sends messages that are drawn by chance, whatever you answer: "
+        f"{float(several.noise.mean_messages) - 1:.3g} on average, {several.messages - 1} at most. "
+        "Only among the messages of all devices nobody can tell which are true."
     )
 
 

@@ -39,7 +39,6 @@ from shoal.log import get_log
 
 if TYPE_CHECKING:
     from shoal.clients.core import Assignment
-    from shoal.mechanisms.base import Mechanism
     from shoal.task import Task
 
 CHILD_S = 60.0  # a certificate takes seconds of a small computer
@@ -102,7 +101,7 @@ class Guarantees:
                 self._keep(of_revision, {**self._kept(of_revision), key: epsilon})
             return epsilon
         log.info("the certificate is computed in this process, which takes memory", task=task.name)
-        return _epsilon(task, assignment.mechanism)
+        return _epsilon(task)
 
     def _started(self, child: subprocess.Popen[bytes]) -> None:
         self._child = child
@@ -257,12 +256,12 @@ def _flags() -> list[str]:
     ]
 
 
-def _epsilon(task: Task, mechanism: Mechanism | None) -> float | None:
+def _epsilon(task: Task) -> float | None:
     """Computed here and now: loads the accountant and numpy."""
     from shoal.accounting.of_task import guarantee_of
 
     try:
-        return guarantee_of(task, mechanism).epsilon_upper
+        return guarantee_of(task).epsilon_upper
     except ShoalError:
         return None
 
@@ -281,7 +280,7 @@ def main() -> None:
     signal.alarm(math.ceil(CHILD_S))
     before = revision()
     task = codec.decode_task(sys.stdin.buffer.read())
-    epsilon = _epsilon(task, mechanisms.create(task.mechanism, task.domain))
+    epsilon = _epsilon(task)
     sys.stdout.write(
         json.dumps({"epsilon": epsilon, "revision": before if before == revision() else ""}) + "\n"
     )

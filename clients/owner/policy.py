@@ -229,6 +229,8 @@ def _check_epsilon(
 
 
 def _has(relevant: float, epsilon0: float, epsilon_apart: float | None) -> str:
+    if epsilon_apart is None and math.isinf(epsilon0):
+        return "shuffler and analyzer together would see your answer itself (epsilon0 is infinite)"
     if epsilon_apart is None:
         return f"one report has epsilon0 = {_up(epsilon0)}"
     return f"its sums have epsilon = {_up(relevant)}"

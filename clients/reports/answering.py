@@ -166,8 +166,12 @@ def answer(request: AnswerRequest, commitments: Commitments, entropy: Entropy) -
         prepared = seal(assignment, window, report, entropy, request.prover)
         details = _charged(assignment, commitments, terms, cost, before, nano)
         details |= {"memoized": origin} if origin else {}
+        # one of several messages is the value itself
+        if assignment.several is None or terms.keep_values:
+            details["report"] = b"".join(report).hex()
+        if assignment.several is not None:
+            details["messages"] = len(report)
         details |= {
-            "report": b"".join(report).hex(),
             "frame_sha256": sha256(prepared.frame).hex(),
             "frame_bytes": len(prepared.frame),
         }

@@ -26,8 +26,9 @@ from shoal.mechanisms.base import Estimate, Tally, invalid
 from shoal.mechanisms.parts import cells
 from shoal.mechanisms.several import noise_of_batch
 from shoal.mechanisms.several.bundling import many_bundles, one_bundle
+from shoal.mechanisms.several.names import CANCELLING, DUMMIES
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
-from shoal.mechanisms.several.parameters import CANCELLING, DUMMIES, spec_of
+from shoal.mechanisms.several.parameters import spec_of
 from shoal.mechanisms.several.protocol import Bundles
 from shoal.task import MechanismSpec
 

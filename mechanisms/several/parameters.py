@@ -7,10 +7,10 @@ from fractions import Fraction
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Parameter
+from shoal.mechanisms.several.names import CANCELLING, DUMMIES, SIGNED_COUNT
 from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
 from shoal.task import MechanismSpec
 
-CANCELLING, DUMMIES, SIGNED_COUNT = "cancelling", "dummies", "signed_count"
 UNIT = 1 << 32  # q and expected numbers are integers out of this
 _MOST_NUMBER = (1 << 52) - 1
 

@@ -13,7 +13,7 @@ learns a number that says nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shoal.arrays import NDArray, np
 from shoal.mechanisms.base import Estimate, Tally, invalid
@@ -40,6 +40,7 @@ class Bundles:
             raise invalid("bundles have rows of one width, as many as their sizes say")
 
 
+@runtime_checkable
 class Several(Protocol):
     """A mechanism of several messages, with its integers filled in. Immutable, without state: safe
     to share between threads and processes.

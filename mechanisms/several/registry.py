@@ -1,34 +1,35 @@
-"""All mechanisms of several messages by name."""
+"""All mechanisms of several messages by name. Their code is loaded when one is asked for: most
+devices have no such task.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from shoal.domain import YesNo
-from shoal.mechanisms.base import check_parameters, invalid
-from shoal.mechanisms.several.histogram import BundledHistogram
-from shoal.mechanisms.several.parameters import PARAMETERS, SIGNED_COUNT, law_of
-from shoal.mechanisms.several.signed_count import SignedCount
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.base import Mechanism, check_parameters, invalid
+from shoal.mechanisms.registry import create as create_local
+from shoal.mechanisms.several.names import NAMES, SIGNED_COUNT, is_several
+from shoal.mechanisms.several.protocol import Several
 
 if TYPE_CHECKING:
     from shoal.domain import Domain
-    from shoal.mechanisms.several.protocol import Several
-    from shoal.task import MechanismSpec
-
-NAMES = tuple(PARAMETERS)
-
-
-def is_several(name: str) -> bool:
-    """Whether devices of a task with this mechanism send several messages."""
-    return name in PARAMETERS
+    from shoal.task import MechanismSpec, Task
 
 
 def create(spec: MechanismSpec, domain: Domain) -> Several:
     """The mechanism that a task names. Raises INVALID, naming the parameter, unless every integer
     fits.
     """
+    from shoal.mechanisms.several.histogram import BundledHistogram
+    from shoal.mechanisms.several.parameters import PARAMETERS, law_of
+    from shoal.mechanisms.several.signed_count import SignedCount
+
     if not is_several(spec.name):
-        raise invalid(f"no mechanism of several messages has that name: choose one of {NAMES}")
+        raise invalid(
+            f"no mechanism of several messages has that name: choose one of {', '.join(NAMES)}"
+        )
     check_parameters(spec, PARAMETERS[spec.name])
     if spec.name == SIGNED_COUNT:
         if not isinstance(domain, YesNo):
@@ -41,3 +42,33 @@ def create(spec: MechanismSpec, domain: Domain) -> Several:
             f"cells: set k = {domain.size}"
         )
     return BundledHistogram(domain.labels, law_of(spec))
+
+
+def create_any(spec: MechanismSpec, domain: Domain) -> Mechanism | Several:
+    """What a task names, of one message or of several. Raises INVALID."""
+    return create(spec, domain) if is_several(spec.name) else create_local(spec, domain)
+
+
+def fewest_messages(made: Mechanism | Several) -> int:
+    """``Task.fewest_messages`` of its tasks: 0 where all reports have as many."""
+    return made.fewest if isinstance(made, Several) and made.fewest < made.messages else 0
+
+
+def check_shape(task: Task, made: Mechanism | Several) -> None:
+    """Raises MISMATCH unless the task states its reports as the mechanism makes them, and INVALID
+    where it wants several messages to be repeated.
+    """
+    stated = task.report_size, task.messages, task.fewest_messages
+    if stated != (made.report_size, made.messages, fewest_messages(made)):
+        raise ShoalError(
+            Kind.MISMATCH,
+            f"task {task.name}: it states {task.least_messages} to {task.messages} messages of "
+            f"{task.report_size} bytes, its mechanism makes "
+            f"{fewest_messages(made) or made.messages} to {made.messages} of {made.report_size}: "
+            "ask for a task that was checked",
+        )
+    if task.memoized and isinstance(made, Several):
+        raise invalid(
+            f"task {task.name} can't be memoized: its devices send several messages, and only one "
+            "may be repeated"
+        )

@@ -20,8 +20,9 @@ from shoal.mechanisms.several import noise_of_batch
 from shoal.mechanisms.several.bundling import many_bundles, one_bundle
 from shoal.mechanisms.several.events import MINUS, PLUS
 from shoal.mechanisms.several.histogram import estimated
+from shoal.mechanisms.several.names import SIGNED_COUNT
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
-from shoal.mechanisms.several.parameters import SIGNED_COUNT, spec_of
+from shoal.mechanisms.several.parameters import spec_of
 from shoal.mechanisms.several.protocol import Bundles
 from shoal.task import MechanismSpec
 

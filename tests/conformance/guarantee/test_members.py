@@ -10,10 +10,12 @@ from shoal.accounting import certify, certify_messages, certify_sum
 from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.of_task import guarantee_of, guaranteed
 from shoal.accounting.several_messages.dummies import UniformDummies
+from shoal.accounting.several_messages.noise import NoiseProtocol
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.domain import Vector
 from shoal.mechanisms import create, design
 from shoal.mechanisms.quantize import bounds
+from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.privacy import PureLaw
 from shoal.secagg import Mode
 from tests.conformance.guarantee.suite import GuaranteeSuite
@@ -42,6 +44,45 @@ class TestMessagesBound(GuaranteeSuite):
         """Planted: epsilon_upper for both -> fails."""
         guarantee = self.make(self.N)
         assert guarantee.epsilon0 == guarantee.remaining.together == math.inf
+
+
+class TestCancelling(TestMessagesBound):
+    """What each device draws is one and the same; the law accounted for is that of the honest."""
+
+    def law(self, n_honest: int) -> NoiseLaw:
+        floods = Fraction(n_honest * 12, 100)
+        return NoiseLaw(
+            Truth.CELL, 16, n_honest, 200, Fraction(16, 25), 39, floods=floods, largest=4
+        )
+
+    def make(self, n: int, honest_fraction: Fraction = Fraction(1)) -> Guarantee:
+        law = self.law(int(n * honest_fraction))
+        bound = certify_messages(NoiseProtocol(law), n, DELTA, honest_fraction=honest_fraction)
+        assert bound is not None
+        return bound
+
+    def test_more_than_it_counts_promise_the_same(self) -> None:
+        """And fewer nothing. Planted: the noise of n devices taken for that of ``shares`` ->
+        fails.
+        """
+        protocol = NoiseProtocol(self.law(1_000))
+        some, more = (certify_messages(protocol, n, DELTA) for n in (1_000, 2_000))
+        assert some is not None
+        assert more is not None
+        assert more.epsilon_upper == some.epsilon_upper
+        assert more.epsilon_lower <= some.epsilon_lower
+        assert certify_messages(protocol, 999, DELTA) is None
+
+
+class TestSignedCount(TestCancelling):
+    def law(self, n_honest: int) -> NoiseLaw:
+        floods = Fraction(n_honest * 12, 100)
+        return NoiseLaw(Truth.SIGN, 1, n_honest, 60, Fraction(16, 25), 39, floods=floods, largest=4)
+
+
+class TestPoissonDummies(TestCancelling):
+    def law(self, n_honest: int) -> NoiseLaw:
+        return NoiseLaw(Truth.CELL, 16, n_honest, 20, dummies=Fraction(n_honest * 4, 100))
 
 
 class TestSumBound(GuaranteeSuite):

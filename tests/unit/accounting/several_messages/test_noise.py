@@ -22,7 +22,10 @@ from shoal.accounting.several_messages.messages import (
     certify_messages,
     epsilon_interval,
 )
+from shoal.accounting.several_messages.more_devices import shown_many
 from shoal.accounting.several_messages.noise import NoiseProtocol, exact_delta
+from shoal.accounting.several_messages.one_more import Shown, divergence
+from shoal.accounting.several_messages.signed_count import count_divergence
 from shoal.mechanisms.several.noise_law import RATE_BITS, NoiseLaw, Truth
 from tests.cases import for_each
 from tests.unit.accounting.several_messages.devices import divergence_of, pairs_of_views
@@ -116,19 +119,48 @@ def test_noise_shared_among_too_many() -> None:
     assert epsilon_interval(NoiseProtocol(law), 2, 0.99) is None
 
 
-@for_each("kind", ["histogram", "dummies"])
+@for_each("kind", ["histogram", "count", "dummies"])
 def test_more_devices_than_shares(kind: str) -> None:
-    """The upper curve stays, and the truth only falls.
+    """The upper curve stays, and the truth only falls; the lower curve follows it.
 
-    Planted: the lower curve of ``shares`` devices for more of them -> fails.
+    Planted: the lower curve of ``shares`` devices for more of them -> fails; F_(d+1) for F_(d-1) in
+    ``more_devices`` -> fails.
     """
-    law = replace(HISTOGRAM, slots=5) if kind == "histogram" else replace(DUMMIES, cells=2)
-    before = curves(law, 2, 1.0)[1]
+    law = {
+        "histogram": replace(HISTOGRAM, slots=6, floods=Fraction(1, 9), singles=Fraction(1, 9)),
+        "count": replace(COUNT, shares=2, slots=20, longest=10),
+        "dummies": replace(DUMMIES, cells=2),
+    }[kind]
+    before = curves(law, 2, 1.0)
     truth = max(divergence_of(p, q, math.e) for p, q in pairs_of_views(law, 3))
     lower, upper = curves(law, 3, 1.0)
-    assert lower <= truth <= upper == before
-    if kind == "dummies":
-        assert lower > 0.95 * truth
+    assert lower <= truth <= upper == before[1]
+    assert before[0] > truth
+    assert lower > 0.95 * truth
+
+
+@for_each("truth", list(Truth))
+def test_two_ways_to_one_law(truth: Truth) -> None:
+    """The closed forms against a plain table of all (u, v), from the integers that are drawn; and
+    what more devices have is below it.
+
+    Planted: bins of ratios 2^-4 wide -> fails; singles of one device for those of all -> fails.
+    """
+    cells = 16 if truth is Truth.CELL else 1
+    law = NoiseLaw(truth, cells, 10_000, 60, Fraction(16, 25), 60, Fraction(195), 4)
+    for devices, most in ((10_000, 1.0001), (10_200, 0.9), (20_000, 0.01)):
+        found = shown_many(law, devices, DELTA * 1e-8)
+        assert found is not None
+        for epsilon in (0.3, 1.0):
+            other = (
+                divergence(found, epsilon, Direction.LOWER)
+                if isinstance(found, Shown)
+                else count_divergence(found, epsilon, Direction.LOWER)
+            )
+            exact = exact_delta(law, epsilon, DELTA)
+            assert other <= exact * (most if epsilon == 1.0 else 1.0001)
+            if devices == 10_000:
+                assert other >= exact * 0.9995
 
 
 def test_a_count_whose_zero_can_be_seen() -> None:

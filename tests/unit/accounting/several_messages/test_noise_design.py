@@ -178,6 +178,7 @@ BAD: list[Callable[[], NoiseLaw]] = [
     lambda: design_cancelling(CELL, 16, 100, 0.05, 1e-6),  # singles too long
     lambda: design_cancelling(CELL, 1 << 20, 100, 1.0, 1e-6),  # too many messages
     lambda: design_dummies(16, 100, 0.001, 1e-6),
+    lambda: design_dummies(16, 100, 1.0, 1e-6, windows=0),
     lambda: design_dummies(1, 100, 1.0, 1e-6),
 ]
 

@@ -21,6 +21,7 @@ from shoal.accounting.several_messages.noise_design import (
 from shoal.accounting.several_messages.noise_losses import noise_losses
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from tests.cases import for_each
+from tests.unit.accounting.several_messages.devices import pairs_of_views
 
 DELTA = 1e-6
 Q = rounded(math.exp(-0.45))
@@ -130,6 +131,35 @@ def test_charges_add_up_over_windows() -> None:
     assert all(more > less for less, more in zip(*totals, strict=True))
     assert math.isfinite(totals[0][2])
     assert totals[1][2] == math.inf
+    wide = design_cancelling(Truth.CELL, 16, 10_000, 1.0, DELTA, windows=30)
+    found = noise_losses(wide, wide.shares, DELTA)
+    assert found is not None
+    assert compose([(found, 30)], DELTA).epsilon_upper == pytest.approx(totals[0][2], rel=0.01)
+    assert law.slots < wide.slots < 80
+
+
+@for_each("kind, delta", [("count", 0.1), ("count", 0.2), ("dummies", 0.3), ("dummies", 0.4)])
+def test_two_windows_of_all_that_devices_send(kind: str, delta: float) -> None:
+    """Every pair of multisets of both windows, cap and cut and all: never above what is promised.
+
+    Planted: one window for two -> fails; ``infinity`` = 0 in ``_cut`` -> fails.
+    """
+    law = {
+        "count": NoiseLaw(Truth.SIGN, 1, 1, 34, Fraction(1, 2), 14, Fraction(3), 2),
+        "dummies": NoiseLaw(Truth.CELL, 2, 1, 12, dummies=Fraction(2)),
+    }[kind]
+    found = noise_losses(law, 1, delta)
+    assert found is not None
+    epsilon = compose([(found, 2)], delta).epsilon_upper
+    assert math.isfinite(epsilon)
+    for p, q in pairs_of_views(law, 1):
+        e = math.exp(epsilon)
+        truth = math.fsum(
+            max(0.0, x * y - e * q.get(a, 0.0) * q.get(b, 0.0))
+            for a, x in p.items()
+            for b, y in p.items()
+        )
+        assert 0.7 * delta < truth <= delta
 
 
 def test_too_few_devices_have_no_law() -> None:

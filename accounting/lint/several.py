@@ -1,0 +1,53 @@
+"""What a task must satisfy whose devices send several messages, beyond what its fields say alone.
+
+Errors: a shape that is not the mechanism's, a memoized task, noise that is split over more devices
+than the smallest batch is sure to have honest ones (nothing would be proven), a target below what
+the smallest batch guarantees.
+
+Warnings: that a report may show its value to shuffler and analyzer together (epsilon0 is infinite),
+which every owner has to agree to by name; and noise for fewer devices than are sure to be honest,
+which errs more than it has to.
+"""
+
+from __future__ import annotations
+
+from shoal.accounting.lint.findings import Finding, LintResult
+from shoal.accounting.lint.release import full_at_once, of_release
+from shoal.accounting.of_task import guarantee_of
+from shoal.errors import ShoalError
+from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.registry import check_shape
+from shoal.task import Task
+
+
+def lint_several(task: Task, made: Several) -> LintResult:
+    """As ``lint``, of a task with this mechanism."""
+    findings = list[Finding]()
+    try:
+        check_shape(task, made)
+    except ShoalError as error:
+        findings.append(Finding(True, str(error)))
+    try:
+        guarantee = guarantee_of(task, made)
+    except ShoalError as error:
+        findings.append(Finding(True, str(error)))
+        return LintResult(tuple(findings), None)
+    findings += of_release(task, guarantee, "raise min_batch, or design its noise for the target")
+    shares, honest = made.noise.shares, task.n_certified
+    if shares < honest:
+        findings.append(
+            Finding(
+                False,
+                f"the noise is split over {shares} devices, and {honest} are sure to be honest: "
+                "noise for so many errs less",
+            )
+        )
+    findings.append(
+        Finding(
+            False,
+            f"{made.name}: shuffler and analyzer together see the value itself, so devices answer "
+            "only if their owners agree to that by name; one device can move a count by up to "
+            f"{made.messages}",
+        )
+    )
+    return LintResult((*findings, *full_at_once(task)), guarantee)

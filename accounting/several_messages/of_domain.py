@@ -1,0 +1,50 @@
+"""The integers of a mechanism of several messages, for a question and a target: what a task carries
+and a planner compares.
+"""
+
+from __future__ import annotations
+
+from shoal.accounting.several_messages.noise_design import design_cancelling, design_dummies
+from shoal.domain import Domain, Vector, Words, YesNo
+from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
+from shoal.mechanisms.several.names import CANCELLING, DUMMIES, NAMES, SIGNED_COUNT
+from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
+from shoal.mechanisms.several.parameters import spec_of
+from shoal.task import MechanismSpec
+
+
+def serves(name: str, domain: Domain) -> bool:
+    """Whether a mechanism of several messages can answer questions of that domain."""
+    if isinstance(domain, Vector | Words) or name not in NAMES:
+        return False
+    return name != SIGNED_COUNT or isinstance(domain, YesNo)
+
+
+def design_several(
+    name: str, domain: Domain, n_honest: int, epsilon: float, delta: float
+) -> MechanismSpec:
+    """The least noise with which ``n_honest`` devices reach (epsilon, delta). Raises ShoalError
+    CONFIG, in a line that says how to mend it, for a domain that the mechanism can't serve, bad
+    numbers, and where a device would send more messages than a report may have.
+    """
+    if not serves(name, domain):
+        kinds = "yes/no questions" if name == SIGNED_COUNT else "questions with listed answers"
+        raise ShoalError(Kind.CONFIG, f"{name} answers {kinds} alone: choose another mechanism")
+    law = _law(name, domain, n_honest, epsilon, delta)
+    if law.slots > LIMITS.messages:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{name}: a device would send up to {law.slots} messages, and {LIMITS.messages} are "
+            "the most that a report may have: raise min_batch or the target, give fewer answers to "
+            f"choose from, or take {DUMMIES}",
+        )
+    return spec_of(name, law)
+
+
+def _law(name: str, domain: Domain, n_honest: int, epsilon: float, delta: float) -> NoiseLaw:
+    if name == DUMMIES:
+        return design_dummies(domain.size, n_honest, epsilon, delta)
+    if name == CANCELLING:
+        return design_cancelling(Truth.CELL, domain.size, n_honest, epsilon, delta)
+    return design_cancelling(Truth.SIGN, 1, n_honest, epsilon, delta)

@@ -1,0 +1,10 @@
+"""The mechanisms of several messages by name."""
+
+from __future__ import annotations
+
+NAMES = CANCELLING, DUMMIES, SIGNED_COUNT = "cancelling", "dummies", "signed_count"
+
+
+def is_several(name: str) -> bool:
+    """Whether devices of a task with this mechanism send several messages."""
+    return name in NAMES

@@ -1,0 +1,192 @@
+"""Tasks of several messages per device, from the agent to the release: real services in processes
+of their own, TLS, one deployment.
+
+Most devices are simulated (with the code of real ones), one is an ``Agent`` whose owner said yes to
+the task by name, and three are hostile: their messages are sealed as they should be, and are none
+that the mechanism could have written. Every total lies within 9 of its standard errors of the
+truth: for noise with the tails of a Laplace law a false alarm has a probability below 1e-5 each.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.accounting.of_task import guarantee_of
+from shoal.accounting.several_messages.noise_design import design_cancelling, design_dummies
+from shoal.cli.demo.workspace import Site, prepare
+from shoal.clients.agent import Agent
+from shoal.clients.core import ReportState, assign, seal
+from shoal.clients.fleet.misbehaviour import Carrier
+from shoal.clients.fleet.plan import SimulationPlan
+from shoal.clients.fleet.share import SimulatedTask
+from shoal.clients.fleet.simulator import simulate
+from shoal.clients.owner.policy import Policy
+from shoal.clients.settings.config import AgentConfig
+from shoal.clients.transports.grpc_transport import GrpcTransport
+from shoal.crypto.trust import trust_schedule, trust_task
+from shoal.domain import Categories, Domain, Value, YesNo
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
+from shoal.mechanisms.several.parameters import spec_of
+from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.registry import create, fewest_messages
+from shoal.task import Task, WindowPlan
+from tests.integration.pipeline.test_mechanisms import releases, running
+from tests.sizes import size
+from tests.worlds.ports import free_port
+
+SIMULATED = size(400, 10_000)
+HOSTILE = 3
+N = SIMULATED + 1  # and the agent
+HONEST = N * 900_000 // 1_000_000
+HOUR = 3_600
+EPSILON, DELTA = 2.0, 1e-6
+LABELS = Categories(tuple("abcdefg"), tuple(range(7)))
+# A tenth has no value: it is an answer like the others.
+VALUES: tuple[Value, ...] = tuple(
+    None if device % 10 == 0 else device * device % 7 for device in range(SIMULATED)
+)
+AGENTS = 1  # its value
+
+
+def designs() -> list[tuple[str, Domain, NoiseLaw]]:
+    cells = LABELS.size
+    return [
+        ("cancelling", LABELS, design_cancelling(Truth.CELL, cells, HONEST, EPSILON, DELTA)),
+        ("dummies", LABELS, design_dummies(cells, HONEST, EPSILON, DELTA)),
+        ("signed_count", YesNo(), design_cancelling(Truth.SIGN, 1, HONEST, EPSILON, DELTA)),
+    ]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One task, signed and served."""
+
+    task: Task
+    task_id: TaskId
+    signed_task: bytes
+    signed_schedule: bytes
+
+    @property
+    def mechanism(self) -> Several:
+        return create(self.task.mechanism, self.task.domain)
+
+
+def ask(site: Site, name: str, domain: Domain, law: NoiseLaw) -> Asked:
+    mechanism = create(spec_of(name, law), domain)
+    task = Task(
+        salt=os.urandom(16),
+        name=name.replace("_", "-"),
+        purpose="tests",
+        question="How many?",
+        domain=domain,
+        mechanism=mechanism.spec,
+        windows=WindowPlan(
+            start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60
+        ),
+        min_batch=N,
+        max_batch=N + HOSTILE,
+        honest_fraction_ppm=900_000,
+        delta=DELTA,
+        target_epsilon=EPSILON,
+        key_authority=site.authority.public,
+        shuffler_key=site.shuffler,
+        analyzer_key=site.analyzer,
+        shuffler_address=site.shuffler_address,
+        shuffler_ca=site.ca,
+        retention_s=3 * HOUR,
+        report_size=mechanism.report_size,
+        messages=mechanism.messages,
+        fewest_messages=fewest_messages(mechanism),
+    )
+    return Asked(task, *site.add(task))
+
+
+async def send_hostile(site: Site, asked: list[Asked]) -> None:
+    """Frames that open, of one message that opens, of bytes that are no message."""
+    transport = GrpcTransport(site.shuffler_address, site.ca)
+    try:
+        for one in asked:
+            trusted = trust_task(one.signed_task, {site.authority.public})
+            assignment = assign(trusted, trust_schedule(one.signed_schedule, trusted))
+            for _ in range(HOSTILE):
+                prepared = seal(assignment, 0, (b"\xff" * one.task.report_size,))
+                await transport.submit(prepared.frame, prepared.ack_key, 30.0)
+    finally:
+        await transport.close()
+
+
+async def answer(site: Site, asked: list[Asked], folder: Path) -> None:
+    """An agent whose owner says yes to each task by name, after none was answered without."""
+    policy = Policy(frozenset({site.authority.public}), EPSILON, 10, {"tests": "allowed"})
+    async with Agent(AgentConfig(site.folder / "tasks", folder / "outbox.db", policy)) as agent:
+        for one in asked:
+            with pytest.raises(ShoalError) as refused:
+                await agent.report(one.task.name, AGENTS)
+            assert refused.value.kind is Kind.REFUSED
+            await agent.accept(one.task.name)
+            told = "\n".join(await agent.explain(one.task.name))
+            assert f"({one.task.mechanism.name})" in told
+            outcome = await agent.report(one.task.name, AGENTS)
+            assert outcome.state is ReportState.ACKED, outcome
+
+
+@pytest.mark.timeout(size(240, 3_000))
+async def test_tasks_of_several_messages_from_agent_to_release(tmp_path: Path) -> None:
+    """Totals, the certificate of the law, and every hostile message counted as rejected, in one
+    release per task; no device answers without its owner's word.
+
+    Planted: rows counted for devices at the shuffler -> the window closes early, fails; the signed
+    count's n taken from messages -> fails.
+    """
+    site = prepare(tmp_path, free_port)
+    asked = [ask(site, *design) for design in designs()]
+    async with running(site):
+        await send_hostile(site, asked)
+        await answer(site, asked, tmp_path)
+        tasks = tuple(
+            SimulatedTask(one.signed_task, one.signed_schedule, values_of(one)) for one in asked
+        )
+        plan = SimulationPlan(
+            tasks,
+            authorities=frozenset({site.authority.public}),
+            processes=1,
+            way=Carrier.RELAY,
+        )
+        result = await simulate(plan)
+        assert (result.acked, result.refused, result.unknown) == (SIMULATED * len(asked), {}, 0)
+        found = await releases(site.analyzer_data, len(asked))
+    for one in asked:
+        check(one, found[one.task_id.hex])
+
+
+def values_of(one: Asked) -> tuple[Value, ...]:
+    if isinstance(one.task.domain, YesNo):
+        return tuple(value in (1, 2) for value in VALUES)
+    return VALUES
+
+
+def check(asked: Asked, release: dict[str, Any]) -> None:
+    mechanism, task = asked.mechanism, asked.task
+    assert (release["n"], release["withheld"]) == (N, None), task.name
+    assert release["rejected"] == {"invalid value": HOSTILE}, release["rejected"]
+    guarantee, privacy = guarantee_of(task), release["privacy"]
+    assert privacy["epsilon0"] is None
+    assert privacy["epsilon_upper"] == guarantee.epsilon_upper <= EPSILON
+    assert privacy["method"] == guarantee.method
+    cells = np.array([task.domain.encode(value) for value in (*values_of(asked), AGENTS)])
+    counts = np.bincount(cells, minlength=task.domain.size)
+    error = mechanism.expected_stderr(N)
+    assert len(release["estimates"]) == len(counts)
+    for estimate, total in zip(release["estimates"], counts.tolist(), strict=True):
+        assert abs(estimate["value"] - total) < 9 * error, (task.name, estimate, total, error)
+        assert estimate["stderr"] == pytest.approx(error)
+        assert estimate["ci_low"] < estimate["value"] < estimate["ci_high"]

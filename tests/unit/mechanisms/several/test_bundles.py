@@ -1,0 +1,187 @@
+"""Mechanisms of several messages: shapes, totals, errors and intervals, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from shoal.domain import Categories, Domain, Numeric, Words, YesNo
+from shoal.entropy import SeededEntropy
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.base import Tally
+from shoal.mechanisms.several import noise_of_batch
+from shoal.mechanisms.several.names import NAMES
+from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
+from shoal.mechanisms.several.parameters import PARAMETERS, law_of, spec_of
+from shoal.mechanisms.several.protocol import Bundles, Several
+from shoal.mechanisms.several.registry import create, create_any
+from shoal.task import MechanismSpec
+from tests.cases import for_each
+from tests.sizes import size
+from tests.worlds.tapes import Poured
+
+LABELS = Categories(tuple("abc"), (0, 1, 2))  # and "no answer": four cells
+Q, FLOODS = Fraction(1 << 31, 1 << 32), Fraction(5)
+
+
+def cancelling(shares: int, slots: int = 200) -> Several:
+    law = NoiseLaw(Truth.CELL, LABELS.size, shares, slots, Q, 6, FLOODS, 3)
+    return create(spec_of("cancelling", law), LABELS)
+
+
+def dummies(shares: int, slots: int = 200) -> Several:
+    law = NoiseLaw(Truth.CELL, LABELS.size, shares, slots, dummies=Fraction(40))
+    return create(spec_of("dummies", law), LABELS)
+
+
+def signed_count(shares: int, slots: int = 200) -> Several:
+    law = NoiseLaw(Truth.SIGN, 1, shares, slots, Q, 6, FLOODS, 3)
+    return create(spec_of("signed_count", law), YesNo())
+
+
+MAKERS: list[Callable[..., Several]] = [cancelling, dummies, signed_count]
+
+
+def domain_of(made: Several) -> Domain:
+    return YesNo() if made.name == "signed_count" else LABELS
+
+
+@for_each("make", MAKERS)
+def test_bundles_are_those_of_one_device_after_the_other(make: Callable[..., Several]) -> None:
+    made, entropy = make(9), SeededEntropy(1)
+    values = np.arange(300) % domain_of(made).size
+    bundles = made.randomize(values, SeededEntropy(1))
+    assert bundles.rows.shape == (int(bundles.sizes.sum()), made.report_size)
+    assert made.fewest <= bundles.sizes.min() <= bundles.sizes.max() <= made.messages
+    assert made.valid(bundles.rows).all()
+    assert made.tally(bundles.rows).rows == len(bundles.rows)
+    one = [made.randomize_one(int(value), Poured(entropy)) for value in values[:1]]
+    assert all(len(message) == made.report_size for report in one for message in report)
+    assert isinstance(made, Several)
+    assert create_any(made.spec, domain_of(made)).spec == made.spec
+
+
+@for_each("make", MAKERS)
+@for_each("more", [1, 2])
+def test_totals_are_unbiased_and_err_as_they_say(make: Callable[..., Several], more: int) -> None:
+    """Over many batches, with as many devices as shares, and twice as many: mean, variance and
+    coverage of every label. Seeds are fixed; another one gives a false alarm in 1e-5 of cases.
+
+    Planted: the error of ``shares`` devices whatever came, noise of + alone, n taken from the
+    messages in the signed count, floods in the error -> each fails.
+    """
+    devices = 12 * more
+    made, rounds = make(12), size(400, 6_000)
+    cells = domain_of(made).size
+    values = np.arange(devices) % cells
+    truth = np.bincount(values, minlength=cells)
+    entropy = Poured(SeededEntropy(f"totals {made.name}"))
+    found, covered = list[NDArray[np.float64]](), np.zeros(cells)
+    for _ in range(rounds):
+        bundles = made.randomize(values, entropy)
+        estimate = made.estimate(made.tally(bundles.rows), devices)
+        found.append(estimate.values - truth)
+        covered += (estimate.ci_low <= truth) & (truth <= estimate.ci_high)
+        assert np.allclose(estimate.stderr, made.expected_stderr(devices))
+    errors, said = np.array(found), made.expected_stderr(devices)
+    limit = stats.norm.isf(1e-6)
+    assert (np.abs(errors.mean(axis=0)) < limit * said / math.sqrt(rounds)).all()
+    # the variance of a variance: with a kurtosis of 6 at most, as of a Laplace law
+    assert (np.abs(errors.var(axis=0) / said**2 - 1) < limit * math.sqrt(5 / rounds)).all()
+    assert (covered >= stats.binom.ppf(1e-6, rounds, 0.95)).all()
+
+
+@for_each("reports", [1, 10, 37])
+def test_intervals_are_those_of_the_exact_law(reports: int) -> None:
+    """Of cancelling noise by a convolution of all sizes, of dummies by scipy. Planted: 1.96
+    standard deviations -> narrower than 95 %, fails.
+    """
+    law = cancelling(10).noise
+    below, above = noise_of_batch.reach(law, reports)
+    wide = 400
+    whole = np.zeros(2 * wide + 1)
+    whole[wide] = 1.0
+    for step in range(1, law.longest + 1):
+        rate = reports / 10 * 0.5**step / step
+        for sign in (1, -1):
+            drawn = np.zeros_like(whole)
+            for times in range(40):
+                part = stats.poisson.pmf(times, rate)
+                drawn += part * np.roll(whole, sign * step * times)
+            whole = drawn
+    places = np.arange(-wide, wide + 1)
+    inside = whole[(-below <= places) & (places <= above)].sum()
+    narrower = whole[(-below < places) & (places < above)].sum()
+    assert narrower < 0.95 <= inside + 1e-12
+    assert (below, above) == (above, below)
+    rate = float(Fraction(40) * reports / 10)
+    low, high = noise_of_batch.reach(dummies(10).noise, reports)
+    assert stats.poisson.cdf(rate - low - 1, rate) <= 0.025
+    assert stats.poisson.sf(rate + high, rate) <= 0.025
+    assert stats.poisson.cdf(rate + high, rate) - stats.poisson.cdf(rate - low - 1, rate) >= 0.95
+
+
+@for_each("make", MAKERS)
+def test_the_integers_come_back(make: Callable[..., Several]) -> None:
+    made = make(77, 50)
+    assert law_of(made.spec) == made.noise
+    assert {name for name, _ in made.spec.parameters} == {
+        parameter.name for parameter in PARAMETERS[made.name]
+    }
+
+
+def refused(kind: Kind, call: Callable[[], object]) -> str:
+    with pytest.raises(ShoalError) as caught:
+        call()
+    assert caught.value.kind is kind
+    return caught.value.message
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    """Each by name, before anything is drawn."""
+    spec = cancelling(5).spec
+    numbers = dict(spec.parameters)
+
+    def changed(**others: int) -> MechanismSpec:
+        return MechanismSpec.of("cancelling", **{**numbers, **others})
+
+    bad = {"shares": 0, "slots": 201, "q": 1 << 32, "longest": 257}
+    for name, value in bad.items():
+        wrong = changed(**{name: value})
+        assert f'"{name}"' in refused(Kind.INVALID, partial(create, wrong, LABELS))
+    assert "k = 4" in refused(Kind.INVALID, lambda: create(changed(k=5), LABELS))
+    refused(Kind.INVALID, lambda: create(changed(more=1), LABELS))
+    refused(Kind.INVALID, lambda: create(signed_count(5).spec, LABELS))
+    assert ", ".join(NAMES) in refused(
+        Kind.INVALID, lambda: create(MechanismSpec.of("krr", k=4, uniform=5), LABELS)
+    )
+    for domain in (Words(("a",)), Numeric(0.0, 1.0, 9)):
+        refused(Kind.INVALID, partial(create, spec, domain))
+    assert create_any(MechanismSpec.of("krr", k=4, uniform=5), LABELS).name == "krr"
+    with pytest.raises(ShoalError):
+        spec_of("dummies", NoiseLaw(Truth.CELL, 4, 5, 6, dummies=Fraction(1, 3)))
+
+
+@for_each("make", MAKERS)
+def test_values_and_rows_that_are_none_are_refused(make: Callable[..., Several]) -> None:
+    made = make(9)
+    cells = domain_of(made).size
+    for bad in (-1, cells, True):
+        refused(Kind.INVALID, partial(made.randomize_one, bad, SeededEntropy(1)))
+    for bad in (-1, cells):
+        refused(Kind.INVALID, partial(made.randomize, np.array([0, bad]), SeededEntropy(1)))
+    rows = np.full((3, made.report_size), 255, dtype=np.uint8)
+    assert not made.valid(rows).any()
+    refused(Kind.INVALID, lambda: made.tally(rows))
+    refused(Kind.INVALID, lambda: made.estimate(Tally(np.zeros(9, dtype=np.int64), 3), 3))
+    with pytest.raises(ShoalError):
+        Bundles(rows, np.array([1, 1]))
+    with pytest.raises(ShoalError):
+        Bundles(rows, np.array([3, 0]))
