@@ -9,12 +9,23 @@ from dataclasses import dataclass
 from shoal.console.operator.holdings import Release
 from shoal.console.words import odds
 
-KINDS = ("single", "memoized", "sum", "strict sum", "helper")
+KINDS = ("single", "memoized", "sum", "strict sum", "helper", "several")
+_SUMS = frozenset({"sum", "strict sum", "helper"})
 _AS_BEFORE = "the same"
 # who, and what they learn of each kind of task, in the order of KINDS; _AS_BEFORE: as to its left
-MATRIX: tuple[tuple[str, tuple[str, str, str, str, str]], ...] = (
-    ("network, relay or broker alone", ("part",) * 5),
-    ("shuffler alone", ("part", "part, over windows if enrolled", "part", "part", "part")),
+MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("network, relay or broker alone", ("part",) * 6),
+    (
+        "shuffler alone",
+        (
+            "part",
+            "part, over windows if enrolled",
+            "part",
+            "part",
+            "part",
+            "part, and how many messages, which no value decides",
+        ),
+    ),
     (
         "analyzer alone",
         (
@@ -23,14 +34,22 @@ MATRIX: tuple[tuple[str, tuple[str, str, str, str, str]], ...] = (
             "sums of rounds",
             "sums of rounds",
             "the window's sum",
+            "the mixture of all messages, and how many devices sent them",
         ),
     ),
-    ("key authority alone", ("nothing",) * 5),
-    ("enrolment authority alone", ("nothing",) * 5),
-    ("task authority alone", ("nothing",) * 5),
+    ("key authority alone", ("nothing",) * 6),
+    ("enrolment authority alone", ("nothing",) * 6),
+    ("task authority alone", ("nothing",) * 6),
     (
         "other devices",
-        ("nothing; with the release, the total less their own", *(_AS_BEFORE,) * 4),
+        (
+            "nothing; with the release, the total less their own",
+            _AS_BEFORE,
+            _AS_BEFORE,
+            _AS_BEFORE,
+            _AS_BEFORE,
+            "nothing; with the release, the total less their own",
+        ),
     ),
     (
         "shuffler + analyzer",
@@ -40,17 +59,32 @@ MATRIX: tuple[tuple[str, tuple[str, str, str, str, str]], ...] = (
             "**vector**",
             "one sum per round of all honest devices alive",
             "**vector**",
+            "**value**",
         ),
     ),
     (
         "shuffler + key authority",
         (
             "part: no key that neither analyzer nor shuffler signed is taken",
-            *(_AS_BEFORE,) * 4,
+            _AS_BEFORE,
+            _AS_BEFORE,
+            _AS_BEFORE,
+            _AS_BEFORE,
+            "part: no key that neither analyzer nor shuffler signed is taken",
         ),
     ),
-    ("network + key authority", ("part",) * 5),
-    ("analyzer + key authority", ("as the analyzer alone", *(_AS_BEFORE,) * 4)),
+    ("network + key authority", ("part",) * 6),
+    (
+        "analyzer + key authority",
+        (
+            "as the analyzer alone",
+            _AS_BEFORE,
+            _AS_BEFORE,
+            _AS_BEFORE,
+            _AS_BEFORE,
+            "as the analyzer alone",
+        ),
+    ),
     (
         "network + shuffler",
         (
@@ -59,32 +93,47 @@ MATRIX: tuple[tuple[str, tuple[str, str, str, str, str]], ...] = (
             "part",
             "part",
             "part",
+            "part; with the open window's file, which sealed messages came together, "
+            "and from where",
         ),
     ),
     (
         "network + analyzer",
-        ("as each alone, while the hop key is the shuffler's", *(_AS_BEFORE,) * 4),
+        (
+            "as each alone, while the hop key is the shuffler's",
+            _AS_BEFORE,
+            _AS_BEFORE,
+            _AS_BEFORE,
+            _AS_BEFORE,
+            "as each alone, while the hop key is the shuffler's: all frames have one size",
+        ),
     ),
     (
         "shuffler + enrolment authority",
         (
-            "part, by name; can admit devices of its own and put one honest device among reports "
-            "that it knows: the *release* then protects it by epsilon0 alone",
+            "part, by name; can admit devices of its own and put one honest device "
+            "among reports that it knows: the *release* then protects it by epsilon0 "
+            "alone",
             _AS_BEFORE,
             "the same, by its own share of noise",
             _AS_BEFORE,
             _AS_BEFORE,
+            "part, by name; can admit devices of its own and put one honest device "
+            "among messages that it knows: its own share of the noise then protects it "
+            "alone, which is next to nothing",
         ),
     ),
     (
         "analyzer + enrolment authority",
         (
-            "as the analyzer alone, less the answers of devices of their own making: epsilon0 "
-            "remains",
+            "as the analyzer alone, less the answers of devices of their own making: "
+            "epsilon0 remains",
             _AS_BEFORE,
             "sums less their own vectors",
             _AS_BEFORE,
             _AS_BEFORE,
+            "as the analyzer alone, less the messages of devices of their own making: "
+            "with fewer honest devices than `shares` nothing is proven",
         ),
     ),
     (
@@ -95,17 +144,20 @@ MATRIX: tuple[tuple[str, tuple[str, str, str, str, str]], ...] = (
             "**vector**",
             "**vector**: all neighbours may be theirs",
             "**vector**",
+            "**value**",
         ),
     ),
     (
         "analyzer or shuffler + other devices",
         (
-            "as without them, at a smaller n: what `honest_fraction` assumes; above it, as with "
-            "the enrolment authority",
+            "as without them, at a smaller n: what `honest_fraction` assumes; above it,"
+            " as with the enrolment authority",
             _AS_BEFORE,
             _AS_BEFORE,
             "the same, up to the share of corrupt devices that the task plans for",
             _AS_BEFORE,
+            "as without them, while at least `shares` devices are honest; with fewer "
+            "nothing is proven",
         ),
     ),
     (
@@ -116,6 +168,7 @@ MATRIX: tuple[tuple[str, tuple[str, str, str, str, str]], ...] = (
             "**vector**",
             "**vector**, if it names its own enrolment authority",
             "**vector**",
+            "**value** of devices that take a task made for it: it may name services of its own",
         ),
     ),
 )
@@ -127,6 +180,7 @@ _NEIGHBOURS = (
 )
 _MEANING = {
     "answer": "its randomized report, and whose it is: epsilon0 protects what it says",
+    "value": "its true answer, and whose it is: nothing else protects it",
     "vector": "its vector, with its own share of the noise",
     "part": "that it takes part: addresses, times and sizes",
 }
@@ -148,6 +202,8 @@ def kind_of(release: Release) -> str:
     rounds = release.get("rounds")
     if rounds is not None:
         return {"strict": "strict sum", "helper": "helper"}.get(rounds["mode"], "sum")
+    if release["privacy"].get("epsilon0", 0.0) is None:  # a message is the value itself
+        return "several"
     return "memoized" if "memoized" in release["privacy"] else "single"
 
 
@@ -162,7 +218,7 @@ def _learned(who: str, cells: tuple[str, ...], column: int) -> Learned:
     for before in reversed(cells[:column]):
         if text.startswith(_AS_BEFORE):
             text = before + text.removeprefix(_AS_BEFORE)
-    if who == _NEIGHBOURS[0] and column > 1:
+    if who == _NEIGHBOURS[0] and KINDS[column] in _SUMS:
         text = _NEIGHBOURS[1]
     own = "**" in text
     for mark in ("**", "`", "*"):

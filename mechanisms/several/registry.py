@@ -59,13 +59,13 @@ def check_shape(task: Task, made: Mechanism | Several) -> None:
     where it wants several messages to be repeated.
     """
     stated = task.report_size, task.messages, task.fewest_messages
-    if stated != (made.report_size, made.messages, fewest_messages(made)):
+    makes = made.report_size, made.messages, fewest_messages(made)
+    if stated != makes:
         raise ShoalError(
             Kind.MISMATCH,
-            f"task {task.name}: it states {task.least_messages} to {task.messages} messages of "
-            f"{task.report_size} bytes, its mechanism makes "
-            f"{fewest_messages(made) or made.messages} to {made.messages} of {made.report_size}: "
-            "ask for a task that was checked",
+            f"task {task.name}: report_size, messages and fewest_messages are "
+            f"{', '.join(map(str, stated))}, and its mechanism {made.name} makes "
+            f"{', '.join(map(str, makes))}: ask for a task that was checked",
         )
     if task.memoized and isinstance(made, Several):
         raise invalid(

@@ -57,21 +57,21 @@ def join(
     sealed, devices, digests, sizes = list[bytes](), list[bytes](), list[bytes](), list[int]()
     count = 0
     for item in items:
-        lengths = _sizes(item)
-        fit = bool(_devices(item)) is named and _fits(item, lengths, capacity.messages, row_size)
+        fit = bool(_devices(item)) is named and _fits(item, capacity.messages, row_size)
         fits.append(fit)
         if not fit:
             continue
         if isinstance(item, AdmittedRows):
             sealed.append(item.sealed)
-            digests.append(item.digests or digests_of(cut(item.sealed, lengths, row_size)))
+            parts = cut(item.sealed, item.sizes, row_size) if item.sizes else None
+            digests.append(item.digests or digests_of(parts or rows_of(item.sealed, row_size)))
         else:
             sealed += item.sealed
             digests.append(hashlib.sha256(b"".join(item.sealed)).digest())
-        count += len(lengths)
+        count += reports_of(item)
         devices += _devices(item)
         if capacity.several:
-            sizes += lengths
+            sizes += _sizes(item)
     joined = b"".join(sealed), count, tuple(devices), b"".join(digests), tuple(sizes)
     return AdmittedRows(window, *joined), fits
 
@@ -198,14 +198,17 @@ def _sizes(item: Admitted) -> tuple[int, ...]:
     return (len(item.sealed),)
 
 
-def _fits(item: Admitted, sizes: Sequence[int], messages: int, row_size: int) -> bool:
-    if not sizes or not all(1 <= size <= messages for size in sizes):
-        return False
-    if isinstance(item, AdmittedRows):
-        return (
-            len(sizes) == item.count
-            and len(item.sealed) == sum(sizes) * row_size
-            and len(item.devices) in (0, item.count)
-            and len(item.digests) in (0, item.count * DIGEST)
-        )
-    return set(map(len, item.sealed)) == {row_size}
+def _fits(item: Admitted, messages: int, row_size: int) -> bool:
+    if not isinstance(item, AdmittedRows):
+        return 1 <= len(item.sealed) <= messages and set(map(len, item.sealed)) == {row_size}
+    sizes, rows = item.sizes, item.count
+    if sizes:
+        if len(sizes) != item.count or min(sizes) < 1 or max(sizes) > messages:
+            return False
+        rows = sum(sizes)
+    return (
+        item.count > 0
+        and len(item.sealed) == rows * row_size
+        and len(item.devices) in (0, item.count)
+        and len(item.digests) in (0, item.count * DIGEST)
+    )

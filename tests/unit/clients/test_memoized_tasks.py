@@ -59,7 +59,7 @@ def test_others_are_refused_before_anything_is_randomized(
     """
     made = mechanisms.create(WORLD.task.mechanism, WORLD.task.domain)
     law = made.privacy() if pure else GaussianLaw(1.0, 1.0)
-    monkeypatch.setattr(core, "create", lambda *_: Broken(made, messages, law))
+    monkeypatch.setattr(core, "create_any", lambda *_: Broken(made, messages, law))
     world = World(
         replace(WORLD.task, messages=messages),
         BASE.authority,

@@ -333,7 +333,7 @@ def test_the_analyzer_refuses_a_task_that_cannot_be_memoized(
         def privacy(self) -> Any:
             return GaussianLaw(1.0, 1.0)
 
-    monkeypatch.setattr(servable, "create", lambda *_: Unbounded())
+    monkeypatch.setattr(servable, "create_any", lambda *_: Unbounded())
     tasks = AnalyzerTasks(tmp_path / "tasks", authorities, WORLD.analyzer.public)
     assert not tasks.all()
     assert ["no finite epsilon0" in one.message for one in tasks.conditions()] == [True]
