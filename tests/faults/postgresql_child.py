@@ -31,24 +31,31 @@ _ELSEWHERE = 0.16  # of the reports that another replica takes: their senders tr
 _FOR_GOOD = (None, Kind.WINDOW_FULL, Kind.CONFLICT)
 
 
-def report(number: int) -> bytes:
-    """The sealed bytes of a report."""
-    return hashlib.shake_256(b"report %d" % number).digest(ROW)
+def report(number: int, part: int = 0) -> bytes:
+    """The sealed bytes of a report, or of one of its messages."""
+    return hashlib.shake_256(b"report %d %d" % (number, part)).digest(ROW)
+
+
+def messages(number: int, plan: dict[str, Any]) -> tuple[bytes, ...]:
+    """Of a report: one, or where the plan has "several" one, two or three."""
+    count = 1 + number % 3 if plan.get("several") else 1
+    return tuple([report(number, part) for part in range(count)])
 
 
 def submission(number: int, plan: dict[str, Any]) -> AdmittedReport:
     """Of enrolled devices each has two reports, of which one may count: n and n + count / 2."""
     if not plan["devices"]:
-        return AdmittedReport(WINDOW, (report(number),))
+        return AdmittedReport(WINDOW, messages(number, plan))
     device = hashlib.sha256(b"device %d" % (number % (plan["count"] // 2))).digest()
-    return AdmittedReport(WINDOW, (report(number),), device)
+    return AdmittedReport(WINDOW, messages(number, plan), device)
 
 
 async def opened(folder: Path, plan: dict[str, Any]) -> PostgresStore:
     """The replica of this folder."""
     database = await Database.open(plan["dsn"], b"\x07" * 32)
     store = await open_reports(database, folder, commit_ms=0)
-    store.adopt(TASK, HASH, Capacity(1, plan["full"], 1_000_000), ROW, lambda _: _HOP)
+    capacity = Capacity(3 if plan.get("several") else 1, plan["full"], 1_000_000)
+    store.adopt(TASK, HASH, capacity, ROW, lambda _: _HOP)
     return store
 
 

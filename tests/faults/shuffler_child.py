@@ -32,6 +32,7 @@ from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.service import serve
+from shoal.shuffler.stores.joined import rows_of
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
@@ -69,8 +70,8 @@ async def life(folder: Path) -> None:
     """The whole life of a few windows: submit with retries, noting what was acknowledged; close,
     seal, deliver, shred.
 
-    ``reports.json`` holds {"task", "windows": [[hex, ...], ...], "devices": {hex: hex}, "start",
-    "deadline"}: who sends a report.
+    ``reports.json`` holds {"task", "windows": [[hex, ...], ...], "row", "devices": {hex: hex},
+    "start", "deadline"}: reports of one or several messages of "row" bytes, and who sends each.
     """
     plan = json.loads((folder / "reports.json").read_text())
     config = load_settings(ShufflerConfig, folder / "shuffler.toml")
@@ -90,7 +91,9 @@ async def life(folder: Path) -> None:
             for at in range(0, len(reports), GROUP):
                 group = [
                     AdmittedReport(
-                        WindowId(task_id, window), (raw(one),), raw(plan["devices"][one])
+                        WindowId(task_id, window),
+                        rows_of(raw(one), plan["row"]),
+                        raw(plan["devices"][one]),
                     )
                     for one in reports[at : at + GROUP]
                 ]
@@ -122,7 +125,7 @@ async def _submit(store: ThreadedStore, reports: list[AdmittedReport], acked: Te
             continue
         for report, outcome in zip(reports, outcomes, strict=True):
             if outcome is None:
-                acked.write(f"{report.window.window} {report.sealed[0].hex()}\n")
+                acked.write(f"{report.window.window} {b''.join(report.sealed).hex()}\n")
         if not any(outcome in _RETRY for outcome in outcomes):
             return
 

@@ -19,7 +19,7 @@ from shoal.shuffler.stores.postgresql import inbox, intake
 from shoal.shuffler.stores.seats import SeatSlice
 from tests.conformance.store.harness import ROW, mine
 from tests.faults.conftest import Forge
-from tests.faults.postgresql_child import WINDOW, opened, report, submission
+from tests.faults.postgresql_child import WINDOW, messages, opened, submission
 from tests.sizes import size
 from tests.worlds import postgres
 
@@ -95,7 +95,9 @@ def lives(
 
 
 async def sealed(folder: Path, count: int) -> tuple[list[int], int]:
-    """The reports that are in the batch, and what the record says of their number."""
+    """The reports that are in the batch, each of them whole, and what the record says of their
+    number.
+    """
     plan = json.loads((folder / "plan.json").read_text())
     store = await opened(folder / "replica-0", plan)
     await store.close_intake(await mine(store, WINDOW))
@@ -105,28 +107,34 @@ async def sealed(folder: Path, count: int) -> tuple[list[int], int]:
     state = type(record.state)
     assert found.damaged == 0
     await store.advance(
-        await mine(store, WINDOW), state.CLOSING, state.SEALED, found, found.rows, b"m"
+        await mine(store, WINDOW), state.CLOSING, state.SEALED, found, found.reports, b"m"
     )
     data = await store.read_rows(WINDOW, 0, found.rows)
     await store.close()
-    numbers = {report(number): number for number in range(count)}
-    rows = [data[at : at + ROW] for at in range(0, len(data), ROW)]
-    return [numbers[row] for row in rows], record.reports
+    rows = {data[at : at + ROW] for at in range(0, len(data), ROW)}
+    sent = {number: messages(number, plan) for number in range(count)}
+    there = [number for number, parts in sent.items() if set(parts) <= rows]
+    assert len(rows) == found.rows == sum(len(sent[number]) for number in there)
+    assert found.reports == len(there)
+    return there, record.reports
 
 
+@pytest.mark.parametrize("several", [False, True])
 @pytest.mark.timeout(3_600)
-async def test_a_window_holds_exactly_max_batch(forges: list[Forge], tmp_path: Path) -> None:
-    """Acknowledged => in the batch; refused as full => not in it; as many as it takes, and the
-    record says so. Planted: seats left when the epoch changes -> more than 100, fails. Planted:
-    keys taken for known before the commit -> an acknowledged report is missing, fails.
+async def test_a_window_holds_exactly_max_batch(
+    forges: list[Forge], tmp_path: Path, several: bool
+) -> None:
+    """Acknowledged => in the batch, with all of its messages; refused as full => not in it; as many
+    as it takes, and the record says so. Planted: seats left when the epoch changes -> more than
+    100, fails. Planted: keys taken for known before the commit -> an acknowledged report is
+    missing, fails. Planted: the rows of a block without their sizes -> none can be sealed, fails.
     """
-    died = 0
-    for number in range(ROUNDS):
+    died, rounds = 0, size(1, 10) if several else ROUNDS
+    for number in range(rounds):
         folder = tmp_path / str(number)
         folder.mkdir()
-        answers, killed = await asyncio.to_thread(
-            lives, forges, folder, number, full=100, count=180, devices=False
-        )
+        plan = {"full": 100, "count": 180, "devices": False, "several": several}
+        answers, killed = await asyncio.to_thread(lives, forges, folder, number, **plan)
         rows, recorded = await sealed(folder, 180)
         assert len(rows) == len(set(rows)) == recorded == 100
         died += killed
@@ -135,7 +143,7 @@ async def test_a_window_holds_exactly_max_batch(forges: list[Forge], tmp_path: P
         assert took <= set(rows)
         assert not refused & set(rows)
         assert took | refused == set(range(180))
-    assert died >= DIED, died
+    assert died >= DIED * rounds // ROUNDS, died
 
 
 @pytest.mark.timeout(3_600)
