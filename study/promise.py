@@ -7,9 +7,10 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from shoal.accounting.accountant import certify
-from shoal.accounting.certificate import Certificate
+from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.meaning import bound_text, sentences
 from shoal.limits import LIMITS
 from shoal.privacy import LocalPrivacy
@@ -27,7 +28,7 @@ DELTA = 1e-8
 class Promise:
     """A certificate in words. ``certificate`` has all of its figures, each on the safe side."""
 
-    certificate: Certificate
+    certificate: Guarantee
 
     @property
     def epsilon(self) -> float:
@@ -54,7 +55,7 @@ class Promise:
         """What it means for a person, in plain words and odds."""
         return sentences(self.certificate)
 
-    def to_json(self) -> dict[str, float | int | str | list[str]]:
+    def to_json(self) -> dict[str, Any]:
         """As ``shoal epsilon --json`` prints it."""
         return self.certificate.to_json()
 

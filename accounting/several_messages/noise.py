@@ -80,6 +80,8 @@ from shoal.accounting.several_messages.signed_count import (
 )
 from shoal.mechanisms.several.noise_law import MOST_SHARES, RATE_BITS, NoiseKind, NoiseLaw, Truth
 
+# in bounds and in releases
+METHODS = "cancelling", "signed-count", "poisson-dummies"
 _MOST_MESSAGES = Fraction(LARGEST_SUM, 4)
 _UNPROVEN = 2.0  # a divergence is at most 1
 _ROUNDING = 1e-12
@@ -95,8 +97,8 @@ class NoiseProtocol:
     def name(self) -> str:
         """ "cancelling", "signed-count" or "poisson-dummies": the method in a bound."""
         if not self.law.signed:
-            return "poisson-dummies"
-        return "cancelling" if self.law.truth is Truth.CELL else "signed-count"
+            return METHODS[2]
+        return METHODS[0] if self.law.truth is Truth.CELL else METHODS[1]
 
     @property
     def messages_per_device(self) -> Fraction:

@@ -254,8 +254,6 @@ def _check_rows(where: str, release: dict[str, Any]) -> None:
 def _check_certificate(where: str, privacy: dict[str, Any]) -> None:
     """That the figures can be those of one certificate, whose bounds are in order."""
     try:
-        if privacy["epsilon0"] is None:
-            raise ShoalError(Kind.INVALID, "epsilon0: a number is wanted")
         certificate_of(privacy)
     except (ShoalError, OverflowError) as error:
         raise ShoalError(

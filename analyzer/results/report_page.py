@@ -17,9 +17,12 @@ from typing import Any
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.composition.memoized import sentences as memoized_sentences
 from shoal.accounting.meaning import bound_text, sentences, sum_sentences
+from shoal.accounting.several_messages.messages import MessagesBound
+from shoal.accounting.several_messages.noise import METHODS
 from shoal.analyzer.results.cumulative import COMPOSED_MEMOIZED
 from shoal.analyzer.results.plots import Histogram, RowPlot, histogram, plot
 from shoal.analyzer.results.processed import MEANS, OUTSIDE, beside, readable_note
+from shoal.errors import Kind, ShoalError
 from shoal.pictures.axes import number
 from shoal.pictures.templates import render
 from shoal.task import PPM
@@ -277,17 +280,33 @@ def _epsilons(sections: Sequence[ReportSection]) -> RowPlot:
     return plot(rows, logarithmic=True)
 
 
-def certificate_of(privacy: Mapping[str, Any]) -> Certificate:
-    """The guarantee as the accountant's own object. n is the smallest batch of which the honest
-    share is n_certified.
+def certificate_of(privacy: Mapping[str, Any]) -> Certificate | MessagesBound:
+    """The guarantee as the accountant's own object; of several messages, where epsilon0 is None,
+    with at least one of each device. n is the smallest batch of which the honest share is
+    n_certified. Raises INVALID where the figures are those of neither.
     """
     share = Fraction(round(privacy["honest_fraction"] * PPM), PPM)
+    n = max(1, math.ceil(privacy["n_certified"] / share))
+    if privacy["epsilon0"] is None:
+        if privacy["method"] not in METHODS:
+            raise ShoalError(Kind.INVALID, "epsilon0: a number is wanted")
+        return MessagesBound(
+            epsilon_upper=privacy["epsilon_upper"],
+            epsilon_lower=privacy["epsilon_lower"],
+            delta=privacy["delta"],
+            n=n,
+            honest_fraction=share,
+            method=privacy["method"],
+            messages_per_device=Fraction(1),
+            assumptions=tuple(privacy["assumptions"]),
+            relation=privacy["relation"],
+        )
     return Certificate(
         epsilon_upper=privacy["epsilon_upper"],
         epsilon_lower=privacy["epsilon_lower"],
         epsilon0=privacy["epsilon0"],
         delta=privacy["delta"],
-        n=max(1, math.ceil(privacy["n_certified"] / share)),
+        n=n,
         honest_fraction=share,
         method=privacy["method"],
         assumptions=tuple(privacy["assumptions"]),

@@ -19,10 +19,13 @@ from shoal.cli.demo.brief_sums import brief_sums
 from shoal.cli.demo.folders import make_folder, results_of, write_file
 from shoal.cli.demo.left import check_ours, remove_ours
 from shoal.cli.demo.made import Made
+from shoal.cli.demo.near_central import TERMS, near_central_questions, side_by_side
+from shoal.cli.demo.near_central import show as show_near_central
 from shoal.cli.demo.page import look_around
 from shoal.cli.demo.processes import cpu_count
 from shoal.cli.demo.reports_run import run_reports
 from shoal.cli.demo.survey import questions
+from shoal.cli.demo.workspace import DEMO
 from shoal.cli.extras import need
 from shoal.cli.options import SettingOption
 from shoal.cli.output import STDOUT, console, stderr
@@ -43,6 +46,7 @@ def demo(
     out: demo_options.OutOption = Path("shoal-demo"),
     workers: demo_options.WorkersOption = None,
     secagg: demo_options.SecaggOption = False,
+    near_central: demo_options.NearCentralOption = False,
     mechanism: demo_options.MechanismOption = "",
     setting: SettingOption = "",
     full: demo_options.FullOption = False,
@@ -59,16 +63,28 @@ def demo(
 
     Example: shoal demo --devices 100000 --json results.json
 
+    With --near-central, counts three times at one epsilon: as a trusted curator would publish them,
+    by several messages of each device, and by a single one.
+
     The categories by another mechanism: shoal demo --mechanism unary --setting p=0.97
     """
     need("server")
+    if near_central and (secagg or mechanism or setting):
+        raise ShoalError(
+            Kind.CONFIG,
+            "--near-central asks questions of its own: leave --secagg, --mechanism and --setting "
+            "out",
+        )
     if secagg and (mechanism or setting):
         raise ShoalError(
             Kind.CONFIG,
             "--mechanism and --setting are not for --secagg, where nothing is randomized: leave "
             "them out",
         )
-    asked = questions(mechanism, setting)
+    asked = (
+        near_central_questions(devices or _ROWS) if near_central else questions(mechanism, setting)
+    )
+    terms = TERMS if near_central else DEMO
     screen = stderr if json_path == STDOUT else console
     started = time.monotonic()
     check_ours(out)
@@ -79,7 +95,7 @@ def demo(
         lambda folder: (
             _secagg(folder, devices, screen)
             if secagg
-            else run_reports(folder, asked, devices, workers or cpu_count(), screen)
+            else run_reports(folder, asked, devices, workers or cpu_count(), screen, terms)
         ),
         len(asked) * (devices or _ROWS),
     )
@@ -88,10 +104,15 @@ def demo(
         results["chosen"] = next(
             choice.name for choice in asked if choice.mechanism.name == mechanism
         )
+    if near_central:
+        results["near_central"] = side_by_side(results)
     _leave(out, json_path, made)
     seconds = time.monotonic() - started
     if full:
         _show_all(screen, results, secagg=secagg)
+        _show_places(screen, seconds, out, keep)
+    elif near_central:
+        show_near_central(screen, results)
         _show_places(screen, seconds, out, keep)
     else:
         (brief_sums if secagg else brief)(screen, results, seconds, out, keep)

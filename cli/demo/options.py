@@ -50,6 +50,16 @@ SecaggOption = Annotated[
         ),
     ),
 ]
+NearCentralOption = Annotated[
+    bool,
+    typer.Option(
+        "--near-central",
+        help=(
+            "Counts by several messages of each device, beside a trusted curator's and those of a "
+            "single message, at one epsilon."
+        ),
+    ),
+]
 FullOption = Annotated[
     bool, typer.Option("--full", help="End with the long tables, as they are in the results.")
 ]

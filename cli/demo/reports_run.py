@@ -47,7 +47,12 @@ class SimulatedAnswers:
 
 
 async def run_reports(
-    folder: Path, asked: tuple[Question, ...], devices: int | None, workers: int, screen: Console
+    folder: Path,
+    asked: tuple[Question, ...],
+    devices: int | None,
+    workers: int,
+    screen: Console,
+    terms: TaskTerms = DEMO,
 ) -> Made:
     """The demo, on its own survey. Raises as ``run_answers`` does, CONFIG for too few devices."""
     visits = await asyncio.to_thread(load_visits, devices)
@@ -55,7 +60,7 @@ async def run_reports(
         SimulatedAnswers(question, question.values(visits), question.truth(visits))
         for question in asked
     ]
-    return await run_answers(folder, answers, DEMO, workers, screen)
+    return await run_answers(folder, answers, terms, workers, screen)
 
 
 async def run_answers(
@@ -137,6 +142,7 @@ def _results(
             "name": question.mechanism.name,
             "parameters": dict(question.mechanism.parameters),
             "report_bytes": pair.task.report_size,
+            "messages": pair.task.messages,
         }
         tasks.append(
             {

@@ -16,7 +16,7 @@ from shoal.arrays import NDArray, np
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import REGISTRY, create, design, serves
+from shoal.mechanisms import REGISTRY, design, serves
 from shoal.mechanisms.categories.binary_rr import two_coin
 from shoal.mechanisms.parts.sampling import uniform_below
 from shoal.task import MechanismSpec
@@ -103,11 +103,6 @@ def questions(chosen: str = "", setting: str = "") -> tuple[Question, ...]:
     epsilon0 = math.log(3.0) if fitting is asked[0] else EPSILON0
     chosen_question = replace(fitting, mechanism=design(chosen, fitting.domain, epsilon0, setting))
     return tuple(chosen_question if question is fitting else question for question in asked)
-
-
-def report_size(question: Question) -> int:
-    """Bytes of one report. Raises INVALID if mechanism and domain don't fit."""
-    return create(question.mechanism, question.domain).report_size
 
 
 def load_visits(devices: int | None) -> NDArray[np.int64]:

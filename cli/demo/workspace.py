@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shoal.accounting.lint.task import lint
 from shoal.cli.demo.ports import free_port
-from shoal.cli.demo.survey import Question, report_size
+from shoal.cli.demo.survey import Question
 from shoal.cli.keys.command import KeyRole, PublicKeys, make_role_keys, sign_schedule
 from shoal.cli.task.command import sign_task
 from shoal.codec import decode_signed_task
@@ -23,6 +23,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, trust_task
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from shoal.mechanisms.several.registry import create_any, fewest_messages
 from shoal.task import Task, WindowPlan
 
 _HOUR = 3600
@@ -202,6 +203,7 @@ def _certificates(folder: Path) -> bytes:
 
 def task_of(question: Question, devices: int, site: Site, terms: TaskTerms = DEMO) -> Task:
     """One window that began a minute ago and closes when every device has reported."""
+    made = create_any(question.mechanism, question.domain)
     task = Task(
         salt=os.urandom(16),
         name=question.name,
@@ -223,7 +225,9 @@ def task_of(question: Question, devices: int, site: Site, terms: TaskTerms = DEM
         shuffler_address=site.shuffler_address,
         shuffler_ca=site.ca,
         retention_s=2 * _HOUR,
-        report_size=report_size(question),
+        report_size=made.report_size,
+        messages=made.messages,
+        fewest_messages=fewest_messages(made),
     )
     result = lint(task)
     if (
