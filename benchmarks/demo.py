@@ -25,9 +25,10 @@ from benchmarks.figures import (
     spread,
 )
 from benchmarks.raw import Layer, Processes, seal_and_open
-from shoal.cli.demo.survey import questions, report_size
+from shoal.cli.demo.survey import questions
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, frame_size, sealed_size
 from shoal.crypto.suites import SuiteId
+from shoal.mechanisms import create
 
 TITLE = (
     "the whole of `shoal demo`, its processes and their imports included / two HPKE seals and two "
@@ -58,7 +59,7 @@ def _layers() -> tuple[tuple[Layer, Layer], ...]:
     """Both layers of one report of each of the demo's questions, for keys that nobody holds yet."""
     made = []
     for question in questions():
-        size = report_size(question)
+        size = create(question.mechanism, question.domain).report_size
         frame = frame_size(_SUITE, 1, sealed_size(_SUITE, size))
         made.append(
             (
