@@ -69,18 +69,7 @@ def demo(
     The categories by another mechanism: shoal demo --mechanism unary --setting p=0.97
     """
     need("server")
-    if near_central and (secagg or mechanism or setting):
-        raise ShoalError(
-            Kind.CONFIG,
-            "--near-central asks questions of its own: leave --secagg, --mechanism and --setting "
-            "out",
-        )
-    if secagg and (mechanism or setting):
-        raise ShoalError(
-            Kind.CONFIG,
-            "--mechanism and --setting are not for --secagg, where nothing is randomized: leave "
-            "them out",
-        )
+    _check_alone(mechanism or setting, secagg=secagg, near_central=near_central)
     asked = (
         near_central_questions(devices or _ROWS) if near_central else questions(mechanism, setting)
     )
@@ -101,9 +90,7 @@ def demo(
     )
     results = made.results
     if mechanism:
-        results["chosen"] = next(
-            choice.name for choice in asked if choice.mechanism.name == mechanism
-        )
+        results["chosen"] = next(one.name for one in asked if one.mechanism.name == mechanism)
     if near_central:
         results["near_central"] = side_by_side(results)
     _leave(out, json_path, made)
@@ -120,6 +107,22 @@ def demo(
         look_around(screen, out / "results.json", out / "tasks")
     if secagg:
         _check_summed(results)
+
+
+def _check_alone(chosen: str, *, secagg: bool, near_central: bool) -> None:
+    """Raises CONFIG for options that do not go together. ``chosen``: a mechanism, or a setting."""
+    if near_central and (secagg or chosen):
+        raise ShoalError(
+            Kind.CONFIG,
+            "--near-central asks questions of its own: leave --secagg, --mechanism and --setting "
+            "out",
+        )
+    if secagg and chosen:
+        raise ShoalError(
+            Kind.CONFIG,
+            "--mechanism and --setting are not for --secagg, where nothing is randomized: leave "
+            "them out",
+        )
 
 
 def _folder_of(json_path: Path | None) -> list[Path]:
