@@ -47,7 +47,7 @@ def show_release(release: dict[str, Any]) -> None:
         f"{alone}central epsilon <= {up(privacy['epsilon_upper'])} (and >= "
         f"{_down(privacy['epsilon_lower'])}) at delta ="
         f" {privacy['delta']:g}, guaranteed for {privacy['n_certified']:,} {honest}; epsilon0 = "
-        + ("infinite" if privacy["epsilon0"] is None else up(privacy["epsilon0"]))
+        f"{up(privacy['epsilon0'])}"
     )
     say(f"{received}: {up(privacy['epsilon_at_received_n'])} (not guaranteed)")
     say(
