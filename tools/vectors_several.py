@@ -1,0 +1,87 @@
+"""Make the test vectors of several messages: ``python tools/vectors_several.py`` writes
+tests/vectors/shoal_several_v1.json.
+
+A vector is a task's integers, a cell, the random bytes that a device drew (all requests joined) and
+the messages that it must make of them. Another implementation replays them; docs/WIRE.md says how
+words are read. The same at every run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from shoal.domain import Categories, Domain, YesNo
+from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
+from shoal.mechanisms.several.parameters import UNIT, spec_of
+from shoal.mechanisms.several.registry import create
+from tools.vectors_mechanisms import Recorder
+
+PATH = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "shoal_several_v1.json"
+_DRAWS = 12  # of each case
+
+
+def _cancelling(truth: Truth, cells: int, shares: int, slots: int) -> NoiseLaw:
+    q, floods = Fraction(2738592058, UNIT), Fraction(826421356681, UNIT)
+    return NoiseLaw(truth, cells, shares, slots, q, 39, floods, 4)
+
+
+def _labels(count: int) -> Categories:
+    return Categories(tuple(f"c{number}" for number in range(count - 1)))
+
+
+CASES: tuple[tuple[str, str, Domain, NoiseLaw], ...] = (
+    ("much noise", "cancelling", _labels(3), _cancelling(Truth.CELL, 3, 300, 63)),
+    ("many cells", "cancelling", _labels(300), _cancelling(Truth.CELL, 300, 100_000, 63)),
+    ("few slots", "cancelling", _labels(5), _cancelling(Truth.CELL, 5, 600, 4)),
+    (
+        "dummies",
+        "dummies",
+        _labels(40),
+        NoiseLaw(Truth.CELL, 40, 1_000, 20, dummies=Fraction(42 * UNIT + 12_345, UNIT)),
+    ),
+    ("yes/no", "signed_count", YesNo(), _cancelling(Truth.SIGN, 1, 200, 63)),
+)
+
+
+def vectors() -> dict[str, Any]:
+    """Everything in the file."""
+    cases = []
+    for title, name, domain, law in CASES:
+        made = create(spec_of(name, law), domain)
+        draws = []
+        for number in range(_DRAWS):
+            recorder = Recorder(f"{title} {number}", 0)
+            value = number * 7 % domain.size
+            messages = made.randomize_one(value, recorder)
+            draws.append(
+                {
+                    "cell": value,
+                    "random": recorder.drawn.hex(),
+                    "messages": [message.hex() for message in messages],
+                }
+            )
+        cases.append(
+            {
+                "name": title,
+                "mechanism": name,
+                "cells": domain.size,
+                "parameters": {key: str(value) for key, value in made.spec.parameters},
+                "report_size": made.report_size,
+                "messages": made.messages,
+                "fewest_messages": made.fewest,
+                "draws": draws,
+            }
+        )
+    return {
+        "about": "Reports of several messages; docs/WIRE.md, section 5, says how words are read.",
+        "cases": cases,
+    }
+
+
+if __name__ == "__main__":
+    PATH.write_text(json.dumps(vectors(), indent=1) + "\n")
+    sys.stdout.write(f"{PATH}\n")
