@@ -47,6 +47,9 @@ from shoal.errors import Kind, ShoalError
 # No epsilon above this is looked for: such a bound would promise nothing.
 LARGEST_EPSILON = 40.0
 _LADDER = (0.01, 0.1, 1.0, 2.0, 4.0, 8.0, 16.0, 24.0, LARGEST_EPSILON)
+# Where none of these is proven: a curve with charges that grow with e^epsilon may be low in a short
+# range only.
+_FINE = (*(0.01 * 1.04**k for k in range(160)), *(5.0 + 0.2 * k for k in range(175)))
 
 _BASIC = (
     "the shuffler and the analyzer do not collude: both together see the value itself (epsilon0 is "
@@ -170,7 +173,7 @@ def epsilon_interval(
     upper = protocol.curve(n_honest, Direction.UPPER, delta)
     # The smallest rung that is proven: margins of a curve grow with e^epsilon, so that the largest
     # need not be.
-    top = next((rung for rung in _LADDER if upper(rung) <= delta), None)
+    top = next((rung for rung in (*_LADDER, *_FINE) if upper(rung) <= delta), None)
     if top is None:
         return None
     high = crossing(upper, delta, top)[1]

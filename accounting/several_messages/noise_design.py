@@ -14,7 +14,9 @@ slots.
 law takes 95 % of it. ``slots``: the smallest whose charge with these is at most 3 %. (With several
 windows 2 % and 3 % are for all of them.) Then the fewest floods or dummies that fit into what is
 left, a multiple of 2^-32; fewer floods lower the charge of the cap. In the end the certificate
-itself is asked, and floods are raised by 2^-20 of themselves until it agrees.
+itself is asked, and floods are raised until it agrees, at first by 2^-20 of themselves, then by
+twice that, and so on: a certificate looks for an epsilon from a few fixed ones downward, and where
+delta hardly falls with epsilon (few and large floods) charges may hide the target from it.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ _LONGEST_SHARE = 0.02
 _SLOTS_SHARE = 0.03
 _MOST_EVENTS = 100_000.0  # floods, or dummies, of one cell
 _RESOLUTION = 20
+_MOST_RAISED = 2
 
 
 def design_cancelling(
@@ -161,13 +164,20 @@ def _fewest(start: NoiseLaw, epsilon: float, delta: float, what: str, windows: i
         looked = 2.0 * cells_looked_at(start.truth)
         charge += looked * singles_beyond(start.singles, start.longest)
     weight = math.ceil(_least(exact, delta - factor * charge, epsilon, what) * (1 << UNIT_BITS))
+    fewest, step = weight, (weight >> _RESOLUTION) + 1
     while not reaches(
         NoiseProtocol(law := at(Fraction(weight, 1 << UNIT_BITS), slots)),
         start.shares,
         epsilon,
         delta,
     ):
-        weight += (weight >> _RESOLUTION) + 1
+        weight, step = weight + step, 2 * step
+        if weight > _MOST_RAISED * fewest:
+            raise ShoalError(
+                Kind.CONFIG,
+                f"no certificate finds epsilon {epsilon:g} with so few {what} in a cell: give a "
+                "smaller size of floods, a smaller s or a larger target",
+            )
     return law
 
 

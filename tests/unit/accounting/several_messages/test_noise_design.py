@@ -158,6 +158,30 @@ def test_the_certificate_reaches_the_target_and_not_much_less(
         assert found is None or found[1] > epsilon
 
 
+@for_each(
+    "truth, epsilon, s, largest, floods",
+    [
+        (
+            CELL,
+            8.5,
+            3.825,
+            4,
+            7.189,
+        ),  # charges at the next fixed epsilon, 16, are 1800 times as large
+        (CELL, 0.125, 0.05, 64, 4.24),  # few and large floods: delta hardly falls beyond the target
+    ],
+)
+def test_targets_that_a_certificate_finds_only_when_it_looks_closely(
+    truth: Truth, epsilon: float, s: float, largest: int, floods: float
+) -> None:
+    """Planted: the fixed rungs of ``epsilon_interval`` alone -> the first is refused."""
+    law = design_cancelling(truth, 16, 46_521, epsilon, 7.6e-4, s=s, largest=largest)
+    assert float(law.floods) == pytest.approx(floods, rel=0.03)
+    found = epsilon_interval(NoiseProtocol(law), 46_521, 7.6e-4)
+    assert found is not None
+    assert epsilon * 0.8 < found[0] <= found[1] <= epsilon
+
+
 def test_q_is_the_nearest_fraction() -> None:
     """Planted: rounded down to 0 -> fails."""
     assert rounded(math.exp(-0.45)) == Fraction(round(math.exp(-0.45) * 2**32), 2**32)
