@@ -12,13 +12,13 @@ import json
 import sys
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+
+from vectors_mechanisms import Recorder
 
 from shoal.domain import Categories, Domain, YesNo
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import UNIT, spec_of
 from shoal.mechanisms.several.registry import create
-from tools.vectors_mechanisms import Recorder
 
 PATH = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "shoal_several_v1.json"
 _DRAWS = 12  # of each case
@@ -47,8 +47,8 @@ CASES: tuple[tuple[str, str, Domain, NoiseLaw], ...] = (
 )
 
 
-def vectors() -> dict[str, Any]:
-    """Everything in the file."""
+def text() -> str:
+    """The file's text."""
     cases = []
     for title, name, domain, law in CASES:
         made = create(spec_of(name, law), domain)
@@ -76,12 +76,10 @@ def vectors() -> dict[str, Any]:
                 "draws": draws,
             }
         )
-    return {
-        "about": "Reports of several messages; docs/WIRE.md, section 5, says how words are read.",
-        "cases": cases,
-    }
+    about = "Reports of several messages; docs/WIRE.md, section 5, says how words are read."
+    return json.dumps({"about": about, "cases": cases}, indent=1) + "\n"
 
 
 if __name__ == "__main__":
-    PATH.write_text(json.dumps(vectors(), indent=1) + "\n")
+    PATH.write_text(text())
     sys.stdout.write(f"{PATH}\n")

@@ -1,0 +1,171 @@
+"""Reports of several messages as vectors: ours makes them, and so does a reader that was written
+from docs/WIRE.md alone, in exact fractions.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from shoal.domain import Categories, Domain, YesNo
+from shoal.mechanisms.several.registry import create
+from shoal.task import MechanismSpec
+from tests.worlds.modules import ROOT
+
+PATH = ROOT / "tests" / "vectors" / "shoal_several_v1.json"
+CASES: list[dict[str, Any]] = json.loads(PATH.read_text())["cases"]
+
+
+class Read:
+    """The random bytes of a vector, from the front."""
+
+    def __init__(self, text: str) -> None:
+        self.left = bytes.fromhex(text)
+
+    def bytes(self, count: int) -> bytes:
+        found, self.left = self.left[:count], self.left[count:]
+        assert len(found) == count
+        return found
+
+    def words(self, count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        return np.frombuffer(self.bytes(8 * count), dtype="<u8")
+
+
+def domain_of(case: dict[str, Any]) -> Domain:
+    if case["mechanism"] == "signed_count":
+        return YesNo()
+    return Categories(tuple(f"label {number}" for number in range(case["cells"] - 1)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_ours_makes_them(case: dict[str, Any]) -> None:
+    """Planted: the sign's bit inverted; the kinds in another order -> fails."""
+    numbers = {name: int(value) for name, value in case["parameters"].items()}
+    made = create(MechanismSpec.of(case["mechanism"], **numbers), domain_of(case))
+    assert (made.report_size, made.messages, made.fewest) == (
+        case["report_size"],
+        case["messages"],
+        case["fewest_messages"],
+    )
+    for draw in case["draws"]:
+        read = Read(draw["random"])
+        messages = made.randomize_one(draw["cell"], read)
+        assert [message.hex() for message in messages] == draw["messages"]
+        assert read.left == b""
+
+
+def test_the_file_is_what_the_tool_writes() -> None:
+    """Planted: a vector changed by hand -> fails."""
+    told = "import sys, vectors_several as made\nsys.stdout.write(made.text())"
+    made = subprocess.run(
+        [sys.executable, "-c", told],
+        cwd=ROOT / "tools",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert made.stdout == PATH.read_text()
+
+
+# --- a reader of docs/WIRE.md, which knows nothing of our code ------------------------------------
+
+
+def weights(numbers: dict[str, int]) -> list[tuple[str, int, int]]:
+    """(signs, size, weight) of every kind, in order."""
+
+    def ceil(share: Fraction) -> int:
+        return -((-share.numerator) // share.denominator)
+
+    shares, unit = numbers["shares"], Fraction(1 << 64)
+    if "dummies" in numbers:
+        return [("+", 1, ceil(unit * numbers["dummies"] / (1 << 32) / shares))]
+    q, floods = Fraction(numbers["q"], 1 << 32), Fraction(numbers["floods"], 1 << 32)
+    singles = [
+        (size, ceil(unit * q**size / (size * shares))) for size in range(1, numbers["longest"] + 1)
+    ]
+    flood = ceil(unit * floods / (numbers["largest"] * shares))
+    return [
+        *(("+", size, weight) for size, weight in singles),
+        *(("-", size, weight) for size, weight in singles),
+        *(("+-", size, flood) for size in range(1, numbers["largest"] + 1)),
+    ]
+
+
+def events(read: Read, mean: Fraction) -> int:
+    """The least n with w < 2^64 F(n), by a sum of 60 digits; the vectors meet no boundary."""
+    word = int.from_bytes(read.bytes(8), "little")
+    with mpmath.workdps(60):
+        rate = mpmath.mpf(mean.numerator) / mean.denominator
+        term = total = mpmath.exp(-rate)
+        n = 0
+        while word >= total * 2**64:
+            assert abs(word - mpmath.floor(total * 2**64)) > 0
+            n += 1
+            term = term * rate / n
+            total += term
+    return n
+
+
+def below(read: Read, bound: int) -> int:
+    bits = (bound - 1).bit_length()
+    if not bits:
+        return 0
+    while True:
+        drawn = int.from_bytes(read.bytes(8 * -(-bits // 64)), "little") & ((1 << bits) - 1)
+        if drawn < bound:
+            return drawn
+
+
+def reports(case: dict[str, Any]) -> Iterator[list[str]]:
+    numbers = {name: int(value) for name, value in case["parameters"].items()}
+    kinds, cells = weights(numbers), numbers.get("k", 1)
+    total, signed = sum(weight for _, _, weight in kinds), "q" in numbers
+    for draw in case["draws"]:
+        read, noise = Read(draw["random"]), list[int]()
+        for _ in range(events(read, Fraction(cells * total, 1 << 64))):
+            at, place = below(read, total), 0
+            while at >= kinds[place][2]:
+                at -= kinds[place][2]
+                place += 1
+            signs, size, _ = kinds[place]
+            cell = below(read, cells)
+            for sign in signs:
+                noise += [2 * cell + (sign == "-") if signed else cell] * size
+        if len(noise) > numbers["slots"] - 1:
+            noise = []
+        value = draw["cell"]
+        if case["mechanism"] == "signed_count":
+            truth = 0 if value else 1
+        else:
+            truth = 2 * value if signed else value
+        before = below(read, len(noise) + 1)
+        messages = [*noise[:before], truth, *noise[before:]]
+        assert read.left == b""
+        yield [message.to_bytes(case["report_size"], "big").hex() for message in messages]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_a_reader_of_the_page_makes_the_same(case: dict[str, Any]) -> None:
+    """Planted: rates rounded down in ours -> another number of events or another kind, fails in
+    some case; the true message always first -> fails.
+    """
+    assert list(reports(case)) == [draw["messages"] for draw in case["draws"]]
+
+
+def test_the_cases_meet_what_matters() -> None:
+    """A report without noise, one of too much, several sizes, both signs."""
+    sizes = {case["name"]: [len(draw["messages"]) for draw in case["draws"]] for case in CASES}
+    assert 1 in sizes["many cells"]
+    assert max(sizes["many cells"]) > 3
+    assert max(sizes["few slots"]) <= 4
+    assert sizes["few slots"].count(1) > 3
+    assert min(sizes["much noise"]) >= 1
