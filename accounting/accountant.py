@@ -40,6 +40,7 @@ from shoal.accounting.numerics.search import RESOLUTION, crossing
 from shoal.accounting.routes import (
     BLANKET,
     BUDGET,
+    CLONES,
     EXACT,
     LOCAL,
     METHODS,
@@ -47,6 +48,7 @@ from shoal.accounting.routes import (
     TABLE_CLONES,
     WHY,
     WHY_NOT,
+    WHY_PURE,
     DeltaCurve,
     general_routes,
     proving_routes,
@@ -116,7 +118,8 @@ def certify(
         honest_fraction=share,
         method=method,
         assumptions=(_ALONE, *_BASIC, _honest(n, n_honest), assumed),
-        error_budget=BUDGET[method],
+        # The blanket of a mere ratio is that of binary responses: sums, as of clones.
+        error_budget=BUDGET[CLONES if isinstance(law, PureLaw) and method == BLANKET else method],
     )
 
 
@@ -327,11 +330,12 @@ def compare(
             *general_routes(law, min(n_honest, LARGEST_N)),
         ):
             values.setdefault(route.method, route.bound(delta, epsilon0, DEFAULT_EFFORT).upper)
+    why = {**WHY, BLANKET: WHY_PURE} if isinstance(law, PureLaw) else WHY
     few = "" if n_honest > 1 else " (with at most one honest report only epsilon0 is left)"
     return tuple(
-        RouteValue(method, values[method], True, WHY[method])
+        RouteValue(method, values[method], True, why[method])
         if method in values
-        else RouteValue(method, None, False, (WHY_NOT[method] or WHY[method]) + few)
+        else RouteValue(method, None, False, (WHY_NOT[method] or why[method]) + few)
         for method in METHODS
     )
 

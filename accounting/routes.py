@@ -20,7 +20,7 @@ from typing import Protocol
 
 from shoal.accounting.bounds.approximate import APPROXIMATE_CLONES
 from shoal.accounting.bounds.binary import BinaryEnvelope, Interval, binary_interval, binary_proves
-from shoal.accounting.bounds.blanket import kary_blanket
+from shoal.accounting.bounds.blanket import kary_blanket, pure_blanket
 from shoal.accounting.bounds.clones import clones, kary_clones, symmetric_clones, table_clones
 from shoal.accounting.numerics.cells import CellSum, blanket_sums, has_blanket, likely_worst
 from shoal.accounting.numerics.curve import MARGIN, TAIL_SHARE, Curve, Direction, Effort
@@ -53,6 +53,11 @@ WHY = {
     ),
     TABLE_CLONES: "a finite output law: the clones theorem with the constants of this very law",
 }
+# The blanket's reason where nothing but a ratio is known.
+WHY_PURE = (
+    "every honest device runs the same randomizer, chosen beforehand: none of this ratio has a "
+    "worse blanket than binary responses"
+)
 # What was rounded on the way to each of them, as certificates say it; the numbers are those of the
 # modules named in section 5.
 _INVERSION = f"inversion: the safe end of a bracket {RESOLUTION:g} wide, relative"
@@ -90,10 +95,7 @@ BUDGET = {
 WHY_NOT = {
     LOCAL: "",
     EXACT: "wants two outputs: with more, the datasets are too many to go through",
-    BLANKET: (
-        "wants a known output law of moderate size: nothing but a bound on epsilon0 is known here, "
-        "or the table is too large"
-    ),
+    BLANKET: "wants an output law of moderate size: this table is too large",
     CLONES: "",
     TABLE_CLONES: "wants a known output law of moderate size",
 }
@@ -303,7 +305,9 @@ def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
         yield _walks(TABLE_CLONES, (symmetric_clones(privacy, n),))
         yield from _sums(privacy, n)
     else:
-        yield _walks(CLONES, (clones(privacy.max_ratio, n),))
+        # More of the others' reports hide than in the clones' theorem (2/(E+1) against 1/E), and
+        # all else is alike: these are never tighter.
+        yield _walks(BLANKET, (pure_blanket(privacy.max_ratio, n),))
 
 
 def general_routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
