@@ -55,7 +55,7 @@ against 6.8 at g = 16,384), though not for frequent ones (193, against 37 at g =
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from math import exp
@@ -68,6 +68,7 @@ from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, i
 from shoal.mechanisms.categories.krr import check_k, least_uniform
 from shoal.mechanisms.parts import cells, laws
 from shoal.mechanisms.parts.draws import Draws, Field, Lane
+from shoal.mechanisms.parts.hash_triple import HashTriple
 from shoal.mechanisms.parts.reports import many_reports, one_report
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS
@@ -235,8 +236,11 @@ class LocalHash:
         return cells.expected(counts, self.k, *self.chances)
 
     def privacy(self) -> SymmetricLaw:
-        """The law of a seed with its value, exactly."""
-        return law(self.k, self.g, self.uniform)
+        """The law of a seed with its value, exactly. ``real`` names three cells, for lower
+        bounds.
+        """
+        stated = law(self.k, self.g, self.uniform)
+        return replace(stated, real=HashTriple(self.g, stated.max_ratio)) if self.k > 2 else stated
 
     def _layout(self) -> np.dtype[np.void]:
         return np.dtype([("a", ">u4"), ("b", ">u4"), ("cell", f">u{self.report_size - _SEED}")])

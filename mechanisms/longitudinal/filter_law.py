@@ -32,7 +32,7 @@ from fractions import Fraction
 
 from shoal.arrays import np
 from shoal.mechanisms.longitudinal.bloom import Filters
-from shoal.mechanisms.parts.laws import pair_of
+from shoal.mechanisms.parts.laws import table_of
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.privacy import FiniteLaw, RealPair, SymmetricLaw
 
@@ -59,7 +59,7 @@ class FilterPair:
         lower bounds.
         """
         high, low = Fraction(self.high, WORDS**2), Fraction(self.low, WORDS**2)
-        return pair_of(
+        return table_of(
             (share * one * two, share * _ones(one_set, a, low) * _ones(two_set, b, high))
             for (a, b), share in self._differences().items()
             for one_set, one in enumerate(_binomial(a, high))

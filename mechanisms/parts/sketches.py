@@ -47,7 +47,7 @@ from shoal.domain import Categories, Domain, Words
 from shoal.mechanisms.base import Estimate, invalid
 from shoal.mechanisms.parts import cells
 from shoal.mechanisms.parts.keyed_hash import CELL_BITS, coefficients, hash_many, hashed
-from shoal.mechanisms.parts.laws import pair_of
+from shoal.mechanisms.parts.laws import table_of
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.privacy import FiniteLaw
 
@@ -139,7 +139,7 @@ class HashedPair:
         classes += [
             ((1 - distinct) * base * self._density(bit),) * 2 for bit, base in ((1, q), (0, 1 - q))
         ]
-        return pair_of((weight_x, weight_x2) for weight_x, weight_x2 in classes if weight_x)
+        return table_of((weight_x, weight_x2) for weight_x, weight_x2 in classes if weight_x)
 
     def _density(self, bit: int) -> Fraction:
         return self.agrees if bit else self.differs
