@@ -33,7 +33,7 @@ from shoal.accounting.certificate import (
     check_n,
     count_honest,
 )
-from shoal.accounting.numerics.cells import CellSum, dataset_sums
+from shoal.accounting.numerics.cells import CellSum, dataset_sums, named_sums
 from shoal.accounting.numerics.curve import DEFAULT_EFFORT, LARGEST_N, Direction, Effort
 from shoal.accounting.numerics.multinomial import sum_curve
 from shoal.accounting.numerics.search import RESOLUTION, crossing
@@ -388,13 +388,10 @@ def _softened(law: FiniteLaw | SymmetricLaw) -> FiniteLaw | SymmetricLaw:
 
     For a table a uniform one, for classes one with their least weights: neither looks at the input.
     """
+    if isinstance(law, FiniteLaw):
+        return _softened_table(law)
     if law.max_ratio <= STEEP:
         return law
-    if isinstance(law, FiniteLaw):
-        # The same weight more for every output of every input: with some probability the report is
-        # uniform. The largest ratio is then at most STEEP.
-        extra = max(map(max, law.rows)) // STEEP + 1
-        return FiniteLaw(tuple(tuple(weight + extra for weight in row) for row in law.rows))
     # (one + t least) / (two + t least) <= 1 + one / (t least), so t = the largest one / least over
     # STEEP
     # - 1 is enough.
@@ -411,6 +408,16 @@ def _softened(law: FiniteLaw | SymmetricLaw) -> FiniteLaw | SymmetricLaw:
     )
 
 
+def _softened_table(law: FiniteLaw) -> FiniteLaw:
+    """``_softened``: the same weight more for every output of every input, which is a uniform
+    report with some probability. The largest ratio is then at most STEEP.
+    """
+    if law.max_ratio <= STEEP:
+        return law
+    extra = max(map(max, law.rows)) // STEEP + 1
+    return FiniteLaw(tuple(tuple(weight + extra for weight in row) for row in law.rows))
+
+
 def _datasets(privacy: LocalPrivacy, n: int) -> Iterable[CellSum]:
     """Real pairs of datasets: the divergence of each is one of these expectations."""
     if isinstance(privacy, KaryLaw):
@@ -423,7 +430,8 @@ def _datasets(privacy: LocalPrivacy, n: int) -> Iterable[CellSum]:
             n,
         )
     if isinstance(privacy, SymmetricLaw) and privacy.real is not None:
-        privacy = privacy.real.law()  # the pair stated may be none of the task's own
+        # the pair stated may be none of the task's own
+        return named_sums(_softened_table(privacy.real.law()), n)
     if isinstance(privacy, FiniteLaw | SymmetricLaw):
         return dataset_sums(_softened(privacy), n)
     if isinstance(privacy, PureLaw):

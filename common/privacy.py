@@ -127,8 +127,8 @@ class RealPair(Protocol):
     """
 
     def law(self) -> FiniteLaw:
-        """Two rows or three: the output law of a report under each of these answers; of three, any
-        two may be the pair, and the others' answer any of them. Outputs of one proportion may be
+        """Two rows or three: the output law of a report under each of these answers. The first two
+        are the pair, a third is what the others may answer. Outputs of one proportion may be
         joined.
         """
         ...

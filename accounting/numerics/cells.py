@@ -212,6 +212,20 @@ def dataset_sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> tuple[CellS
     )
 
 
+def named_sums(law: FiniteLaw, n: int) -> tuple[CellSum, ...]:
+    """``dataset_sums`` of two answers that are named, the first two rows, in both directions: the
+    others all answer a third row, if there is one, or one of the two.
+    """
+    one, two, *third = law.rows
+    return tuple(
+        dict.fromkeys(
+            _dataset(*pair, z, law.total, n)
+            for z in (*third, one, two)
+            for pair in ((one, two), (two, one))
+        )
+    )
+
+
 def worst_rows(law: FiniteLaw) -> list[tuple[int, ...]]:
     """Different rows of which all others are mixtures: with two outputs the extreme two, else those
     that are no mixture of a neighbour before and one after them (the levels of a number, where

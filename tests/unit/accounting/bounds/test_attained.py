@@ -172,7 +172,9 @@ def test_a_real_pair_is_the_best_of_the_labels(family: str) -> None:
         assert isinstance(law, SymmetricLaw)
         assert law.real is not None
         pair = law.real.law()
-        told = sum(abs(Fraction(a - b, pair.total)) for a, b in zip(*pair.rows, strict=True))
+        assert len(pair.rows) == max(2, min(3, len(rows)))
+        ends = zip(pair.rows[0], pair.rows[1], strict=True)
+        told = sum(abs(Fraction(a - b, pair.total)) for a, b in ends)
         assert told == max(
             sum(abs(a - b) for a, b in zip(one, two, strict=True)) for one in rows for two in rows
         )
