@@ -236,11 +236,8 @@ class LocalHash:
         return cells.expected(counts, self.k, *self.chances)
 
     def privacy(self) -> SymmetricLaw:
-        """The law of a seed with its value, exactly. ``real`` names three cells, for lower
-        bounds.
-        """
-        stated = law(self.k, self.g, self.uniform)
-        return replace(stated, real=HashTriple(self.g, stated.max_ratio)) if self.k > 2 else stated
+        """The law of a seed with its value, exactly."""
+        return law(self.k, self.g, self.uniform)
 
     def _layout(self) -> np.dtype[np.void]:
         return np.dtype([("a", ">u4"), ("b", ">u4"), ("cell", f">u{self.report_size - _SEED}")])
@@ -282,9 +279,11 @@ def count_hits(
 
 def law(k: int, g: int, uniform: int) -> SymmetricLaw:
     """The output law at T = ``uniform``: the hash is pairwise independent, and no more is said of
-    it.
+    it. ``real`` names three cells, for lower bounds, where there are three.
     """
-    return laws.local_hash(g, Fraction(g * (WORDS - uniform) + uniform, uniform), k, wise=2)
+    ratio = Fraction(g * (WORDS - uniform) + uniform, uniform)
+    stated = laws.local_hash(g, ratio, k, wise=2)
+    return replace(stated, real=HashTriple(g, ratio)) if k > 2 else stated
 
 
 def best_g(epsilon0: float) -> int:

@@ -8,6 +8,7 @@ import mpmath
 import pytest
 
 from shoal.accounting import certify_approximate
+from shoal.accounting.bounds import gaussian_cells as module
 from shoal.accounting.bounds.approximate import approximate_lower
 from shoal.accounting.bounds.gaussian_cells import gaussian_table
 from shoal.approximate import GaussianLaw
@@ -32,8 +33,8 @@ def divergence(m: float, t: mpmath.mpf) -> mpmath.mpf:
 
 @for_each("m", SHIFTS)
 def test_it_is_a_post_processing(m: float) -> None:
-    """At every t where the table's divergence bends, and between. Planted: p rounded down, and by
-    1e-9; one cell's q under 0 as well -> fails.
+    """At every t where the table's divergence bends, and at the ratios of the cells' edges, where
+    nothing is lost but by rounding. Planted: p rounded down, and by 1e-9 -> fails.
     """
     table = made(m)
     with mpmath.workdps(50):
@@ -43,7 +44,10 @@ def test_it_is_a_post_processing(m: float) -> None:
         ]
         bends = sorted({p / q for p, q in pairs})
         middles = [(low + high) / 2 for low, high in pairwise(bends)]
-        for t in (*bends, *middles, mpmath.mpf(1), bends[0] / 2, bends[-1] * 2):
+        last = min(m / 2 + module._FAR, module._TELLING / m)
+        steps = [mpmath.mpf(at) / module._CELLS for at in range(module._CELLS)]
+        edges = [mpmath.exp(m * (module._MIDDLE + (last - module._MIDDLE) * at)) for at in steps]
+        for t in (*bends, *middles, *edges, *(1 / edge for edge in edges), mpmath.mpf(1)):
             told = mpmath.fsum(max(mpmath.mpf(0), p - t * q) for p, q in pairs)
             assert told <= divergence(m, t) + mpmath.mpf(10) ** -45, float(t)
 

@@ -57,11 +57,11 @@ def made(law: FiniteLaw) -> ManyPairs:
 def hinge(law: FiniteLaw, x: int, other: int, e: Fraction, t: Fraction) -> Fraction:
     """E[(L - t)_+] of a pair, from the rows themselves."""
     rows, least = worst_rows(law), [min(column) for column in zip(*law.rows, strict=True)]
-    inside = sum(
-        max(Fraction(0), a - e * b - t * w)
-        for a, b, w in zip(rows[x], rows[other], least, strict=True)
-    )
-    return (inside + max(Fraction(0), -t) * (law.total - sum(least))) / law.total
+    terms = [a - e * b - t * w for a, b, w in zip(rows[x], rows[other], least, strict=True)]
+    inside = sum((term for term in terms if term > 0), Fraction(0))
+    idle = max(Fraction(0), -t) * (law.total - sum(least))
+    found: Fraction = (inside + idle) / law.total
+    return found
 
 
 @for_each("law", LAWS)

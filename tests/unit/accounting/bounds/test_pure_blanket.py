@@ -51,7 +51,7 @@ def blanket_values(p: Row, q: Row, ratio: Fraction, e: Fraction) -> list[tuple[F
     total = sum(p)
     masses = [Fraction(max(a, b), total) / ratio for a, b in zip(p, q, strict=True)]
     values = [((a - e * b) / total / w, w) for a, b, w in zip(p, q, masses, strict=True)]
-    return [*values, (Fraction(0), 1 - sum(masses))]
+    return [*values, (Fraction(0), 1 - sum(masses, Fraction(0)))]
 
 
 def binary_values(ratio: Fraction, e: Fraction) -> list[tuple[Fraction, Fraction]]:
