@@ -59,6 +59,7 @@ _UNITS = 1 << 60
 # Exponents are tried around the saddle point of the pair that varies most.
 _TILTS = (0.8, 1.0, 1.25)
 _CLOSE = 1.1
+_WELL_ABOVE = 1.05
 # Values are within these, so that squares and exponentials are floats.
 _LARGEST = 1e12
 _ZERO = Fraction(0)
@@ -158,6 +159,9 @@ class ManyPairs:
         first, second = np.nonzero(~(logs <= math.log(delta)))
         return first, second
 
+    def _alone(self) -> Pairs:
+        return np.array([self.worst[0]]), np.array([self.worst[1]])
+
     def _idle(self) -> float:
         """What the blanket leaves out, rounded up."""
         return max(0.0, 1.0 - float(self.masses.sum())) + (len(self.masses) + 2) * _U
@@ -189,7 +193,7 @@ class ManyPairs:
         """The smallest epsilon proven at ``delta``, or ``ceiling``, which is proven otherwise.
         Direction: upper bound.
         """
-        alone = (np.array([self.worst[0]]), np.array([self.worst[1]]))
+        alone = self._alone()
         # Where one pair crosses delta, roughly: what is proven of all of them is proven below.
         start = _rough(lambda at: self.value(alone, n, delta, at, ROUGH_CONTOUR), delta, ceiling)
         pairs = self.near(n, delta, start)
@@ -211,9 +215,15 @@ class ManyPairs:
         return proven
 
     def proves(self, n: int, delta: float, epsilon: float) -> bool:
-        """Whether every pair's sum is at most ``delta`` at ``epsilon``. False says nothing."""
+        """Whether every pair's sum is at most ``delta`` at ``epsilon``. False says nothing: no other
+        pair is looked at where the likely worst one is well above delta.
+        """
+        if self.value(self._alone(), n, delta, epsilon, ROUGH_CONTOUR) > _WELL_ABOVE * delta:
+            return False
         pairs = self.near(n, delta, epsilon)
-        return not len(pairs[0]) or all(
+        if not len(pairs[0]) or self.value(pairs, n, delta, epsilon, ROUGH_CONTOUR) <= delta:
+            return True
+        return all(
             any(
                 self.value(group, n, delta, epsilon, contour) <= delta
                 for contour in (ROUGH_CONTOUR, DEFAULT_CONTOUR)
