@@ -215,8 +215,8 @@ class ManyPairs:
         return proven
 
     def proves(self, n: int, delta: float, epsilon: float) -> bool:
-        """Whether every pair's sum is at most ``delta`` at ``epsilon``. False says nothing: no other
-        pair is looked at where the likely worst one is well above delta.
+        """Whether every pair's sum is at most ``delta`` at ``epsilon``. False says nothing: where
+        the likely worst pair is well above delta, no other one is looked at.
         """
         if self.value(self._alone(), n, delta, epsilon, ROUGH_CONTOUR) > _WELL_ABOVE * delta:
             return False
