@@ -33,13 +33,14 @@ from shoal.accounting.certificate import (
     check_n,
     count_honest,
 )
-from shoal.accounting.numerics.cells import CellSum, dataset_sums
+from shoal.accounting.numerics.cells import CellSum, dataset_sums, named_sums
 from shoal.accounting.numerics.curve import DEFAULT_EFFORT, LARGEST_N, Direction, Effort
 from shoal.accounting.numerics.multinomial import sum_curve
 from shoal.accounting.numerics.search import RESOLUTION, crossing
 from shoal.accounting.routes import (
     BLANKET,
     BUDGET,
+    CLONES,
     EXACT,
     LOCAL,
     METHODS,
@@ -47,6 +48,7 @@ from shoal.accounting.routes import (
     TABLE_CLONES,
     WHY,
     WHY_NOT,
+    WHY_PURE,
     DeltaCurve,
     general_routes,
     proving_routes,
@@ -116,7 +118,8 @@ def certify(
         honest_fraction=share,
         method=method,
         assumptions=(_ALONE, *_BASIC, _honest(n, n_honest), assumed),
-        error_budget=BUDGET[method],
+        # The blanket of a mere ratio is that of binary responses: sums, as of clones.
+        error_budget=BUDGET[CLONES if isinstance(law, PureLaw) and method == BLANKET else method],
     )
 
 
@@ -327,11 +330,12 @@ def compare(
             *general_routes(law, min(n_honest, LARGEST_N)),
         ):
             values.setdefault(route.method, route.bound(delta, epsilon0, DEFAULT_EFFORT).upper)
+    why = {**WHY, BLANKET: WHY_PURE} if isinstance(law, PureLaw) else WHY
     few = "" if n_honest > 1 else " (with at most one honest report only epsilon0 is left)"
     return tuple(
-        RouteValue(method, values[method], True, WHY[method])
+        RouteValue(method, values[method], True, why[method])
         if method in values
-        else RouteValue(method, None, False, (WHY_NOT[method] or WHY[method]) + few)
+        else RouteValue(method, None, False, (WHY_NOT[method] or why[method]) + few)
         for method in METHODS
     )
 
@@ -384,13 +388,10 @@ def _softened(law: FiniteLaw | SymmetricLaw) -> FiniteLaw | SymmetricLaw:
 
     For a table a uniform one, for classes one with their least weights: neither looks at the input.
     """
+    if isinstance(law, FiniteLaw):
+        return _softened_table(law)
     if law.max_ratio <= STEEP:
         return law
-    if isinstance(law, FiniteLaw):
-        # The same weight more for every output of every input: with some probability the report is
-        # uniform. The largest ratio is then at most STEEP.
-        extra = max(map(max, law.rows)) // STEEP + 1
-        return FiniteLaw(tuple(tuple(weight + extra for weight in row) for row in law.rows))
     # (one + t least) / (two + t least) <= 1 + one / (t least), so t = the largest one / least over
     # STEEP
     # - 1 is enough.
@@ -407,6 +408,16 @@ def _softened(law: FiniteLaw | SymmetricLaw) -> FiniteLaw | SymmetricLaw:
     )
 
 
+def _softened_table(law: FiniteLaw) -> FiniteLaw:
+    """``_softened``: the same weight more for every output of every input, which is a uniform
+    report with some probability. The largest ratio is then at most STEEP.
+    """
+    if law.max_ratio <= STEEP:
+        return law
+    extra = max(map(max, law.rows)) // STEEP + 1
+    return FiniteLaw(tuple(tuple(weight + extra for weight in row) for row in law.rows))
+
+
 def _datasets(privacy: LocalPrivacy, n: int) -> Iterable[CellSum]:
     """Real pairs of datasets: the divergence of each is one of these expectations."""
     if isinstance(privacy, KaryLaw):
@@ -419,7 +430,8 @@ def _datasets(privacy: LocalPrivacy, n: int) -> Iterable[CellSum]:
             n,
         )
     if isinstance(privacy, SymmetricLaw) and privacy.real is not None:
-        privacy = privacy.real.law()  # the pair stated may be none of the task's own
+        # the pair stated may be none of the task's own
+        return named_sums(_softened_table(privacy.real.law()), n)
     if isinstance(privacy, FiniteLaw | SymmetricLaw):
         return dataset_sums(_softened(privacy), n)
     if isinstance(privacy, PureLaw):

@@ -12,16 +12,18 @@ pair of answers and the worst pair counts. Which pairs are left out, and why tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from typing import Protocol
 
 from shoal.accounting.bounds.approximate import APPROXIMATE_CLONES
 from shoal.accounting.bounds.binary import BinaryEnvelope, Interval, binary_interval, binary_proves
-from shoal.accounting.bounds.blanket import kary_blanket
+from shoal.accounting.bounds.blanket import kary_blanket, pure_blanket
 from shoal.accounting.bounds.clones import clones, kary_clones, symmetric_clones, table_clones
+from shoal.accounting.bounds.many_pairs import ManyPairs, many_pairs
 from shoal.accounting.numerics.cells import CellSum, blanket_sums, has_blanket, likely_worst
 from shoal.accounting.numerics.curve import MARGIN, TAIL_SHARE, Curve, Direction, Effort
 from shoal.accounting.numerics.multinomial import sum_curve, sum_proves, sum_refutes
@@ -53,6 +55,11 @@ WHY = {
     ),
     TABLE_CLONES: "a finite output law: the clones theorem with the constants of this very law",
 }
+# The blanket's reason where nothing but a ratio is known.
+WHY_PURE = (
+    "every honest device runs the same randomizer, chosen beforehand: none of this ratio has a "
+    "worse blanket than binary responses"
+)
 # What was rounded on the way to each of them, as certificates say it; the numbers are those of the
 # modules named in section 5.
 _INVERSION = f"inversion: the safe end of a bracket {RESOLUTION:g} wide, relative"
@@ -90,10 +97,7 @@ BUDGET = {
 WHY_NOT = {
     LOCAL: "",
     EXACT: "wants two outputs: with more, the datasets are too many to go through",
-    BLANKET: (
-        "wants a known output law of moderate size: nothing but a bound on epsilon0 is known here, "
-        "or the table is too large"
-    ),
+    BLANKET: "wants an output law of moderate size: this table is too large",
     CLONES: "",
     TABLE_CLONES: "wants a known output law of moderate size",
 }
@@ -102,6 +106,8 @@ WHY_NOT = {
 # e^16: beyond, reports are so telling that contour integrals lose their tightness and take long.
 # Binomial sums (k-ary responses) and clones take over.
 STEEP = 8_886_110
+# Of a curve for every pair: how many places up to the epsilon that is aimed at, and as many beyond.
+_STEPS = 32
 
 
 class DeltaCurve(Protocol):
@@ -223,6 +229,44 @@ class BlanketSums:
 
 
 @dataclass(frozen=True, slots=True)
+class EveryPair:
+    """The same for a table of many inputs, whose pairs are bounded together (``many_pairs``)."""
+
+    pairs: ManyPairs
+    n: int
+    method: str = BLANKET
+
+    def bound(self, delta: float, ceiling: float, effort: Effort) -> Interval:
+        """See ``Route``."""
+        return Interval(0.0, self.pairs.bound(self.n, delta, ceiling))
+
+    def proves(self, delta: float, epsilon: float, effort: Effort) -> bool:
+        """See ``Route``."""
+        return self.pairs.proves(self.n, delta, epsilon)
+
+    def curve(self, delta: float, epsilon_max: float, effort: Effort) -> Callable[[float], float]:
+        """See ``Route``. Evaluated at some epsilons, and between them in a straight line over
+        e^epsilon: a divergence is convex there, so chords lie above it.
+        """
+        step = max(self.pairs.bound(self.n, delta, epsilon_max) / _STEPS, 1e-12)
+
+        @cache
+        def at(place: int) -> float:
+            return min(1.0, self.pairs.curve(self.n, delta, place * step))
+
+        def bound(epsilon: float) -> float:
+            place = min(int(epsilon / step), 2 * _STEPS)
+            low, high = math.exp(place * step), math.exp((place + 1) * step)
+            e = math.exp(epsilon)
+            if not low <= e <= high:  # beyond the last place, and where division rounded
+                return at(max(0, place - (e < low)))
+            share = (e - low) / (high - low)
+            return (at(place) * (1.0 - share) + at(place + 1) * share) * (1.0 + 1e-14)
+
+        return bound
+
+
+@dataclass(frozen=True, slots=True)
 class Exact:
     """Two outputs: all datasets are gone through (``binary``). ``top`` > ``bottom``: the extreme
     probabilities of one output.
@@ -265,11 +309,15 @@ def _walks(method: str, walks: tuple[Walk, ...]) -> Route:
 
 
 def _sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> Iterator[Route]:
-    """The blanket's expectation over the cells of a table; none if the table is too large or too
-    telling.
+    """The blanket's expectation over the cells of a table, pair by pair or for all pairs at once;
+    none if the table is too large or too telling.
     """
-    if law.max_ratio <= STEEP and has_blanket(law):
+    if law.max_ratio > STEEP:
+        return
+    if has_blanket(law):
         yield BlanketSums(law, n)
+    elif isinstance(law, FiniteLaw) and (every := many_pairs(law)) is not None:
+        yield EveryPair(every, n)
 
 
 def _sum_curve(cells: CellSum, delta: float, epsilon_max: float, _: Effort) -> DeltaCurve:
@@ -295,7 +343,8 @@ def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
     elif isinstance(privacy, FiniteLaw):
         # The blanket, where there is one, is nearly always the tighter one; the pairs of the clones
         # take longer to find than its sums.
-        yield from _sums(privacy, n)
+        blankets = tuple(_sums(privacy, n))
+        yield from blankets or (_walks(BLANKET, (pure_blanket(privacy.max_ratio, n),)),)
         yield _walks(TABLE_CLONES, table_clones(privacy, n))
         if len(privacy.rows[0]) == 2:
             yield _exact(privacy, n)
@@ -303,7 +352,9 @@ def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
         yield _walks(TABLE_CLONES, (symmetric_clones(privacy, n),))
         yield from _sums(privacy, n)
     else:
-        yield _walks(CLONES, (clones(privacy.max_ratio, n),))
+        # More of the others' reports hide than in the clones' theorem (2/(E+1) against 1/E), and
+        # all else is alike: these are never tighter.
+        yield _walks(BLANKET, (pure_blanket(privacy.max_ratio, n),))
 
 
 def general_routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:

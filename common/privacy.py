@@ -122,13 +122,14 @@ class FiniteLaw:
 
 
 class RealPair(Protocol):
-    """Two of a task's own answers, whose law is made when somebody asks. Hashable: it is part of a
-    law.
+    """Two of a task's own answers, or three, whose law is made when somebody asks. Hashable: it is
+    part of a law.
     """
 
     def law(self) -> FiniteLaw:
-        """Exactly two rows: the output law of a report under each of the two. Outputs of one
-        proportion may be joined.
+        """Two rows or three: the output law of a report under each of these answers. The first two
+        are the pair, a third is what the others may answer. Outputs of one proportion may be
+        joined.
         """
         ...
 
@@ -156,7 +157,8 @@ class SymmetricLaw:
     Where the pair stated need not be one of the task's own (public hash functions may send any two
     of its labels to one value somewhere), ``real`` names a pair that is. Upper bounds are made of
     the pair stated, lower bounds of the real one: a lower bound that no dataset of this task
-    attains would be a lie.
+    attains would be a lie. It may name a third answer too, for the others to give, where not all z
+    look alike and so ``third`` says nothing.
 
     Checked here: positive weights, one total, least <= every other weight, and that exchanging x
     and x' changes nothing.

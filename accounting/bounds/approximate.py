@@ -78,9 +78,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
+from shoal.accounting.bounds.gaussian_cells import gaussian_table
 from shoal.accounting.bounds.levels import Evidence, evidence, level_sum
 from shoal.accounting.certificate import check_delta, check_n
-from shoal.accounting.numerics.cells import dataset_sums
+from shoal.accounting.numerics.cells import dataset_sums, named_sums
 from shoal.accounting.numerics.curve import DEFAULT_EFFORT, LARGEST_N, Curve, Direction, Effort
 from shoal.accounting.numerics.lattice import LatticeCurve
 from shoal.accounting.numerics.multinomial import sum_curve
@@ -385,8 +386,9 @@ def approximate_lower(local: LocalCurve, n_honest: int, delta: float) -> float:
       response but another giveaway. The victim's giveaway is seen for certain, and without it the n
       responses are at least as exposed as if nobody else's were missing: delta(epsilon) >= delta0 +
       (1 - delta0) delta_response(epsilon).
-    * ``GaussianLaw``: each report is replaced by whether it lies above a threshold, which is
-      post-processing; the others all hold one of the victim's two values.
+    * ``GaussianLaw``: each report is replaced by the cell in which it lies (``gaussian_cells``), or
+      by whether it lies above a threshold, which is post-processing; the others all hold one of the
+      victim's two values.
     * Any other curve: 0, for nothing is known of the randomizer behind it.
 
     0 beyond 1e8 reports. Raises ShoalError CONFIG for bad numbers and where the local epsilon does
@@ -396,7 +398,9 @@ def approximate_lower(local: LocalCurve, n_honest: int, delta: float) -> float:
     if check_n(n_honest) > LARGEST_N or top <= 0.0:
         return 0.0
     if isinstance(local, GaussianLaw):
-        datasets = [each for law in _threshold_laws(local) for each in dataset_sums(law, n_honest)]
+        cut = gaussian_table(local)
+        datasets = list(named_sums(cut, n_honest)) if cut is not None else []
+        datasets += [each for law in _threshold_laws(local) for each in dataset_sums(law, n_honest)]
         target = delta
     elif isinstance(local, ApproximateLaw):
         ratio = min(local.ratio, Fraction(1 << 59))

@@ -16,7 +16,9 @@ adaptively chosen randomizers too.
 Grouped by the number of symbols C + 1 that divergence is E[(X)_+] / n for a ``Walk`` with c ~
 Bin(n, q): with q = 2/(E+1) it would be the blanket of binary randomized response. The theorem that
 allows q = 2/(E+1) for *every* epsilon0-LDP randomizer ("stronger clones", Feldman, McMillan, Talwar
-2022, arXiv 2208.04591) has a published erratum: it is not used.
+2022, arXiv 2208.04591) has a published erratum: it is not used. For one fixed randomizer, not
+chosen adaptively, ``bounds.blanket`` has another proof of the same number: ``certify`` takes that,
+and this module's ``clones`` stand beside it in ``compare``.
 
 ``table_clones`` is the same proof with the constants read off a finite output table instead of
 bounded from epsilon0: the only properties used are the three displayed ones. Q0 + Q1 = R(x) +

@@ -166,10 +166,10 @@ def bundled(privacy: LocalPrivacy, n_honest: int, reports: int, delta: float) ->
     adversary the shuffled *tuples*: the shuffled reports are a function of them, so this only gives
     more away. Every tuple is drawn by one and the same randomizer (on its own r inputs), and there
     are floor(n_honest / r) with the device's own; what does not fill a tuple is shown openly. So
-    ``clones`` applies, with ratio e^(r epsilon0). It holds whether or not a device bundles its
-    reports into one message, and however many reports the others send. Better than ``group`` at
-    first where r epsilon0 is small; take the smaller of the two. ``n_honest`` counts reports, the
-    device's r among them. Raises ShoalError CONFIG if reports < 1 or for a bad delta.
+    the bound for one randomizer of ratio e^(r epsilon0) applies. It holds whether or not a device
+    bundles its reports into one message, and however many reports the others send. Better than
+    ``group`` at first where r epsilon0 is small; take the smaller of the two. ``n_honest`` counts
+    reports, the device's r among them. Raises ShoalError CONFIG if reports < 1 or for a bad delta.
     """
     check_delta(delta)
     _check_reports(reports)

@@ -145,7 +145,7 @@ def _pairs_of_rows(law: FiniteLaw) -> tuple[tuple[Line, ...], ...]:
     """The lines of every ordered pair of inputs that no mixture stands for; none if the table has
     too many inputs or cells.
     """
-    rows = _worst_rows(law)
+    rows = worst_rows(law)
     pairs = len(rows) * (len(rows) - 1)
     if len(rows) > _MOST_INPUTS or pairs * len(rows[0]) > _MOST_CELLS:
         return ()
@@ -212,7 +212,21 @@ def dataset_sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> tuple[CellS
     )
 
 
-def _worst_rows(law: FiniteLaw) -> list[tuple[int, ...]]:
+def named_sums(law: FiniteLaw, n: int) -> tuple[CellSum, ...]:
+    """``dataset_sums`` of two answers that are named, the first two rows, in both directions: the
+    others all answer a third row, if there is one, or one of the two.
+    """
+    one, two, *third = law.rows
+    return tuple(
+        dict.fromkeys(
+            _dataset(*pair, z, law.total, n)
+            for z in (*third, one, two)
+            for pair in ((one, two), (two, one))
+        )
+    )
+
+
+def worst_rows(law: FiniteLaw) -> list[tuple[int, ...]]:
     """Different rows of which all others are mixtures: with two outputs the extreme two, else those
     that are no mixture of a neighbour before and one after them (the levels of a number, where
     probabilities rise in a straight line).

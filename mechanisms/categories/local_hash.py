@@ -55,7 +55,7 @@ against 6.8 at g = 16,384), though not for frequent ones (193, against 37 at g =
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from math import exp
@@ -68,6 +68,7 @@ from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, i
 from shoal.mechanisms.categories.krr import check_k, least_uniform
 from shoal.mechanisms.parts import cells, laws
 from shoal.mechanisms.parts.draws import Draws, Field, Lane
+from shoal.mechanisms.parts.hash_triple import HashTriple
 from shoal.mechanisms.parts.reports import many_reports, one_report
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.thresholds import WORDS
@@ -278,9 +279,11 @@ def count_hits(
 
 def law(k: int, g: int, uniform: int) -> SymmetricLaw:
     """The output law at T = ``uniform``: the hash is pairwise independent, and no more is said of
-    it.
+    it. ``real`` names three cells, for lower bounds, where there are three.
     """
-    return laws.local_hash(g, Fraction(g * (WORDS - uniform) + uniform, uniform), k, wise=2)
+    ratio = Fraction(g * (WORDS - uniform) + uniform, uniform)
+    stated = laws.local_hash(g, ratio, k, wise=2)
+    return replace(stated, real=HashTriple(g, ratio)) if k > 2 else stated
 
 
 def best_g(epsilon0: float) -> int:

@@ -29,24 +29,26 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 
-from shoal.arrays import np
+from shoal.arrays import NDArray, np
 from shoal.mechanisms.longitudinal.bloom import Filters
-from shoal.mechanisms.parts.laws import pair_of
+from shoal.mechanisms.parts.laws import table_of
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.privacy import FiniteLaw, RealPair, SymmetricLaw
 
 MOST_PAIRED = 64  # labels among which a lower bound's pair is looked for
+_MOST_THIRD = 2  # bits of a filter up to which a third label is looked for
 
 
 @dataclass(frozen=True, slots=True)
 class FilterPair:
     """The two labels whose filters differ in the most bits over all cohorts (``privacy.RealPair``),
-    at q* = ``high`` and p* = ``low``.
+    at q* = ``high`` and p* = ``low``. And, for the others to hold, a third whose filter has the
+    fewest bits in which the two differ (filters of one or two bits: of more the classes are many).
 
-    In a cohort where one filter has a bits that the other has not, and the other b, a report's bits
-    elsewhere are drawn alike under both. Looked for among at most ``MOST_PAIRED`` labels: the bound
-    of any pair is attained.
+    Bits are drawn independently, and alike under labels that have the same of them. Looked for
+    among at most ``MOST_PAIRED`` labels: the bound of any of them is attained.
     """
 
     cells: tuple[int, ...]
@@ -55,42 +57,59 @@ class FilterPair:
     low: int
 
     def law(self) -> FiniteLaw:
-        """The two labels' laws of one report, exactly, cohorts included: a table of two rows. For
-        lower bounds.
+        """The labels' laws of one report, exactly, cohorts included: a table of two rows or three.
+        For lower bounds.
         """
-        high, low = Fraction(self.high, WORDS**2), Fraction(self.low, WORDS**2)
-        return pair_of(
-            (share * one * two, share * _ones(one_set, a, low) * _ones(two_set, b, high))
-            for (a, b), share in self._differences().items()
-            for one_set, one in enumerate(_binomial(a, high))
-            for two_set, two in enumerate(_binomial(b, low))
+        rates = Fraction(self.low, WORDS**2), Fraction(self.high, WORDS**2)
+        chosen = self._chosen()
+        # Which of the labels have a bit: one binary digit for each label.
+        kinds = range(1, (1 << len(chosen)) - 1)
+        classes: list[tuple[Fraction, ...]] = []
+        for counts, share in self._cohorts(chosen).items():
+            for ones in product(*(range(count + 1) for count in counts)):
+                drawn = [
+                    [
+                        _ones(one, count, rates[kind >> label & 1])
+                        for kind, one, count in zip(kinds, ones, counts, strict=True)
+                    ]
+                    for label in range(len(chosen))
+                ]
+                classes.append(tuple(math.prod(chances, start=share) for chances in drawn))
+        return table_of(classes)
+
+    def _has(self) -> NDArray[np.bool_]:
+        """bool[labels, cohorts, bits]: the filters."""
+        cohorts = np.arange(self.filters.cohorts)
+        return np.stack(
+            [self.filters.filters(cohorts, np.full(len(cohorts), cell)) for cell in self.cells]
         )
 
-    def _differences(self) -> dict[tuple[int, int], Fraction]:
-        """(bits of the first's own, of the second's own) -> share of the cohorts, for the best
-        pair; {(0, 0): 1} for a single label.
-        """
-        cohorts, cells = np.arange(self.filters.cohorts), np.array(self.cells, dtype=np.int64)
-        has = np.stack(
-            [self.filters.filters(cohorts, np.repeat(cell, len(cohorts))) for cell in cells]
-        )
-        best, own = -1, [(0, 0)]
-        for at in range(len(cells) - 1):
+    def _chosen(self) -> list[int]:
+        """Places of the pair and of the third label; of one label twice if there is no other."""
+        has, best, pair = self._has(), -1, [0, 0]
+        for at in range(len(self.cells) - 1):
             differing = np.logical_xor(has[at], has[at + 1 :]).sum(axis=(1, 2))
-            other = at + 1 + int(differing.argmax())
             if differing.max() > best:
-                best = int(differing.max())
-                only = ((has[at] & ~has[other]).sum(axis=1), (has[other] & ~has[at]).sum(axis=1))
-                own = list(zip(*(part.tolist() for part in only), strict=True))
-        return {pair: Fraction(count, len(own)) for pair, count in Counter(own).items()}
+                best, pair = int(differing.max()), [at, at + 1 + int(differing.argmax())]
+        if len(self.cells) < 3 or self.filters.hashes > _MOST_THIRD:
+            return pair
+        apart = np.logical_xor(has[pair[0]], has[pair[1]])
+        inside = (has & apart).sum(axis=(1, 2))
+        inside[pair] = has[0].size + 1
+        return [*pair, int(inside.argmin())]
 
-
-def _binomial(count: int, rate: Fraction) -> list[Fraction]:
-    """How likely 0, 1, ... of ``count`` bits are 1."""
-    return [_ones(ones, count, rate) for ones in range(count + 1)]
+    def _cohorts(self, chosen: list[int]) -> dict[tuple[int, ...], Fraction]:
+        """How many bits of each kind a cohort's filters have -> share of the cohorts."""
+        kinds = sum(has.astype(np.int64) << label for label, has in enumerate(self._has()[chosen]))
+        counts = np.stack(
+            [np.sum(kinds == kind, axis=1) for kind in range(1, (1 << len(chosen)) - 1)], axis=1
+        )
+        found = Counter(map(tuple, counts.tolist()))
+        return {key: Fraction(count, len(counts)) for key, count in found.items()}
 
 
 def _ones(ones: int, count: int, rate: Fraction) -> Fraction:
+    """How likely just ``ones`` of ``count`` bits are 1."""
     return math.comb(count, ones) * rate**ones * (1 - rate) ** (count - ones)
 
 

@@ -39,7 +39,7 @@ linked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
@@ -52,6 +52,7 @@ from shoal.mechanisms.categories.krr import check_k, least_uniform
 from shoal.mechanisms.categories.local_hash import LocalHash, best_g, hashed
 from shoal.mechanisms.parts import cells, laws
 from shoal.mechanisms.parts.draws import Draws, Field, Lane
+from shoal.mechanisms.parts.hash_triple import HashTriple
 from shoal.mechanisms.parts.one_device import OneDevice
 from shoal.mechanisms.parts.reports import many_reports, one_report
 from shoal.mechanisms.parts.thresholds import WORDS, least_noise
@@ -266,9 +267,9 @@ class LongitudinalLocalHash:
         """The law of one report, with the seed, permanent answer and noise all drawn anew
         (epsilon_1). What holds over all windows is ``permanent()``.
         """
-        return laws.local_hash(
-            self.g, chained(self.g, self.permanent_uniform, self.instant_uniform), self.k, wise=2
-        )
+        ratio = chained(self.g, self.permanent_uniform, self.instant_uniform)
+        stated = laws.local_hash(self.g, ratio, self.k, wise=2)
+        return replace(stated, real=HashTriple(self.g, ratio)) if self.k > 2 else stated
 
     def permanent(self) -> SymmetricLaw:
         """The seed and the permanent answer: all that an unchanged hash value ever tells."""

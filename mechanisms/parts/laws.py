@@ -178,25 +178,20 @@ def integers(classes: Iterable[Class]) -> SymmetricLaw:
     return SymmetricLaw(one=column(0), two=column(1), least=column(2), third=column(3) or None)
 
 
-def pair_of(classes: Iterable[tuple[Fraction, Fraction]]) -> FiniteLaw:
-    """The two rows of a pair of inputs from the probabilities (under one, under the other) of its
-    outputs, each > 0, both summing to 1.
+def table_of(classes: Iterable[tuple[Fraction, ...]]) -> FiniteLaw:
+    """The rows of some inputs from the probabilities of each output under them, all > 0, those of
+    each input summing to 1.
 
-    Outputs of one proportion are joined, in the order in which they come: who compares the two
-    inputs loses nothing by it.
+    Outputs of one proportion are joined, in the order in which they come: who compares these inputs
+    loses nothing by it.
     """
-    joined: dict[Fraction, tuple[Fraction, Fraction]] = {}
-    for weight_x, weight_x2 in classes:
-        a, b = joined.get(weight_x / weight_x2, (Fraction(0), Fraction(0)))
-        joined[weight_x / weight_x2] = (a + weight_x, b + weight_x2)
-    scale = math.lcm(*(weight.denominator for pair in joined.values() for weight in pair))
-    rows = zip(
-        *(
-            (int(weight_x * scale), int(weight_x2 * scale))
-            for weight_x, weight_x2 in joined.values()
-        ),
-        strict=True,
-    )
+    joined: dict[tuple[Fraction, ...], tuple[Fraction, ...]] = {}
+    for weights in classes:
+        key = tuple(weight / weights[-1] for weight in weights)
+        known = joined.get(key, (Fraction(0),) * len(weights))
+        joined[key] = tuple(a + b for a, b in zip(known, weights, strict=True))
+    scale = math.lcm(*(weight.denominator for row in joined.values() for weight in row))
+    rows = zip(*([int(weight * scale) for weight in row] for row in joined.values()), strict=True)
     return FiniteLaw(tuple(rows))
 
 

@@ -36,6 +36,7 @@ together.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -47,7 +48,7 @@ from shoal.domain import Categories, Domain, Words
 from shoal.mechanisms.base import Estimate, invalid
 from shoal.mechanisms.parts import cells
 from shoal.mechanisms.parts.keyed_hash import CELL_BITS, coefficients, hash_many, hashed
-from shoal.mechanisms.parts.laws import pair_of
+from shoal.mechanisms.parts.laws import table_of
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.privacy import FiniteLaw
 
@@ -110,13 +111,15 @@ class Noise:
 @dataclass(frozen=True, slots=True)
 class HashedPair:
     """The two of a task's labels that the fewest of its functions send to one value: the pair that
-    tells most (``privacy.RealPair``).
+    tells most (``privacy.RealPair``). And, for the others to hold, the label that the fewest
+    functions send to the value of either: a report in support of one of the two then seldom is in
+    support of what the others hold.
 
-    ``support``: how likely a report supports a cell in a row of its base measure; ``agrees``,
-    ``differs``: its density where it does and where not (``laws``). Where the two collide a report
-    supports both or none, and tells nothing of which it was. Looked for among at most
-    ``MOST_PAIRED`` labels: any pair of theirs gives a lower bound that is attained, and the closest
-    to the stated law the best.
+    ``support``: how likely a report supports a cell in a row of its base measure, independently for
+    different values of the hash; ``agrees``, ``differs``: its density where it does and where not
+    (``laws``). Where two labels collide a report supports both or none. Looked for among at most
+    ``MOST_PAIRED`` labels: any of them give a lower bound that is attained, and the pair closest to
+    the stated law the best.
     """
 
     cells: tuple[int, ...]
@@ -128,35 +131,47 @@ class HashedPair:
     differs: Fraction
 
     def law(self) -> FiniteLaw:
-        """The two labels' laws of one report, exactly, the functions under which they collide
-        included: a table of two rows. For lower bounds.
+        """The labels' laws of one report, exactly, the functions under which they collide included:
+        a table of three rows, or of two where there is no third label. For lower bounds.
         """
-        q, distinct = self.support, Fraction(self.h - self._collisions(), self.h)
-        classes = []
-        for bits in product((1, 0), repeat=2):
-            base = math.prod((q if bit else 1 - q for bit in bits), start=distinct)
-            classes.append((base * self._density(bits[0]), base * self._density(bits[1])))
-        classes += [
-            ((1 - distinct) * base * self._density(bit),) * 2 for bit, base in ((1, q), (0, 1 - q))
-        ]
-        return pair_of((weight_x, weight_x2) for weight_x, weight_x2 in classes if weight_x)
+        hashes = self._hashes()[self._chosen()]
+        # which labels collide, as the first one of that value
+        first = np.equal(hashes[:, None, :], hashes[None, :, :]).argmax(axis=0)
+        patterns, counts = np.unique(first, axis=1, return_counts=True)
+        return table_of(
+            tuple(base * (self.agrees if bits[place] else self.differs) for place in pattern)
+            for pattern, count in zip(patterns.T.tolist(), counts.tolist(), strict=True)
+            for bits, base in self._supported(sorted(set(pattern)), Fraction(count, self.h))
+        )
 
-    def _density(self, bit: int) -> Fraction:
-        return self.agrees if bit else self.differs
+    def _supported(
+        self, values: list[int], share: Fraction
+    ) -> Iterator[tuple[dict[int, int], Fraction]]:
+        """Which of some different values a report supports, and how likely that is."""
+        for bits in product((1, 0), repeat=len(values)):
+            chances = (self.support if bit else 1 - self.support for bit in bits)
+            yield dict(zip(values, bits, strict=True)), math.prod(chances, start=share)
 
-    def _collisions(self) -> int:
-        """Of the h functions, how many send both of the best pair to one value: h for a single
-        label.
-        """
+    def _hashes(self) -> NDArray[np.int64]:
+        """int64[labels, h]."""
         cells = spread_many(np.array(self.cells, dtype=np.int64))
-        hashes = hash_many(
+        return hash_many(
             cells[:, None], functions(self.seed, self.h)[None, :], self.m.bit_length() - 1
         )
-        counts = [
-            np.sum(hashes[at + 1 :] == hashes[at], axis=1).min()
-            for at in range(len(self.cells) - 1)
-        ]
-        return min(map(int, counts), default=self.h)
+
+    def _chosen(self) -> list[int]:
+        """Places of the pair and of the third label; of one label twice if there is no other."""
+        hashes, count = self._hashes(), len(self.cells)
+        if count < 2:
+            return [0, 0]
+        collide = np.array([np.sum(hashes == one, axis=1) for one in hashes])
+        np.fill_diagonal(collide, self.h + 1)
+        one, two = divmod(int(collide.argmin()), count)
+        if count == 2:
+            return [one, two]
+        either = np.sum((hashes == hashes[one]) | (hashes == hashes[two]), axis=1)
+        either[[one, two]] = self.h + 1
+        return [one, two, int(either.argmin())]
 
 
 @dataclass(frozen=True, slots=True)

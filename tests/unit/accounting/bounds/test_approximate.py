@@ -24,7 +24,9 @@ from shoal.accounting.bounds.approximate import (
     local_epsilon,
     split_at,
 )
+from shoal.accounting.bounds.clones import clones
 from shoal.accounting.numerics.curve import Curve, Direction
+from shoal.accounting.numerics.search import crossing
 from shoal.approximate import ApproximateLaw, GaussianLaw, LocalCurve
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
@@ -374,11 +376,9 @@ def test_bound_lies_between_lower_and_local_and_falls_with_n(local: LocalCurve) 
 
 
 def test_a_pure_law_gets_the_clones_bound() -> None:
-    """delta0 = 0: nothing is lost by the longer road."""
-    from shoal.accounting.accountant import upper_bound
-    from shoal.privacy import PureLaw
-
-    pure, _ = upper_bound(PureLaw(Fraction(5)), 2000, 1e-6)
+    """delta0 = 0: nothing is lost by the longer road. Planted: delta0 = 1e-9 -> fails."""
+    curve = Curve(clones(Fraction(5), 2000), Direction.UPPER, 1e-6, 2.0)
+    pure = crossing(curve.delta, 1e-6, math.log(5.0))[1]
     mine, _ = approximate_bound(ApproximateLaw(Fraction(5), 0.0), 2000, 1e-6)
     assert pure * (1 - 1e-6) <= mine <= pure * (1 + 1e-3)
 

@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 
 from shoal.accounting.numerics import cells
-from shoal.accounting.numerics.cells import Cell, CellSum, blanket_sums, dataset_sums
+from shoal.accounting.numerics.cells import Cell, CellSum, blanket_sums, dataset_sums, named_sums
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import FiniteLaw, SymmetricLaw
 from tests.cases import for_each
@@ -75,6 +75,11 @@ def test_every_dataset_sum_is_an_identity(name: str) -> None:
         for z in inputs
     }
     assert {exact(one, e) for one in dataset_sums(law, n)} <= real
+    named = {
+        truth.delta_at((z,) * (n - 1), pair, e) for z in inputs[:3] for pair in ((0, 1), (1, 0))
+    }
+    three = FiniteLaw(law.rows[:3])
+    assert {exact(one, e) for one in named_sums(three, n)} == named
 
 
 def test_blanket_is_the_published_expectation() -> None:
