@@ -219,7 +219,7 @@ def _search(
     best, method, lower = epsilon0_upper(privacy), LOCAL, 0.0
     if not _amplifies(privacy, n_honest):
         return Interval(0.0, best), method
-    for route in routes(privacy, min(n_honest, LARGEST_N)):
+    for route in routes(privacy, min(n_honest, LARGEST_N), effort):
         interval = route.bound(delta, best, effort)
         lower = max(lower, interval.lower if n_honest <= LARGEST_N else 0.0)
         if interval.upper < best:
@@ -245,7 +245,7 @@ def proves(
         return False
     return any(
         route.proves(delta, epsilon, effort)
-        for route in proving_routes(privacy, min(n_honest, LARGEST_N))
+        for route in proving_routes(privacy, min(n_honest, LARGEST_N), effort)
     )
 
 

@@ -25,7 +25,14 @@ from shoal.accounting.bounds.blanket import kary_blanket, pure_blanket
 from shoal.accounting.bounds.clones import clones, kary_clones, symmetric_clones, table_clones
 from shoal.accounting.bounds.many_pairs import ManyPairs, many_pairs
 from shoal.accounting.numerics.cells import CellSum, blanket_sums, has_blanket, likely_worst
-from shoal.accounting.numerics.curve import MARGIN, TAIL_SHARE, Curve, Direction, Effort
+from shoal.accounting.numerics.curve import (
+    DEFAULT_EFFORT,
+    MARGIN,
+    TAIL_SHARE,
+    Curve,
+    Direction,
+    Effort,
+)
 from shoal.accounting.numerics.multinomial import sum_curve, sum_proves, sum_refutes
 from shoal.accounting.numerics.random_walk import Walk
 from shoal.accounting.numerics.search import RESOLUTION, crossing
@@ -308,7 +315,9 @@ def _walks(method: str, walks: tuple[Walk, ...]) -> Route:
     return Curves(method, tuple(partial(_walk_curve, walk) for walk in walks))
 
 
-def _sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> Iterator[Route]:
+def _sums(
+    law: FiniteLaw | SymmetricLaw | KaryLaw, n: int, effort: Effort = DEFAULT_EFFORT
+) -> Iterator[Route]:
     """The blanket's expectation over the cells of a table, pair by pair or for all pairs at once;
     none if the table is too large or too telling.
     """
@@ -316,7 +325,9 @@ def _sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> Iterator[Route]:
         return
     if has_blanket(law):
         yield BlanketSums(law, n)
-    elif isinstance(law, FiniteLaw) and (every := many_pairs(law)) is not None:
+    elif (
+        effort.every_pair and isinstance(law, FiniteLaw) and (every := many_pairs(law)) is not None
+    ):
         yield EveryPair(every, n)
 
 
@@ -328,7 +339,7 @@ def _walk_curve(walk: Walk, delta: float, epsilon_max: float, effort: Effort) ->
     return Curve(walk, Direction.UPPER, delta, epsilon_max, effort)
 
 
-def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
+def routes(privacy: LocalPrivacy, n: int, effort: Effort = DEFAULT_EFFORT) -> Iterator[Route]:
     """The sound routes for a law with a ratio above 1 and n >= 2, the cheapest first: later ones
     need only look below the best so far.
     """
@@ -343,8 +354,10 @@ def routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
     elif isinstance(privacy, FiniteLaw):
         # The blanket, where there is one, is nearly always the tighter one; the pairs of the clones
         # take longer to find than its sums.
-        blankets = tuple(_sums(privacy, n))
-        yield from blankets or (_walks(BLANKET, (pure_blanket(privacy.max_ratio, n),)),)
+        blankets = tuple(_sums(privacy, n, effort))
+        yield from blankets
+        if not blankets and effort.every_pair:
+            yield _walks(BLANKET, (pure_blanket(privacy.max_ratio, n),))
         yield _walks(TABLE_CLONES, table_clones(privacy, n))
         if len(privacy.rows[0]) == 2:
             yield _exact(privacy, n)
@@ -362,7 +375,9 @@ def general_routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
     yield _walks(CLONES, (clones(privacy.max_ratio, n),))
 
 
-def proving_routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
+def proving_routes(
+    privacy: LocalPrivacy, n: int, effort: Effort = DEFAULT_EFFORT
+) -> Iterator[Route]:
     """Of ``routes`` those that can prove something which the others don't, for a yes or no at one
     epsilon.
 
@@ -374,10 +389,10 @@ def proving_routes(privacy: LocalPrivacy, n: int) -> Iterator[Route]:
         yield _walks(BLANKET, (kary_blanket(privacy, n),))
         yield _exact(privacy, n)
     elif isinstance(privacy, KaryLaw | FiniteLaw | SymmetricLaw) and (
-        blankets := tuple(_sums(privacy, n))
+        blankets := tuple(_sums(privacy, n, effort))
     ):
         yield from blankets
         if isinstance(privacy, FiniteLaw) and len(privacy.rows[0]) == 2:
             yield _exact(privacy, n)
     else:
-        yield from routes(privacy, n)
+        yield from routes(privacy, n, effort)

@@ -16,6 +16,7 @@ from functools import partial
 
 from shoal.accounting.accountant import proves, simplest, upper_bound
 from shoal.accounting.guarantee import Guarantee
+from shoal.accounting.numerics.curve import QUICK_EFFORT
 from shoal.accounting.of_task import guaranteed
 from shoal.accounting.solving.solve import smallest_n
 from shoal.analyzer.planner.candidates import Candidate, candidates
@@ -280,7 +281,11 @@ class _Comparison:
             if error <= self.best * _BEATEN:
                 return None
             if epsilon0 < most and proves(
-                simplest(mechanism.privacy()), request.n_honest, request.delta, target
+                simplest(mechanism.privacy()),
+                request.n_honest,
+                request.delta,
+                target,
+                QUICK_EFFORT,
             ):
                 continue
             reason = f"{what} its error is at least {times(error / self.best)} as large"
@@ -329,9 +334,8 @@ class _Comparison:
             reason = f"its error stays above {error:g} up to epsilon0 = {most:g}"
             return Option(candidate, Standing.IMPOSSIBLE, reason)
         law = simplest(candidate.build(epsilon0).privacy())
-        return _option(
-            request, candidate, epsilon0, upper_bound(law, request.n_honest, request.delta)[0]
-        )
+        bound, _ = upper_bound(law, request.n_honest, request.delta, QUICK_EFFORT)
+        return _option(request, candidate, epsilon0, bound)
 
 
 def foreseen(candidate: Candidate) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.accounting.accountant import LARGEST_EPSILON0, proves, simplest
+from shoal.accounting.numerics.curve import QUICK_EFFORT
 from shoal.analyzer.planner.candidates import Candidate
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism
@@ -77,7 +78,7 @@ def largest(
             if error.kind is not Kind.INVALID:
                 raise
             return False
-        return proves(simplest(law), n_honest, delta, target)
+        return proves(simplest(law), n_honest, delta, target, QUICK_EFFORT)
 
     low, high, step = floor, math.inf, _FIRST_STEP
     point = min(max(start, floor), most)

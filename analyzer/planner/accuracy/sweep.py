@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shoal.accounting.accountant import simplest, upper_bound
+from shoal.accounting.numerics.curve import QUICK_EFFORT
 from shoal.analyzer.planner.accuracy.central import Z95
 from shoal.analyzer.planner.candidates import Candidate
 from shoal.analyzer.planner.predict import ranked
@@ -74,4 +75,5 @@ def _points(
 
 @lru_cache(maxsize=4096)
 def _bound(candidate: Candidate, epsilon0: float, n_honest: int, delta: float) -> float:
-    return upper_bound(simplest(candidate.build(epsilon0).privacy()), n_honest, delta)[0]
+    law = simplest(candidate.build(epsilon0).privacy())
+    return upper_bound(law, n_honest, delta, QUICK_EFFORT)[0]
