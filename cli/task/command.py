@@ -263,7 +263,7 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
             if parsed.pairwise
             else {
                 "messages": parsed.messages,
-                "fewest_messages": parsed.least_messages,
+                **({"fewest_messages": parsed.least_messages} if parsed.messages > 1 else {}),
                 "report_bytes": parsed.report_size,
                 "frame_bytes": frame_bytes(parsed),
             }
