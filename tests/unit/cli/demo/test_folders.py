@@ -46,11 +46,14 @@ def test_too_little_room_is_said_before_anything_starts(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_whoever_is_impatient_changes_nothing(
-    number: signal.Signals, tmp_path: Path, capsys: Capture
+    number: signal.Signals, tmp_path: Path, capsys: Capture, request: pytest.FixtureRequest
 ) -> None:
     """A second and third signal while things are put away. Planted: each of them cancels -> the
     end of the work is not reached; no word of what is left -> fails.
     """
+    # under nohup SIGHUP is ignored, and a demo leaves it so
+    before = signal.signal(number, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(number, before))
     ended = []
 
     async def work(folder: Path) -> Made:
