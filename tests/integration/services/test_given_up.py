@@ -78,6 +78,7 @@ async def test_at_the_analyzer_nothing_is_counted_and_nothing_that_was_charged_i
                 done is not None
                 and done.state is BatchState.DONE
                 and not any(key.exists() for key in keys[:3])
+                and not any((run.data / "spool").iterdir())  # its rows go after its release
             ):
                 break
             await asyncio.sleep(0.01)
