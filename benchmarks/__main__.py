@@ -39,6 +39,7 @@ NAMES = (
     "opening",
     "dask",
     "sealing",
+    "several",
     "memory",
     "mechanisms",
     "peers",

@@ -17,6 +17,7 @@ from shoal.analyzer.results.release import decode_release, to_json
 from shoal.cli.main import main
 from shoal.clocks.backoff import Backoff
 from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
 from shoal.protos import directory_pb2
 from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowId, WindowState
@@ -49,6 +50,20 @@ async def status(run: Running) -> dict[str, object]:
     return found
 
 
+async def given_up(run: Running, task_id: TaskId, keys: list[Path]) -> None:
+    """Wait until window 0 is done, and ``keys`` and all rows are deleted."""
+    for _ in range(ATTEMPTS):
+        done = run.store.batch_of(task_id, 0)
+        if (
+            done is not None
+            and done.state is BatchState.DONE
+            and not any(key.exists() for key in keys)
+            and not any((run.data / "spool").iterdir())  # its rows go after its release
+        ):
+            return
+        await asyncio.sleep(0.01)
+
+
 async def test_at_the_analyzer_nothing_is_counted_and_nothing_that_was_charged_is_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
@@ -72,16 +87,7 @@ async def test_at_the_analyzer_nothing_is_counted_and_nothing_that_was_charged_i
         await caller.deliver(chunks(batches[1])[:1])
         for window in (0, 1, 2):
             give_up(config, "analyzer", "visits", window)
-        for _ in range(ATTEMPTS):
-            done = run.store.batch_of(world.task_id, 0)
-            if (
-                done is not None
-                and done.state is BatchState.DONE
-                and not any(key.exists() for key in keys[:3])
-                and not any((run.data / "spool").iterdir())  # its rows go after its release
-            ):
-                break
-            await asyncio.sleep(0.01)
+        await given_up(run, world.task_id, keys[:3])
         assert [key.exists() for key in keys] == [False, False, False, True]
         for window in (1, 2):
             refusal = await refused(run, caller.offer(batches[window]))
