@@ -34,6 +34,19 @@ def several(count: int = 4) -> World:
     return world
 
 
+async def test_an_owner_is_told_of_no_promise_that_there_is_not(tmp_path: Path) -> None:
+    """Against shuffler and analyzer together nothing is promised, and with fewer honest devices
+    than the noise is split over nothing is left either. Planted: the words of tasks with an
+    epsilon0 -> a promise that nobody makes, fails.
+    """
+    device = Device(tmp_path, several())
+    async with device.agent() as agent:
+        told = "\n".join(await agent.explain("visits"))
+    assert "they see your answer itself: nothing of the promise is left" in told
+    assert "where it fails, nothing of the promise is left" in told
+    assert "together is left" not in told
+
+
 async def test_what_was_charged_in_a_lost_memory_is_taken_as_spent(tmp_path: Path) -> None:
     """Three windows were charged what the certificate guarantees, one of them is known, and the
     head beside the memory is gone. Planted: windows of an infinite epsilon0 counted as free -> two
