@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.unit.shuffler.reports.test_lifecycle import DEADLINE, Line
 from tests.worlds.services.shuffler import Published
 
 S = WindowState
-SEVERAL = {"messages": 4, "fewest_messages": 1}
+SEVERAL: dict[str, Any] = {"messages": 4, "fewest_messages": 1}
 
 
 @pytest.fixture
