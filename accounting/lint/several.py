@@ -2,7 +2,8 @@
 
 Errors: a shape that is not the mechanism's, a memoized task, noise that is split over more devices
 than the smallest batch is sure to have honest ones (nothing would be proven), a target below what
-the smallest batch guarantees.
+the smallest batch guarantees, a batch that is larger than a shuffler has room for, had every report
+as many messages as it may.
 
 Warnings: that a report may show its value to shuffler and analyzer together (epsilon0 is infinite),
 which every owner has to agree to by name; and noise for fewer devices than are sure to be honest,
@@ -15,6 +16,7 @@ from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.lint.release import full_at_once, of_release
 from shoal.accounting.of_task import guarantee_of
 from shoal.errors import ShoalError
+from shoal.limits import LIMITS
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import check_shape
 from shoal.task import Task
@@ -27,6 +29,15 @@ def lint_several(task: Task, made: Several) -> LintResult:
         check_shape(task, made)
     except ShoalError as error:
         findings.append(Finding(True, str(error)))
+    room = LIMITS.batch_rows // made.messages
+    if max(task.min_batch, task.max_batch) > room:
+        findings.append(
+            Finding(
+                True,
+                f"a window has room for {room:,} reports of up to {made.messages} messages: "
+                "min_batch and max_batch can't be above that",
+            )
+        )
     try:
         guarantee = guarantee_of(task, made)
     except ShoalError as error:

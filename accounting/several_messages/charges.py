@@ -27,7 +27,8 @@ from shoal.arrays import np
 from shoal.mechanisms.several.noise_law import RATE_BITS, NoiseLaw, Truth
 
 _ROUNDING = 1.0 + 1e-9
-_REACH = 60.0  # terms are summed until q^j has fallen by e^-60
+_REACH = 60.0  # terms are summed until q^j has fallen by e^-60, ...
+_MOST_TERMS = 1 << 16  # ... or so many: a q near 1 has more, and far too many long singles
 
 
 def cells_looked_at(truth: Truth) -> int:
@@ -38,7 +39,7 @@ def cells_looked_at(truth: Truth) -> int:
 def singles_beyond(singles: Fraction, longest: int) -> float:
     """sum over j > ``longest`` of q^j / j, q = ``singles`` in (0, 1). Direction: UPPER."""
     slope, first = math.log1p(-float(1 - singles)), longest + 1
-    last = first + math.ceil(_REACH / -slope)
+    last = first + math.ceil(min(_REACH / -slope, _MOST_TERMS))
     sizes = np.arange(first, last, dtype=np.float64)
     # What is left out: q^j / j for j >= last, at most a geometric series.
     rest = math.exp(slope * last) / (last * float(1 - singles))

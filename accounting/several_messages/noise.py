@@ -139,6 +139,8 @@ class NoiseProtocol:
         tail = delta * TAIL_SHARE
         if upper:
             far = distance(self.law, self.law.shares, delta)
+            if far >= 1.0:  # whatever the law is: it may be one of numbers without end
+                return _everything
             return _Curve(shown(counted(self.law), tail), far, direction).delta
         found = _drawn(self.law, n_honest, delta)
         return _nothing if found is None else _Curve(*found, direction).delta
@@ -220,6 +222,10 @@ def _drawn(law: NoiseLaw, devices: int, delta: float) -> tuple[Shown | CountShow
 
 def _unproven(_: float) -> float:
     return _UNPROVEN
+
+
+def _everything(_: float) -> float:
+    return 1.0
 
 
 def _nothing(_: float) -> float:

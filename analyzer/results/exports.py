@@ -91,7 +91,8 @@ def rows_of(releases: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for estimate, count in zip(estimates, counts, strict=True):
             yield {**whole, **estimate, "processed": count}
         for row in release.get("quantiles", ()):
-            yield {**whole, **row, "label": f"quantile {row['share']:g}"}
+            label = f"quantile {row['share']:g}"
+            yield {**whole, **row, "label": label, "processed": None}
 
 
 def _csv(releases: list[dict[str, Any]]) -> str:

@@ -67,7 +67,11 @@ class TaskRow:
 def agreeing(
     counted: Counted | None, acked: tuple[int, int], garbage: tuple[int, int], messages: int
 ) -> bool:
-    """``acked``, ``garbage``: (surely, perhaps besides) stored; see ``TaskRow.agrees``."""
+    """``acked``, ``garbage``: (surely, perhaps besides) stored; see ``TaskRow.agrees``.
+
+    A report of garbage has as many ``messages`` as it may. Where that is more than one, the
+    analyzer can't tell which came together and counts each as a report that is lost.
+    """
     if counted is None:
         return False
     # withheld by the shuffler, who can't tell garbage from reports
@@ -75,7 +79,9 @@ def agreeing(
         least = acked[0] + garbage[0]
         return least <= counted.n <= least + acked[1] + garbage[1]
     rejected = garbage[0] * messages <= counted.rejected <= sum(garbage) * messages
-    return rejected and acked[0] <= counted.n <= sum(acked)
+    beside = counted.rejected - counted.rejected // messages
+    least, most = (max(0, stored - beside) for stored in (acked[0], sum(acked)))
+    return rejected and least <= counted.n <= most
 
 
 @dataclass(frozen=True, slots=True)

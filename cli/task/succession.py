@@ -4,6 +4,7 @@ who answered the last one.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,9 @@ from shoal.cli.output import read_bytes
 from shoal.cli.task.file import read_task
 from shoal.cli.task.sample import next_version
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import create
+from shoal.mechanisms.several.names import is_several
+from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.registry import create_any
 from shoal.privacy import epsilon0_upper
 from shoal.storage.toml import read_toml
 from shoal.task import Task
@@ -86,10 +89,13 @@ def differences(old: Task, new: Task) -> list[str]:
     if new.key_authority != old.key_authority:
         told.append("keys.key_authority: devices that trust the old one alone refuse the schedule")
     if new.pairwise is None and old.pairwise is None:
-        before, after = (
-            epsilon0_upper(create(t.mechanism, t.domain).privacy()) for t in (old, new)
-        )
-        if after > before:
+        before, after = _epsilon0(old), _epsilon0(new)
+        if math.isinf(after):
+            told.append(
+                "several messages of each device: owners agree to one version by its name: every "
+                "owner is asked again, and answers nothing before"
+            )
+        elif after > before:
             told.append(
                 f"epsilon0: {after:.4g} instead of {before:.4g}: owners whose limit is between "
                 "them refuse it"
@@ -97,5 +103,11 @@ def differences(old: Task, new: Task) -> list[str]:
     if new.min_batch < old.min_batch:
         told.append("min_batch: smaller: owners whose min_batch_floor is above it refuse it")
     if replace(new, salt=old.salt, windows=old.windows) == old:
-        told.append("nothing else changes: owners are not asked again, and what was spent stays")
+        again = "" if is_several(new.mechanism.name) else "owners are not asked again, and "
+        told.append(f"nothing else changes: {again}what was spent stays")
     return told
+
+
+def _epsilon0(task: Task) -> float:
+    made = create_any(task.mechanism, task.domain)
+    return math.inf if isinstance(made, Several) else epsilon0_upper(made.privacy())

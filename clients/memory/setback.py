@@ -125,14 +125,14 @@ def _reported(body: bytes) -> bool:
 
 def _since(memory: Memory, tasks: Iterable[Assignment], last_s: float | None, now: float) -> int:
     """Nano-epsilon of every window that had begun by ``now``, took answers after ``last_s``, and
-    has no charge here. Never too little for the ``tasks``; a task whose epsilon0 is infinite counts
-    nothing: what it was charged depends on its certificate.
+    has no charge here. Never too little for the ``tasks``; one whose epsilon0 is infinite was
+    charged what its certificate guarantees, or not answered.
     """
     nano = 0
     for assignment in tasks:
         plan, epsilon = assignment.task.windows, assignment.epsilon0
-        if assignment.epsilon_apart is not None and not math.isfinite(epsilon):
-            epsilon = assignment.epsilon_apart
+        if not math.isfinite(epsilon):
+            epsilon = _certified(assignment)
         for window in range(plan.count):
             late = last_s is not None and plan.deadline_of(window) < last_s
             if (
@@ -143,6 +143,16 @@ def _since(memory: Memory, tasks: Iterable[Assignment], last_s: float | None, no
                 continue
             nano += nano_up(epsilon) if math.isfinite(epsilon) else 0
     return nano
+
+
+def _certified(assignment: Assignment) -> float:
+    """What is guaranteed behind the shuffler; infinite: nothing."""
+    from shoal.clients.owner.explain_cost import guaranteed_epsilon
+
+    try:
+        return guaranteed_epsilon(assignment)
+    except ShoalError:
+        return math.inf
 
 
 def confirm(memory: Memory, set_back: SetBack, now: float) -> None:

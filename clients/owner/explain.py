@@ -325,11 +325,15 @@ def _no_promise(assignment: Assignment) -> list[str]:
             f"Not promised: that shuffler and analyzer do not work together. If they do, {left}."
         )
     if task.admission is Admission.OPEN:
+        rest = (
+            "only the promise against shuffler and analyzer together is left"
+            if assignment.several is None
+            else "nothing of the promise is left"
+        )
         lines.append(
             "Not checked: anybody may take part, so that a share of "
             f"{float(task.honest_fraction):g} of the reports comes from honest "
-            "devices is an assumption; where it fails, only the promise against shuffler and "
-            "analyzer together is left."
+            f"devices is an assumption; where it fails, {rest}."
         )
     elif task.admission is Admission.ENROLLED:
         lines.append(

@@ -20,7 +20,7 @@ Nothing stored is trusted when it is read: what a disk lost or changed is found,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from shoal.crypto.hpke import HpkePrivateKey
@@ -93,6 +93,13 @@ class SealedRows:
     rows_hash: Digest
     reports: int
     damaged: int = 0
+
+    def within_rows(self) -> SealedRows:
+        """With no more reports than rows. Who seals a few messages once can send them in many
+        orders, each of which is a report; one of a device that keeps to the protocol has a row that
+        no other has. So the honest are among those that are left.
+        """
+        return replace(self, reports=min(self.reports, self.rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +209,8 @@ class Store(WindowClaims, Protocol):
         """CLOSING: write the distinct messages of the inbox in storage key order. The inbox stays.
         May be repeated.
 
-        What is damaged is left out and counted; so is what was acknowledged and isn't there.
+        What is damaged is left out and counted; so is what was acknowledged and isn't there. No
+        more reports than rows: see ``SealedRows.within_rows``.
         """
         ...
 

@@ -218,7 +218,8 @@ class PostgresStore(SharedIntake):
             await remove(self._bucket, row.window, sealing.fence)
         there = await exists(self._db, row.inbox)
         if there:
-            sealed = await sealing.run(inbox, batch, self._spill, self._entropy)
+            found = await sealing.run(inbox, batch, self._spill, self._entropy)
+            sealed = found.within_rows()
         else:  # it was shredded, and the word for it is still to come; or it is lost
             sealed = SealedRows(0, size, Digest.of(b""), 0, row.record.acked)
         if sealed.damaged:

@@ -108,7 +108,7 @@ class SqliteStore(Intake):
             self._tell_window(
                 window, f"{path.name}: {lost - there} reports are missing, {there} damaged"
             )
-        return replace(sealed, damaged=record.damaged + lost)
+        return replace(sealed, damaged=record.damaged + lost).within_rows()
 
     def _seal(self, window: WindowId) -> tuple[SealedRows, inbox.RowsRead]:
         path, (capacity, row_size) = self._inbox_path(window), self._tasks[window.task_id]
@@ -142,7 +142,8 @@ class SqliteStore(Intake):
         # what is known for certain: as many as were counted when it was closed, or as few as it can
         # be
         counted = self._records[window].reports
-        return replace(survey, reports=counted or -(-survey.rows // capacity.messages))
+        reports = counted or -(-survey.rows // capacity.messages)
+        return replace(survey, reports=reports).within_rows()
 
     def destroy_inbox(self, window: WindowId) -> None:
         """As ``BlockingStore.destroy_inbox``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 from shoal.errors import Kind
@@ -43,6 +44,21 @@ class BundlesSuite(ReadingSuite):
         sealed, rows = await seal(store)
         assert (sealed.reports, sealed.damaged) == (3, 0)
         assert sorted(rows) == sorted(four)
+
+    async def test_reports_that_share_their_messages_are_no_more_than_rows(
+        self, tmp_path: Path
+    ) -> None:
+        """Three messages in every order, and one report more. Nothing of it is damage. Planted:
+        reports counted as they are stored -> 7 in 4 rows, fails.
+        """
+        store, one = await self.adopted(tmp_path, Capacity(3, 0, 100)), WindowId(TASK, 0)
+        shared, honest = tuple(reports(3)), tuple(reports(1))
+        sent = [AdmittedReport(one, each) for each in [*permutations(shared), honest]]
+        assert await self.put(store, sent) == [None] * 7
+        assert store.distinct(one) == 7
+        sealed, rows = await seal(store)
+        assert (sealed.reports, sealed.rows, sealed.damaged) == (4, 4, 0)
+        assert sorted(rows) == sorted([*shared, *honest])
 
     async def test_joined_reports_of_several_messages(self, tmp_path: Path) -> None:
         """As workers hand them over, beside single ones, with repeats, refusals and a wrong size.

@@ -124,7 +124,8 @@ def test_quantiles_have_intervals_for_machines_and_in_csv(
     empty: str, capsys: Capture, tmp_path: Path
 ) -> None:
     """Of levels and of bins, whose last one has no end. Planted: an infinite end in JSON -> fails;
-    no quantiles of bins -> fails.
+    no quantiles of bins -> fails; the whole release's processed counts beside a quantile -> no
+    column of numbers, and no Parquet, fails.
     """
     store = AnalyzerStore(Path(empty) / FILE_NAME)
     add(store, make_world(domain=Numeric(0, 10, 3), mechanism="kmean"), 0, [20, 60, 20, 0])
@@ -147,9 +148,10 @@ def test_quantiles_have_intervals_for_machines_and_in_csv(
         for row in csv.DictReader(io.StringIO(out.read_text()))
         if row["label"] == "quantile 0.5"
     ]
-    assert [(row["stderr"], row["value"] != "", row["ci_low"] != "") for row in rows] == [
-        ("", True, True)
-    ] * 2
+    assert [
+        (row["stderr"], row["value"] != "", row["ci_low"] != "", row["processed"]) for row in rows
+    ] == [("", True, True, "")] * 2
+    run(capsys, "export", "--data", empty, "--format", "parquet", "--out", str(tmp_path / "all"))
 
 
 def test_many_intervals_say_what_they_mean_and_nothing_below_0_stays_unexplained() -> None:

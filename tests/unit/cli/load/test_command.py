@@ -16,7 +16,7 @@ from shoal.cli.load import command as load
 from shoal.cli.load.command import run
 from shoal.cli.load.options import LoadOptions
 from shoal.cli.load.service_counts import Counted, Counter
-from shoal.cli.load.show import LoadOutcome, TaskRow, show
+from shoal.cli.load.show import LoadOutcome, TaskRow, agreeing, show
 from shoal.cli.load.tasks import check_closing, plan_of, stored_by, targets, values_of
 from shoal.clients.fleet.arrivals import Pattern
 from shoal.clients.fleet.misbehaviour import Carrier, Conduct, Shares
@@ -100,6 +100,30 @@ def test_garbage_is_rejected_exactly(
         TaskRow(target_of_world(make_world()), 20, 10, 0, garbage, perhaps, counted).agrees
         is agrees
     )
+
+
+@for_each(
+    "stored, garbage, counted, agrees",
+    [
+        ((40, 0), (3, 0), Counted(31, 12), True),  # 43 reports less 12 messages
+        ((40, 0), (3, 0), Counted(40, 12), False),
+        ((40, 0), (3, 0), Counted(34, 9), False),
+        ((40, 2), (3, 0), Counted(33, 12), True),
+        ((40, 2), (3, 0), Counted(34, 12), False),
+        ((40, 0), (3, 1), Counted(28, 16), True),
+        ((5, 0), (3, 0), Counted(0, 12), True),  # never below none
+        ((5, 0), (3, 0), Counted(1, 12), False),
+        ((40, 0), (0, 0), Counted(40, 0), True),
+        ((40, 0), (3, 0), Counted(43, None), True),  # withheld by the shuffler
+    ],
+)
+def test_garbage_of_several_messages_costs_as_many_reports(
+    stored: tuple[int, int], garbage: tuple[int, int], counted: Counted, agrees: bool
+) -> None:
+    """Four messages to a report: of those the analyzer refused it can't tell which came together.
+    Planted: what was acknowledged wanted in full -> a load with hostile clients never agrees.
+    """
+    assert agreeing(counted, stored, garbage, 4) is agrees
 
 
 @pytest.mark.parametrize(("acked", "fails"), [(0, True), (1, False)])

@@ -9,6 +9,7 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.cli.task.file import read_task
+from shoal.cli.task.succession import differences
 from tests.cases import for_each
 from tests.worlds.services.shuffler import CA
 
@@ -104,3 +105,25 @@ def test_overlapping_versions_are_told(old: Path, tmp_path: Path, capsys: Captur
     assert "epsilon0: 2 instead of 1.09" in shown
     assert main(command) == 2  # twice: the first one stays
     assert "exists" in capsys.readouterr().err
+
+
+def test_the_next_version_of_a_task_of_several_messages_asks_every_owner_again(
+    old: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """An owner's yes to it is to one version by its name. From such a task to the next, and to one
+    from a task of single messages. Planted: only mechanisms with an epsilon0 known -> no file,
+    fails; told that owners are not asked -> fails.
+    """
+    lines = old.read_text().splitlines()
+    left = [line for line in lines if not line.startswith(("epsilon0 =", "setting ="))]
+    several = tmp_path / "several.toml"
+    several.write_text("\n".join(left).replace('name = "binary_rr"', 'name = "signed_count"'))
+    out = tmp_path / "new.toml"
+    capsys.readouterr()
+    assert main(["task", "new", "--from", str(several), "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "every owner is asked again" in shown
+    assert "owners are not asked again" not in shown
+    assert "nothing else changes: what was spent stays" in shown
+    assert "every owner is asked again" in "".join(differences(read_task(old), read_task(several)))
+    assert main(["task", "lint", str(out)]) == 0

@@ -1,0 +1,76 @@
+"""Tasks whose devices send several messages, on a device: what its owner is asked, told and
+charged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from shoal.accounting.of_task import guarantee_of
+from shoal.accounting.several_messages.of_domain import design_several
+from shoal.clients.memory.commitments import nano_up
+from shoal.clients.memory.device_memory import Memory
+from shoal.clients.memory.setback import confirm, examine
+from shoal.domain import YesNo
+from shoal.entropy import SYSTEM
+from shoal.mechanisms.several.registry import create, fewest_messages
+from tests.unit.clients.owner.device_of_an_owner import Device
+from tests.worlds.devices.clients import WEEK, World, make_world
+
+
+def several(count: int = 4) -> World:
+    """A world whose task is a signed count, designed for its smallest batch."""
+    world = make_world(domain=YesNo(), mechanism="binary_rr", count=count)
+    made = create(design_several("signed_count", YesNo(), 900, 1.0, 1e-8), YesNo())
+    world.task = replace(
+        world.task,
+        mechanism=made.spec,
+        report_size=made.report_size,
+        messages=made.messages,
+        fewest_messages=fewest_messages(made),
+    )
+    world.sign()
+    return world
+
+
+async def test_an_owner_is_told_of_no_promise_that_there_is_not(tmp_path: Path) -> None:
+    """Against shuffler and analyzer together nothing is promised, and with fewer honest devices
+    than the noise is split over nothing is left either. Planted: the words of tasks with an
+    epsilon0 -> a promise that nobody makes, fails.
+    """
+    device = Device(tmp_path, several())
+    async with device.agent() as agent:
+        told = "\n".join(await agent.explain("visits"))
+    assert "they see your answer itself: nothing of the promise is left" in told
+    assert "where it fails, nothing of the promise is left" in told
+    assert "together is left" not in told
+
+
+async def test_what_was_charged_in_a_lost_memory_is_taken_as_spent(tmp_path: Path) -> None:
+    """Three windows were charged what the certificate guarantees, one of them is known, and the
+    head beside the memory is gone. Planted: windows of an infinite epsilon0 counted as free -> two
+    are given back to the budget, fails.
+    """
+    device = Device(tmp_path, several())
+    store = device.settings.outbox
+    async with device.agent() as agent:
+        await agent.accept("visits")
+        await agent.report("visits", True)
+    kept = store.read_bytes()
+    for _ in range(2):
+        device.clock.advance(WEEK)
+        async with device.agent() as agent:
+            await agent.report("visits", True)
+            spent, tasks = agent.memory.commitments.spent(), agent.tasks.all()
+    assert spent == 3 * nano_up(guarantee_of(device.world.task).epsilon_upper)
+    store.write_bytes(kept)
+    store.with_name(store.name + ".head").unlink()
+    memory = Memory(device.settings, device.clock, SYSTEM)
+    try:
+        found = examine(memory, lambda: tasks, device.clock.now())
+        assert found is not None
+        confirm(memory, found, device.clock.now())
+        assert memory.commitments.spent() >= spent
+    finally:
+        memory.close()
