@@ -6,8 +6,8 @@ the smallest batch guarantees, a batch that is larger than a shuffler has room f
 as many messages as it may.
 
 Warnings: that a report may show its value to shuffler and analyzer together (epsilon0 is infinite),
-which every owner has to agree to by name; and noise for fewer devices than are sure to be honest,
-which errs more than it has to.
+which every owner has to agree to by name; noise for fewer devices than are sure to be honest, which
+errs more than it has to; and truncation that was chosen for fewer windows than there are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.lint.release import full_at_once, of_release
 from shoal.accounting.of_task import guarantee_of
+from shoal.accounting.several_messages.noise_losses import noise_losses
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.several.protocol import Several
@@ -61,4 +62,23 @@ def lint_several(task: Task, made: Several) -> LintResult:
             f"{made.messages}",
         )
     )
+    findings += _of_windows(task, made)
     return LintResult((*findings, *full_at_once(task)), guarantee)
+
+
+def _of_windows(task: Task, made: Several) -> list[Finding]:
+    """A warning where truncation, charged once per window, takes all of delta (``noise_losses``:
+    mass at infinity adds up): then all windows together have no epsilon at this delta.
+    """
+    losses, count = noise_losses(made.noise, task.n_certified, task.delta), task.windows.count
+    if losses is None or count * losses.infinity <= task.delta:
+        return []
+    enough = int(task.delta / losses.infinity)
+    return [
+        Finding(
+            False,
+            f"no epsilon holds for all {count} windows together at delta {task.delta:g}: the noise "
+            f"is cut off for {enough} at most; give the mechanism by its name alone, and it is "
+            "chosen for all",
+        )
+    ]

@@ -22,16 +22,19 @@ def serves(name: str, domain: Domain) -> bool:
 
 
 def design_several(
-    name: str, domain: Domain, n_honest: int, epsilon: float, delta: float
+    name: str, domain: Domain, n_honest: int, epsilon: float, delta: float, *, windows: int
 ) -> MechanismSpec:
-    """The least noise with which ``n_honest`` devices reach (epsilon, delta). Raises ShoalError
-    CONFIG, in a line that says how to mend it, for a domain that the mechanism can't serve, bad
-    numbers, and where a device would send more messages than a report may have.
+    """The least noise with which ``n_honest`` devices reach (epsilon, delta) in each of
+    ``windows``, whose truncation all together takes no more than a small share of delta: else many
+    windows would compose to no epsilon at all.
+
+    Raises ShoalError CONFIG, in a line that says how to mend it, for a domain that the mechanism
+    can't serve, bad numbers, and where a device would send more messages than a report may have.
     """
     if not serves(name, domain):
         kinds = "yes/no questions" if name == SIGNED_COUNT else "questions with listed answers"
         raise ShoalError(Kind.CONFIG, f"{name} answers {kinds} alone: choose another mechanism")
-    law = _law(name, domain, n_honest, epsilon, delta)
+    law = _law(name, domain, n_honest, epsilon, delta, windows)
     if law.slots > LIMITS.messages:
         raise ShoalError(
             Kind.CONFIG,
@@ -42,9 +45,10 @@ def design_several(
     return spec_of(name, law)
 
 
-def _law(name: str, domain: Domain, n_honest: int, epsilon: float, delta: float) -> NoiseLaw:
+def _law(
+    name: str, domain: Domain, n_honest: int, epsilon: float, delta: float, windows: int
+) -> NoiseLaw:
     if name == DUMMIES:
-        return design_dummies(domain.size, n_honest, epsilon, delta)
-    if name == CANCELLING:
-        return design_cancelling(Truth.CELL, domain.size, n_honest, epsilon, delta)
-    return design_cancelling(Truth.SIGN, 1, n_honest, epsilon, delta)
+        return design_dummies(domain.size, n_honest, epsilon, delta, windows=windows)
+    truth, cells = (Truth.CELL, domain.size) if name == CANCELLING else (Truth.SIGN, 1)
+    return design_cancelling(truth, cells, n_honest, epsilon, delta, windows=windows)

@@ -39,7 +39,7 @@ def near_central_questions(devices: int) -> tuple[Question, ...]:
         domain = question.domain
         several = SIGNED_COUNT if isinstance(domain, YesNo) else CANCELLING
         specs = {
-            _NEAR: design_several(several, domain, honest, EPSILON, DELTA),
+            _NEAR: design_several(several, domain, honest, EPSILON, DELTA, windows=1),
             _SINGLE: _single(_SINGLES[question.name], domain, devices),
         }
         asked += [

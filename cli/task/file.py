@@ -226,7 +226,14 @@ def _several(name: str, file: ShuffledTaskFile, domain: Domain) -> MechanismSpec
     if honest_devices < 1:
         raise _wrong(name, "min_batch", "honest_fraction x min_batch is below 1: raise it")
     try:
-        return design_several(table.name, domain, honest_devices, file.target_epsilon, file.delta)
+        return design_several(
+            table.name,
+            domain,
+            honest_devices,
+            file.target_epsilon,
+            file.delta,
+            windows=file.windows.count,
+        )
     except ShoalError as error:
         raise _wrong(name, "mechanism", error.message) from None
 

@@ -22,7 +22,7 @@ from tests.worlds.devices.clients import WEEK, World, make_world
 def several(count: int = 4) -> World:
     """A world whose task is a signed count, designed for its smallest batch."""
     world = make_world(domain=YesNo(), mechanism="binary_rr", count=count)
-    made = create(design_several("signed_count", YesNo(), 900, 1.0, 1e-8), YesNo())
+    made = create(design_several("signed_count", YesNo(), 900, 1.0, 1e-8, windows=count), YesNo())
     world.task = replace(
         world.task,
         mechanism=made.spec,

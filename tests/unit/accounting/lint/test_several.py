@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+from shoal.accounting.composition.compose import compose
 from shoal.accounting.lint.task import lint
+from shoal.accounting.several_messages.noise_losses import noise_losses
+from shoal.accounting.several_messages.of_domain import design_several
+from shoal.domain import YesNo
 from shoal.limits import LIMITS
+from shoal.mechanisms.several.registry import create, fewest_messages
 from tests.cases import for_each
 from tests.unit.clients.test_several_tasks import several
 
@@ -35,3 +41,28 @@ def test_what_can_not_hold_is_an_error(changes: dict[str, Any], said: str | None
     """
     found = lint(replace(TASK, **changes))
     assert [said in error for error in found.errors] == [True] if said else found.errors == ()
+
+
+def test_noise_that_is_cut_off_for_fewer_windows_is_warned_of() -> None:
+    """Thirty windows with the noise of one. The number told is right: so many have an epsilon
+    together, and one more has none. Planted: the charge of one window compared with delta -> no
+    warning, fails.
+    """
+    made = create(design_several("signed_count", YesNo(), 900, 1.0, 1e-8, windows=1), YesNo())
+    task = replace(
+        several(30).task,
+        mechanism=made.spec,
+        messages=made.messages,
+        fewest_messages=fewest_messages(made),
+    )
+    found = lint(task)
+    assert not found.errors
+    (said,) = [warning for warning in found.warnings if "windows together" in warning]
+    most = int(said.split("cut off for ")[1].split()[0])
+    losses = noise_losses(made.noise, task.n_certified, task.delta)
+    assert losses is not None
+    assert compose([(losses, most)], task.delta).epsilon_upper < 100
+    assert math.isinf(compose([(losses, most + 1)], task.delta).epsilon_upper)
+    assert not [
+        warning for warning in lint(several(30).task).warnings if "windows together" in warning
+    ]

@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from shoal.accounting.composition.compose import compose
 from shoal.accounting.composition.memoized import recognised
 from shoal.accounting.lint.findings import LintResult
 from shoal.accounting.lint.task import lint
+from shoal.accounting.several_messages.noise_losses import noise_losses
 from shoal.cli.main import main
 from shoal.cli.task.file import read_task
 from shoal.cli.task.frame import frame_bytes, with_frame
 from shoal.cli.task.sample import sample
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
+from shoal.mechanisms.several.registry import create as several
 from shoal.privacy import PureLaw
 from shoal.task import Task
 from tests.cases import for_each
@@ -107,6 +110,24 @@ def test_lint_and_show_say_how_long_a_report_is(tmp_path: Path, capsys: Capture,
     shown = json.loads(capsys.readouterr().out)
     assert (shown["mechanism"], shown["parameters"]) == (name, dict(made.mechanism.parameters))
     assert (shown["messages"], shown["report_bytes"], shown["frame_bytes"]) == (1, size, 512)
+
+
+@for_each("name", ["signed_count", "cancelling", "dummies"])
+def test_noise_of_several_messages_is_chosen_for_all_windows_of_the_task(
+    tmp_path: Path, name: str
+) -> None:
+    """Thirty windows together have an epsilon. Planted: ``windows`` of the file left out of the
+    design -> infinity, fails.
+    """
+    path = write(tmp_path, f"mechanism.name={name}", "windows.count=30", "delta=1e-6")
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(line for line in lines if not line.startswith("epsilon0")))
+    made = read_task(path)
+    losses = noise_losses(several(made.mechanism, made.domain).noise, made.n_certified, 1e-6)
+    assert losses is not None
+    assert compose([(losses, 30)], 1e-6).epsilon_upper < 2.0 * 30
+    assert not any("windows together" in warning for warning in lint(made).warnings)
+    assert main(["task", "lint", str(path)]) == 0
 
 
 def test_the_sample_names_every_mechanism() -> None:
