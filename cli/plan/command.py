@@ -22,6 +22,7 @@ from shoal.cli.plan import task_options
 from shoal.cli.plan.options import Asked
 from shoal.cli.plan.output import show_plan, simulated
 from shoal.cli.plan.request import Given, devices, honest, limited
+from shoal.cli.plan.several import several_of
 from shoal.cli.plan.simulating import Runs
 from shoal.cli.plan.told import Settings, Told
 from shoal.errors import Kind, ShoalError
@@ -47,6 +48,9 @@ The same on other machines: shoal plan yes_no --n 100000000 --epsilon 1 --mechan
 
 The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --n 100000 --error
 50
+
+What several messages per device would do beside it: shoal plan categories --k 16 --n 100000
+--epsilon 1 --several-messages
 
 A budget for a year of weeks, in each of which the same devices are asked: shoal plan yes_no --n
 20000 --epsilon 1 --windows 52
@@ -101,6 +105,7 @@ def command(
     tasks: plan_options.TasksOption = 1,
     per_window: plan_options.PerWindowOption = False,
     recipe: plan_options.RecipeOption = None,
+    several: plan_options.SeveralOption = False,
     everything: plan_options.AllOption = False,
     emit: plan_options.EmitOption = None,
     text: task_options.TextOption = None,
@@ -123,7 +128,7 @@ def command(
     as_json: plan_options.PlanJsonOption = False,
 ) -> None:
     """See ``HELP``."""
-    shown = _Shown(everything, emit, picture, as_json, Told.of(locals()))
+    shown = _Shown(everything, several, emit, picture, as_json, Told.of(locals()))
     if recipe is not None:
         return _recipe(context, recipe, n, shown)
     # fmt: off
@@ -131,10 +136,8 @@ def command(
         _known(question), k, labels, counts, share, low, high, unit, levels, value, worst,
         quantiles, shape, heaps,
     )
-    numbers = _Numbers(
-        n, delta, epsilon, error, min_batch, honest_fraction, windows, memoized, changes, tasks,
-        per_window,
-    )
+    numbers = _Numbers(n, delta, epsilon, error, min_batch, honest_fraction, windows, memoized,
+        changes, tasks, per_window)
     # fmt: on
     limits = _Limits(max_bytes, max_messages, max_epsilon0, mechanism)
     return _plan(asked, numbers, limits, Runs(runs, data, seed, processes, engine), shown)
@@ -143,6 +146,7 @@ def command(
 @dataclass(frozen=True, slots=True)
 class _Shown:
     everything: bool
+    several: bool
     emit: Path | None
     picture: Path | None
     as_json: bool
@@ -226,16 +230,21 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: Runs, shown: _
     )
     told = shown.settings(plain.min_batch)
     request = limited(plain, limits.size, limits.messages, limits.epsilon0, limits.mechanisms)
+    beside = several_of(request) if shown.several else None
     with _bar() as tell:
         chosen_plan = plan(request, tell)
     result = runs.simulate(chosen_plan)
     written = _write(chosen_plan, shown.emit, told, shown.picture)
     if shown.as_json:
         emit_json(
-            chosen_plan.to_json() | ({} if result is None else {"simulation": result.to_json()})
+            chosen_plan.to_json()
+            | ({} if beside is None else {"several_messages": beside.to_json()})
+            | ({} if result is None else {"simulation": result.to_json()})
         )
         return
     show_plan(chosen_plan, everything=shown.everything)
+    if beside is not None:
+        beside.show()
     for line in ([] if result is None else [simulated(result, request.n)]) + written:
         say(line)
 

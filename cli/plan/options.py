@@ -174,6 +174,14 @@ ChangesOption = Annotated[
 PlanMemoizedOption = Annotated[
     bool, typer.Option("--memoized", help="They repeat one permanent report per value.")
 ]
+SeveralOption = Annotated[
+    bool,
+    typer.Option(
+        "--several-messages",
+        help="Show beside it what several messages per device would do: less error, and no "
+        "epsilon0.",
+    ),
+]
 AllOption = Annotated[
     bool, typer.Option("--all", help="Show every alternative, not the best ones alone.")
 ]

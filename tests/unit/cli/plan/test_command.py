@@ -389,3 +389,21 @@ def test_the_curve_falls_and_lies_below_the_local_one() -> None:
     assert errors == sorted(errors, reverse=True)
     assert all(point.shuffled < point.local for point in points)
     assert points[6].shuffled < points[6].local / 5
+
+
+def test_several_messages_are_shown_beside_the_plan(capsys: Capture) -> None:
+    """For people and for programs; a plan without the option says nothing of them."""
+    asked = ("yes_no", "--n", "5000", "--epsilon", "1", "--mechanism", "binary_rr")
+    status, out, _ = run(capsys, *asked, "--several-messages")
+    assert status == 0
+    told = " ".join(out.split())
+    assert "signed_count" in told
+    assert "target_epsilon = 1, and under [mechanism]" in told
+    status, out, _ = run(capsys, *asked, "--several-messages", "--json")
+    first = json.loads(out)["several_messages"]["options"][0]
+    assert (first["mechanism"], first["epsilon0"]) == ("signed_count", None)
+    _, out, _ = run(capsys, *asked, "--json")
+    assert "several_messages" not in json.loads(out)
+    status, _, err = run(capsys, "mean", "--n", "5000", "--epsilon", "1", "--several-messages")
+    assert status == 2
+    assert "leave --several-messages out" in err

@@ -1,0 +1,94 @@
+"""What several messages per device would do for a question, beside a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from shoal.accounting.composition.compose import compose
+from shoal.accounting.several_messages.noise_losses import noise_losses
+from shoal.accounting.several_messages.of_domain import design_several
+from shoal.analyzer.planner import Frequencies, Mean, Request
+from shoal.analyzer.planner.several import several_options
+from shoal.domain import Categories, YesNo
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.several.registry import create
+from tests.cases import for_each
+
+CELLS = Frequencies(Categories(tuple(f"c{i}" for i in range(15))))
+REQUEST = Request(CELLS, 100_000, 1e-6, epsilon=1.0)
+
+
+@for_each(
+    "question, errors",
+    [
+        (CELLS, {"cancelling": 3.12, "dummies": 6.53}),
+        (Frequencies(YesNo()), {"signed_count": 1.56, "cancelling": 3.12, "dummies": 6.53}),
+    ],
+)
+def test_errors_are_those_of_the_reference(question: Frequencies, errors: dict[str, float]) -> None:
+    """At central (1, 1e-6): the known figures, the least first. Planted: the noise of all devices
+    for that of min_batch -> below, fails.
+    """
+    found, unsuited = several_options(replace(REQUEST, question=question))
+    assert {option.spec.name: round(option.error, 2) for option in found} == errors
+    assert [option.spec.name for option in found] == list(errors)
+    assert len(unsuited) == 0
+
+
+def test_noise_is_that_of_the_smallest_batch_at_a_full_one() -> None:
+    """Noise for 45,000 honest devices, of 100,000 that take part: a variance 100 / 45 as large."""
+    (full, *_), _ = several_options(REQUEST)
+    smaller = replace(REQUEST, min_batch=50_000, honest_fraction=Fraction(9, 10))
+    (half, *_), _ = several_options(smaller)
+    assert half.error / full.error == pytest.approx((100 / 45) ** 0.5, rel=0.01)
+
+
+@for_each("target, windows", [(4.0, 4), (6.0, 30)])
+def test_releases_together_stay_within_the_target_and_use_it(target: float, windows: int) -> None:
+    """Dummies in four windows err less than cancelling messages would at a quarter of the target
+    each. Planted: the epsilon of one release for that of all -> above the target, fails; noise cut
+    off for one window -> not what a task file gets, fails.
+    """
+    found, _ = several_options(replace(REQUEST, epsilon=target, windows=windows))
+    assert "dummies" in [option.spec.name for option in found]
+    for option in found:
+        domain, each = CELLS.domain, option.epsilon
+        made = design_several(option.spec.name, domain, 100_000, each, 1e-6, windows=windows)
+        assert option.spec == made
+        losses = noise_losses(create(option.spec, CELLS.domain).noise, 100_000, 1e-6)
+        assert losses is not None
+        together = compose([(losses, windows)], 1e-6).epsilon_upper
+        assert 0.97 * target < together <= target
+
+
+@for_each(
+    "changes, words",
+    [
+        ({"memoized": True}, "can't be repeated"),
+        ({"most_epsilon0": 4.0}, "no --max-epsilon0 allows it"),
+        ({"most_bytes": 5}, "5 allowed"),
+        ({"most_messages": 3}, "3 allowed"),
+        ({"n": 60, "min_batch": 60, "epsilon": 0.01}, "give a larger target"),
+    ],
+)
+def test_what_rules_one_out_is_said(changes: dict[str, object], words: str) -> None:
+    found, unsuited = several_options(replace(REQUEST, **changes))  # type: ignore[arg-type] # fields
+    assert found == ()
+    assert {each.mechanism for each in unsuited} == {"cancelling", "dummies"}
+    assert any(words in each.reason for each in unsuited)
+
+
+@for_each(
+    "request_, words",
+    [
+        (Request(Mean(0.0, 1.0), 1_000, 1e-6, epsilon=1.0), "yes_no and categories"),
+        (Request(CELLS, 1_000, 1e-6, error=50.0), "--epsilon"),
+    ],
+)
+def test_questions_that_they_do_not_answer(request_: Request, words: str) -> None:
+    with pytest.raises(ShoalError, match=words) as told:
+        several_options(request_)
+    assert told.value.kind is Kind.CONFIG
