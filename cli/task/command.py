@@ -263,7 +263,8 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
             if parsed.pairwise
             else {
                 "messages": parsed.messages,
-                "fewest_messages": parsed.least_messages,
+                # of several messages alone: what tasks of one said before stays as it was
+                **({"fewest_messages": parsed.fewest_messages} if parsed.fewest_messages else {}),
                 "report_bytes": parsed.report_size,
                 "frame_bytes": frame_bytes(parsed),
             }
