@@ -17,7 +17,7 @@ Warnings, and what they guard against:
 - delta above 1 / min_batch: publishing one device's answer, drawn at random, would be allowed by
   it.
 - epsilon0 above 6: against shuffler and analyzer together a report then protects hardly at all.
-- a certificate that knows nothing but epsilon0 (``clones``): another setting may err less for the
+- a certificate that knows nothing but epsilon0: another setting may err less for the
   same guarantee.
 - max_batch equal to min_batch: one device that stays away, and the window is withheld.
 - memoized reports that few others send: a device is recognised by what it repeats.
@@ -37,14 +37,13 @@ from shoal.accounting.lint.several import lint_several
 from shoal.accounting.lint.sums import lint_sum
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.of_task import guarantee_of
-from shoal.accounting.routes import CLONES
 from shoal.domain import Categories, Numeric, Words, YesNo
 from shoal.errors import ShoalError
 from shoal.mechanisms import Mechanism
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import create_any
-from shoal.privacy import epsilon0_upper
+from shoal.privacy import PureLaw, epsilon0_upper
 from shoal.task import Aggregator, Task
 
 # Above this a single report says next to nothing against its receiver: the odds between two answers
@@ -106,10 +105,10 @@ def lint(task: Task) -> LintResult:
         "protects its device hardly at all",
     )
     add(
-        guarantee.method == CLONES,
+        isinstance(mechanism.privacy(), PureLaw),
         False,
-        f"of {mechanism.name} with these parameters the certificate knows nothing but epsilon0 "
-        "(clones), and claims little: another "
+        f"of {mechanism.name} with these parameters the certificate knows nothing but epsilon0, "
+        "and claims little: another "
         "setting or mechanism may give a smaller error for the same guarantee: see `shoal plan`",
     )
     findings += full_at_once(task)

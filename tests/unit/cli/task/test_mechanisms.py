@@ -199,14 +199,18 @@ class Unknown:
         return PureLaw(self.made.privacy().max_ratio)
 
 
-def test_a_certificate_by_clones_alone_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no other. Planted: every method warned of -> fails."""
+def test_a_certificate_that_knows_nothing_but_epsilon0_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And no other. Planted: every law warned of -> fails; those whose bound is of the clones,
+    which is none any more -> fails.
+    """
     task = of("krr", Categories(LABELS))
-    assert not any("clones" in message for message in lint(task).warnings)
+    assert not any("nothing but epsilon0" in message for message in lint(task).warnings)
     monkeypatch.setattr(
         "shoal.accounting.lint.task.create_any", lambda spec, domain: Unknown(create(spec, domain))
     )
-    assert any("clones" in message for message in lint(task).warnings)
+    assert any("nothing but epsilon0" in message for message in lint(task).warnings)
 
 
 @for_each("name", REGISTRY)
