@@ -144,7 +144,7 @@ def _opening(assignment: Assignment, count: int) -> tuple[float, int]:
     report = bytes(task.report_size)
     sealed = tuple(
         seal_report(analyzer.config, task_id, window, bytes(NONCE_SIZE), report)
-        for _ in range(task.messages)
+        for _ in range(_messages(assignment))
     )
     frame = seal_frame(hop.config, HopContent(task_id, window, bytes(32), key_id, b"", sealed))
     info = report_info(task_id, window, key_id)
@@ -153,3 +153,9 @@ def _opening(assignment: Assignment, count: int) -> tuple[float, int]:
         for message in open_frame(hop, frame).sealed:
             open_report(analyzer, info, message)
     return time.process_time() - begin, sum(map(len, sealed))
+
+
+def _messages(assignment: Assignment) -> int:
+    """Of one report: where it draws how many, as many as the mean, to the nearest."""
+    made = assignment.several
+    return assignment.task.messages if made is None else round(float(made.noise.mean_messages))

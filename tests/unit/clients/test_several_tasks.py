@@ -16,12 +16,12 @@ from shoal.domain import YesNo
 from shoal.entropy import SYSTEM
 from shoal.mechanisms.several.registry import create, fewest_messages
 from tests.unit.clients.owner.device_of_an_owner import Device
-from tests.worlds.devices.clients import WEEK, World, make_world
+from tests.worlds.devices.clients import START, WEEK, World, make_world
 
 
-def several(count: int = 4) -> World:
+def several(count: int = 4, start: int = START) -> World:
     """A world whose task is a signed count, designed for its smallest batch."""
-    world = make_world(domain=YesNo(), mechanism="binary_rr", count=count)
+    world = make_world(domain=YesNo(), mechanism="binary_rr", count=count, start=start)
     made = create(design_several("signed_count", YesNo(), 900, 1.0, 1e-8, windows=count), YesNo())
     world.task = replace(
         world.task,
