@@ -1,0 +1,111 @@
+"""Mixtures of several messages stay under their certificates, and broken ones are caught, by the
+same attack with the same numbers.
+
+Real ``randomize`` with seeded entropy: ``DEVICES`` send their bundles, the victim yes or no (the
+first cell or the second), and the analyzer sees how often each message came. Noise is designed for
+(2, 0.01), which so few trials can see. Every assertion "not refuted" is wrong with probability at
+most 1e-6 (``FALSE_ALARM``) over seeds; there are 3, and the seeds are fixed. That the attack has
+teeth is asserted too: of an honest mixture it measures at least a stated share of what is claimed.
+
+The broken ones: noise of one device in place of all (split over more than are honest), and the
+grouping left in. Each is refuted, for each mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shoal.accounting.audit.audit import AuditResult, audit
+from shoal.accounting.several_messages.of_domain import design_several
+from shoal.domain import Categories, Domain, YesNo
+from shoal.entropy import SeededEntropy
+from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.registry import create
+from tests.cases import for_each
+from tests.sizes import CAMPAIGN, FULL, size
+
+pytestmark = pytest.mark.campaign
+TRIALS, OF_BROKEN = size(8_000, 40_000, 200_000), 2_000
+DEVICES, EPSILON, DELTA = 5, 2.0, 0.01
+TWO = Categories(("a", "b"))  # and no answer, which the others give
+DOMAINS: dict[str, Domain] = {"cancelling": TWO, "dummies": TWO, "signed_count": YesNo()}
+TEETH = 0.45 if CAMPAIGN else 0.4 if FULL else 0.3
+KINDS = 6  # of messages, at most
+
+Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""The number of each message, and the device that it came from, of all trials after another."""
+Break = Callable[[Rows], Rows]
+
+
+def made(name: str) -> Several:
+    """Designed for all devices."""
+    domain = DOMAINS[name]
+    return create(design_several(name, domain, DEVICES, EPSILON, DELTA, windows=1), domain)
+
+
+def sent(mechanism: Several, which: int, trials: int, entropy: SeededEntropy) -> Rows:
+    """The victim is the last of each trial's devices; the others answer the last cell."""
+    values = np.full((trials, DEVICES), len(DOMAINS[mechanism.name].labels) - 1, dtype=np.int64)
+    values[:, -1] = which
+    bundles = mechanism.randomize(values.reshape(-1), entropy)
+    return bundles.rows[:, 0].astype(np.int64), np.repeat(
+        np.arange(trials * DEVICES), bundles.sizes
+    )
+
+
+def statistics(name: str, counts: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """float64[trials, KINDS]: how often each message came. Of Poisson noise ln(a / b) is the best
+    statistic that there is; of singles nearly the difference.
+    """
+    one, two, three, four = counts.T[:4]
+    if name == "cancelling":
+        first, second = one - two, three - four
+        return {"difference": first - second, "first": first, "second": second}
+    return {"difference": one - two, "ratio": np.log(one + 0.5) - np.log(two + 0.5)}
+
+
+def attack(name: str, seed: str, broken: Break | None = None, grouped: bool = False) -> AuditResult:
+    """``grouped``: it is seen whose messages are whose."""
+    mechanism, entropy = made(name), SeededEntropy(f"{name} {seed}")
+
+    def views(which: int, trials: int) -> dict[str, NDArray[np.float64]]:
+        rows = sent(mechanism, which, trials, entropy)
+        numbers, device = rows if broken is None else broken(rows)
+        if grouped:
+            own = device % DEVICES == DEVICES - 1
+            numbers, device = numbers[own], device[own]
+        cells = KINDS * (device // DEVICES) + numbers
+        counts = np.bincount(cells, minlength=KINDS * trials).reshape(trials, KINDS)
+        return statistics(name, counts.astype(np.float64))
+
+    trials = TRIALS if broken is None and not grouped else OF_BROKEN
+    return audit(views, EPSILON, DELTA, trials, at_once=5_000)
+
+
+def of_one_device(rows: Rows) -> Rows:
+    """The others are not honest: they leave their noise out, and their answers too."""
+    kept = rows[1] % DEVICES == DEVICES - 1
+    return rows[0][kept], rows[1][kept]
+
+
+@for_each("name", DOMAINS)
+def test_an_honest_mixture_stays_under_its_certificate(name: str) -> None:
+    found = attack(name, "honest")
+    assert not found.refuted
+    assert found.epsilon_measured_lower >= TEETH * EPSILON
+
+
+@for_each("name", DOMAINS)
+def test_noise_that_is_split_over_more_than_are_honest_is_caught(name: str) -> None:
+    found = attack(name, "one", of_one_device)
+    assert found.refuted
+
+
+@for_each("name", DOMAINS)
+def test_messages_that_are_still_grouped_are_caught(name: str) -> None:
+    found = attack(name, "grouped", grouped=True)
+    assert found.refuted
