@@ -28,7 +28,7 @@ from shoal.mechanisms.several.registry import create
 from tests.cases import for_each
 from tests.sizes import CAMPAIGN, FULL, size
 
-pytestmark = pytest.mark.campaign
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(size(300, 300, 1_800))]
 TRIALS, OF_BROKEN = size(8_000, 40_000, 200_000), 2_000
 DEVICES, EPSILON, DELTA = 5, 2.0, 0.01
 TWO = Categories(("a", "b"))  # and no answer, which the others give
