@@ -40,6 +40,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from shoal.accounting.numerics.cells import Cell, CellSum
+from shoal.accounting.numerics.hull import lower_hull
 from shoal.approximate import LocalCurve
 
 # nu: (r, mass) in ascending order of r, with exact total 1 and mean 1/2.
@@ -67,25 +68,12 @@ def evidence(local: LocalCurve, reach: float, levels: int = _LEVELS) -> Evidence
         points.append((t, excess))
         if step:
             points.append((rest, t - _HALF + excess))
-    hull = _hull(sorted(points))
+    hull = lower_hull(sorted(points))
     slopes = [Fraction(-1)]
     slopes += [(high - low) / (right - left) for (left, low), (right, high) in pairwise(hull)]
     slopes.append(Fraction(0))
     masses = [after - before for before, after in pairwise(slopes)]
     return tuple((r, mass) for (r, _), mass in zip(hull, masses, strict=True) if mass > 0)
-
-
-def _hull(points: list[tuple[Fraction, Fraction]]) -> list[tuple[Fraction, Fraction]]:
-    """The lower convex hull of points in ascending order."""
-    hull: list[tuple[Fraction, Fraction]] = []
-    for x, y in points:
-        while len(hull) >= 2:
-            (x1, y1), (x2, y2) = hull[-2], hull[-1]
-            if (y2 - y1) * (x - x2) < (y - y2) * (x2 - x1):
-                break
-            hull.pop()
-        hull.append((x, y))
-    return hull
 
 
 def level_sum(law: Evidence, clone: Fraction, n: int) -> CellSum:

@@ -42,6 +42,7 @@ from typing import TypeAlias
 from shoal.accounting.numerics.binomial import Floats
 from shoal.accounting.numerics.cells import Cell, CellSum, worst_rows
 from shoal.accounting.numerics.curve import Direction
+from shoal.accounting.numerics.hull import lower_hull
 from shoal.accounting.numerics.lattice import DEFAULT_CONTOUR, ROUGH_CONTOUR, Contour, LatticeCurve
 from shoal.accounting.numerics.search import crossing
 from shoal.arrays import NDArray, np
@@ -297,14 +298,7 @@ def _second_derivative(knots: Floats, heights: Floats) -> tuple[tuple[Fraction, 
     """
     points = [(Fraction(t), Fraction(y)) for t, y in zip(knots, heights, strict=True)]
     points[-1] = (points[-1][0], _ZERO)
-    hull: list[tuple[Fraction, Fraction]] = []
-    for x, y in points:
-        while len(hull) >= 2:
-            (x1, y1), (x2, y2) = hull[-2], hull[-1]
-            if (y2 - y1) * (x - x2) < (y - y2) * (x2 - x1):
-                break
-            hull.pop()
-        hull.append((x, y))
+    hull = lower_hull(points)
     # A slope below -1 is one of rounding, of the leftmost chords: h falls by no more than the step.
     slopes = [-_UNITS]
     for (left, low), (right, high) in pairwise(hull):
