@@ -21,14 +21,12 @@ from shoal.accounting.of_task import guaranteed
 from shoal.accounting.solving.solve import smallest_n
 from shoal.analyzer.planner.candidates import Candidate, candidates
 from shoal.analyzer.planner.order import TellProgress, compare_all
-from shoal.analyzer.planner.predict import least, predict, ranked
+from shoal.analyzer.planner.predict import frame_bytes, least, predict, ranked
 from shoal.analyzer.planner.question import Frequencies, Quantiles, Request, wrong
 from shoal.analyzer.planner.reasons import ALIKE, every_reason, over_limits, times, why_it_loses
 from shoal.analyzer.planner.repeated import repeated
 from shoal.analyzer.planner.result import Option, Plan, Standing
 from shoal.analyzer.planner.search import guess, largest, smallest
-from shoal.crypto.envelope import frame_size, sealed_size
-from shoal.crypto.suites import SuiteId
 from shoal.domain import Domain
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism
@@ -208,7 +206,7 @@ class _Comparison:
         if limit:
             return limit
         try:
-            _frame_bytes(mechanism)
+            frame_bytes(mechanism)
         except ShoalError as error:
             return str(error)
         return ""
@@ -387,16 +385,8 @@ def _option(
         best_case=errors.ranked,
         messages=mechanism.messages,
         message_bytes=mechanism.report_size,
-        frame_bytes=_frame_bytes(mechanism),
+        frame_bytes=frame_bytes(mechanism),
     )
-
-
-def _frame_bytes(mechanism: Mechanism) -> int:
-    """What a device sends, sealed and padded, in the default suite. Raises OVERSIZE if no frame
-    holds it.
-    """
-    suite = SuiteId.X25519_AES128
-    return frame_size(suite, mechanism.messages, sealed_size(suite, mechanism.report_size))
 
 
 def _rank(request: Request, option: Option) -> float:

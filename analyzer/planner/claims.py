@@ -13,14 +13,12 @@ from shoal.accounting.of_task import guaranteed
 from shoal.analyzer.planner.candidates import Candidate
 from shoal.analyzer.planner.choose import plan_window
 from shoal.analyzer.planner.order import TellProgress
-from shoal.analyzer.planner.predict import predict
+from shoal.analyzer.planner.predict import frame_bytes, predict
 from shoal.analyzer.planner.question import Request
 from shoal.analyzer.planner.recipes import Recipe
 from shoal.analyzer.planner.repeated import over_windows
 from shoal.analyzer.planner.result import Option, Plan, Repeated, Standing
 from shoal.analyzer.planner.search import largest
-from shoal.crypto.envelope import frame_size, sealed_size
-from shoal.crypto.suites import SuiteId
 from shoal.mechanisms import REGISTRY, Mechanism
 from shoal.privacy import epsilon0_upper
 
@@ -135,7 +133,6 @@ def _candidate(recipe: Recipe) -> Candidate:
 def _option(
     candidate: Candidate, mechanism: Mechanism, shuffled: Guarantee, recipe: Recipe, n: int
 ) -> Option:
-    suite = SuiteId.X25519_AES128
     return Option(
         candidate,
         Standing.CHOSEN,
@@ -146,7 +143,5 @@ def _option(
         errors=predict(recipe.question, mechanism, candidate.domain, n),
         messages=mechanism.messages,
         message_bytes=mechanism.report_size,
-        frame_bytes=frame_size(
-            suite, mechanism.messages, sealed_size(suite, mechanism.report_size)
-        ),
+        frame_bytes=frame_bytes(mechanism),
     )

@@ -1,4 +1,5 @@
-"""The errors that a mechanism will have, predicted from its integers: nothing is drawn.
+"""The errors that a mechanism will have, and the frame that a device sends, predicted from its
+integers: nothing is drawn.
 
 Frequencies. A mechanism's ``expected_stderr`` is exact for devices that stand where they stand,
 over the coins alone. Shown: at the profile (root of the mean over the cells of the squared errors)
@@ -22,8 +23,11 @@ from shoal.analyzer.planner.quantiles import (
 )
 from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles, Question, devices
 from shoal.arrays import NDArray, np
+from shoal.crypto.envelope import frame_size, sealed_size
+from shoal.crypto.suites import SuiteId
 from shoal.domain import Domain, Numeric
 from shoal.mechanisms import Mechanism
+from shoal.mechanisms.several.protocol import Several
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,14 @@ class Errors:
     heavy: float
     lost: float
     spread: float
+
+
+def frame_bytes(made: Mechanism | Several) -> int:
+    """What a device sends, sealed and padded, in the default suite. Raises OVERSIZE if no frame
+    holds it.
+    """
+    suite = SuiteId.X25519_AES128
+    return frame_size(suite, made.messages, sealed_size(suite, made.report_size))
 
 
 def predict(question: Question, mechanism: Mechanism, domain: Domain, n: int) -> Errors:

@@ -19,9 +19,8 @@ from shoal.accounting.composition.compose import compose
 from shoal.accounting.several_messages.noise_losses import noise_losses
 from shoal.accounting.several_messages.of_domain import design_several, serves
 from shoal.analyzer.planner.candidates import Unsuited
+from shoal.analyzer.planner.predict import frame_bytes
 from shoal.analyzer.planner.question import Frequencies, Request, wrong
-from shoal.crypto.envelope import frame_size, sealed_size
-from shoal.crypto.suites import SuiteId
 from shoal.errors import ShoalError
 from shoal.mechanisms.several.names import NAMES
 from shoal.mechanisms.several.protocol import Several
@@ -100,7 +99,6 @@ def _option(request: Request, question: Frequencies, name: str, target: float) -
         raise wrong(f"a report has up to {made.messages} messages, {request.most_messages} allowed")
     if (size := made.messages * made.report_size) > request.most_bytes:
         raise wrong(f"a report has up to {size} bytes, {request.most_bytes} allowed")
-    suite = SuiteId.X25519_AES128
     return SeveralOption(
         made.spec,
         epsilon,
@@ -108,7 +106,7 @@ def _option(request: Request, question: Frequencies, name: str, target: float) -
         float(made.noise.mean_messages),
         made.messages,
         made.report_size,
-        frame_size(suite, made.messages, sealed_size(suite, made.report_size)),
+        frame_bytes(made),
     )
 
 
