@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pytest
@@ -42,6 +42,8 @@ from shoal.errors import ShoalError
 from shoal.ids import TaskId
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
+from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.registry import fewest_messages
 from shoal.privacy import epsilon0_upper
 from shoal.task import Task, WindowPlan
 from tests.sizes import size
@@ -50,7 +52,7 @@ SIMULATED = size(200, 4_000)
 HOSTILE = 3
 N = SIMULATED + 1  # and the agent
 HOUR = 3_600
-EPSILON0 = 2.0
+EPSILON0, DELTA = 2.0, 1e-6
 DOMAINS: tuple[Domain, ...] = (
     Categories(tuple("abcdefgh"), tuple(range(8))),
     YesNo(),
@@ -64,18 +66,18 @@ VALUES: tuple[Value, ...] = tuple(
 AGENTS = 1  # its value
 
 
+Made = TypeVar("Made", Mechanism, Several)
+
+
 @dataclass(frozen=True)
-class Asked:
+class Asked(Generic[Made]):
     """One task, signed and served."""
 
+    mechanism: Made
     task: Task
     task_id: TaskId
     signed_task: bytes
     signed_schedule: bytes
-
-    @property
-    def mechanism(self) -> Mechanism:
-        return create(self.task.mechanism, self.task.domain)
 
 
 def specs() -> list[tuple[str, str, Domain]]:
@@ -91,11 +93,11 @@ def specs() -> list[tuple[str, str, Domain]]:
     return found
 
 
-def ask(site: Site, name: str, setting: str, domain: Domain, number: int) -> Asked:
-    mechanism = create(design(name, domain, EPSILON0, setting), domain)
+def ask(site: Site, name: str, domain: Domain, mechanism: Made, devices: int) -> Asked[Made]:
+    """A task of one window, for so many devices and the hostile ones."""
     task = Task(
         salt=os.urandom(16),
-        name=f"{name.replace('_', '-')}-{number}",
+        name=name.replace("_", "-"),
         purpose="tests",
         question="How many?",
         domain=domain,
@@ -103,10 +105,10 @@ def ask(site: Site, name: str, setting: str, domain: Domain, number: int) -> Ask
         windows=WindowPlan(
             start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60
         ),
-        min_batch=N,
-        max_batch=N + HOSTILE,
+        min_batch=devices,
+        max_batch=devices + HOSTILE,
         honest_fraction_ppm=900_000,
-        delta=1e-6,
+        delta=DELTA,
         target_epsilon=EPSILON0,
         key_authority=site.authority.public,
         shuffler_key=site.shuffler,
@@ -116,8 +118,9 @@ def ask(site: Site, name: str, setting: str, domain: Domain, number: int) -> Ask
         retention_s=3 * HOUR,
         report_size=mechanism.report_size,
         messages=mechanism.messages,
+        fewest_messages=fewest_messages(mechanism),
     )
-    return Asked(task, *site.add(task))
+    return Asked(mechanism, task, *site.add(task))
 
 
 @asynccontextmanager
@@ -144,7 +147,7 @@ def refused_bytes(mechanism: Mechanism) -> list[bytes]:
     return [found[number % len(found)] for number in range(HOSTILE)]
 
 
-async def send_hostile(site: Site, asked: list[Asked]) -> None:
+async def send_hostile(site: Site, asked: list[Asked[Mechanism]]) -> None:
     """Frames that open, of messages that open, of bytes that are no report: the shuffler can't tell
     and takes them.
     """
@@ -160,7 +163,7 @@ async def send_hostile(site: Site, asked: list[Asked]) -> None:
         await transport.close()
 
 
-async def answer(site: Site, asked: list[Asked], folder: Path) -> None:
+async def answer(site: Site, asked: list[Asked[Mechanism]], folder: Path) -> None:
     """An agent with a policy and an outbox answers every task."""
     policy = Policy(frozenset({site.authority.public}), EPSILON0, 10, {"tests": "allowed"})
     async with Agent(AgentConfig(site.folder / "tasks", folder / "outbox.db", policy)) as agent:
@@ -211,7 +214,16 @@ async def test_every_registered_mechanism_from_agent_to_release(tmp_path: Path) 
     the range off -> fails. (Of the one agent it would not show here.)
     """
     site = prepare(tmp_path)
-    asked = [ask(site, *spec, number) for number, spec in enumerate(specs())]
+    asked = [
+        ask(
+            site,
+            f"{name}-{number}",
+            domain,
+            create(design(name, domain, EPSILON0, setting), domain),
+            N,
+        )
+        for number, (name, setting, domain) in enumerate(specs())
+    ]
     async with running(site):
         await send_hostile(site, asked)
         await answer(site, asked, tmp_path)
@@ -229,7 +241,7 @@ async def test_every_registered_mechanism_from_agent_to_release(tmp_path: Path) 
         check(one, found[one.task_id.hex])
 
 
-def check(asked: Asked, release: dict[str, Any]) -> None:
+def check(asked: Asked[Mechanism], release: dict[str, Any]) -> None:
     mechanism, task = asked.mechanism, asked.task
     assert (release["n"], release["withheld"]) == (N, None), task.name
     assert sum(release["rejected"].values()) == HOSTILE, (task.name, release["rejected"])

@@ -9,9 +9,6 @@ truth: for noise with the tails of a Laplace law a false alarm has a probability
 
 from __future__ import annotations
 
-import os
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ import numpy as np
 import pytest
 
 from shoal.accounting.of_task import guarantee_of
-from shoal.accounting.several_messages.noise_design import design_cancelling, design_dummies
+from shoal.accounting.several_messages.of_domain import design_several
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, assign, seal
@@ -33,13 +30,10 @@ from shoal.clients.transports.grpc_transport import GrpcTransport
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Categories, Domain, Value, YesNo
 from shoal.errors import Kind, ShoalError
-from shoal.ids import TaskId
-from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
-from shoal.mechanisms.several.parameters import spec_of
 from shoal.mechanisms.several.protocol import Several
-from shoal.mechanisms.several.registry import create, fewest_messages
-from shoal.task import Task, WindowPlan
-from tests.integration.pipeline.test_mechanisms import releases, running
+from shoal.mechanisms.several.registry import create
+from tests.integration.pipeline.test_mechanisms import DELTA, Asked, ask, releases, running
+from tests.integration.pipeline.test_mechanisms import EPSILON0 as EPSILON
 from tests.sizes import size
 from tests.worlds.ports import free_port
 
@@ -48,7 +42,6 @@ HOSTILE = 3
 N = SIMULATED + 1  # and the agent
 HONEST = N * 900_000 // 1_000_000
 HOUR = 3_600
-EPSILON, DELTA = 2.0, 1e-6
 LABELS = Categories(tuple("abcdefg"), tuple(range(7)))
 # A tenth has no value: it is an answer like the others.
 VALUES: tuple[Value, ...] = tuple(
@@ -57,60 +50,15 @@ VALUES: tuple[Value, ...] = tuple(
 AGENTS = 1  # its value
 
 
-def designs() -> list[tuple[str, Domain, NoiseLaw]]:
-    cells = LABELS.size
-    return [
-        ("cancelling", LABELS, design_cancelling(Truth.CELL, cells, HONEST, EPSILON, DELTA)),
-        ("dummies", LABELS, design_dummies(cells, HONEST, EPSILON, DELTA)),
-        ("signed_count", YesNo(), design_cancelling(Truth.SIGN, 1, HONEST, EPSILON, DELTA)),
-    ]
+def designs() -> list[tuple[str, Domain, Several]]:
+    found = list[tuple[str, Domain, Several]]()
+    for name, domain in (("cancelling", LABELS), ("dummies", LABELS), ("signed_count", YesNo())):
+        spec = design_several(name, domain, HONEST, EPSILON, DELTA, windows=1)
+        found.append((name, domain, create(spec, domain)))
+    return found
 
 
-@dataclass(frozen=True)
-class Asked:
-    """One task, signed and served."""
-
-    task: Task
-    task_id: TaskId
-    signed_task: bytes
-    signed_schedule: bytes
-
-    @property
-    def mechanism(self) -> Several:
-        return create(self.task.mechanism, self.task.domain)
-
-
-def ask(site: Site, name: str, domain: Domain, law: NoiseLaw) -> Asked:
-    mechanism = create(spec_of(name, law), domain)
-    task = Task(
-        salt=os.urandom(16),
-        name=name.replace("_", "-"),
-        purpose="tests",
-        question="How many?",
-        domain=domain,
-        mechanism=mechanism.spec,
-        windows=WindowPlan(
-            start_s=int(time.time()) - 60, length_s=HOUR, count=1, grace_s=0, skew_s=60
-        ),
-        min_batch=N,
-        max_batch=N + HOSTILE,
-        honest_fraction_ppm=900_000,
-        delta=DELTA,
-        target_epsilon=EPSILON,
-        key_authority=site.authority.public,
-        shuffler_key=site.shuffler,
-        analyzer_key=site.analyzer,
-        shuffler_address=site.shuffler_address,
-        shuffler_ca=site.ca,
-        retention_s=3 * HOUR,
-        report_size=mechanism.report_size,
-        messages=mechanism.messages,
-        fewest_messages=fewest_messages(mechanism),
-    )
-    return Asked(task, *site.add(task))
-
-
-async def send_hostile(site: Site, asked: list[Asked]) -> None:
+async def send_hostile(site: Site, asked: list[Asked[Several]]) -> None:
     """Frames that open, of one message that opens, of bytes that are no message."""
     transport = GrpcTransport(site.shuffler_address, site.ca)
     try:
@@ -124,7 +72,7 @@ async def send_hostile(site: Site, asked: list[Asked]) -> None:
         await transport.close()
 
 
-async def answer(site: Site, asked: list[Asked], folder: Path) -> None:
+async def answer(site: Site, asked: list[Asked[Several]], folder: Path) -> None:
     """An agent whose owner says yes to each task by name, after none was answered without."""
     policy = Policy(frozenset({site.authority.public}), EPSILON, 10, {"tests": "allowed"})
     async with Agent(AgentConfig(site.folder / "tasks", folder / "outbox.db", policy)) as agent:
@@ -148,7 +96,7 @@ async def test_tasks_of_several_messages_from_agent_to_release(tmp_path: Path) -
     count's n taken from messages -> fails.
     """
     site = prepare(tmp_path, free_port)
-    asked = [ask(site, *design) for design in designs()]
+    asked = [ask(site, *design, N) for design in designs()]
     async with running(site):
         await send_hostile(site, asked)
         await answer(site, asked, tmp_path)
@@ -168,13 +116,13 @@ async def test_tasks_of_several_messages_from_agent_to_release(tmp_path: Path) -
         check(one, found[one.task_id.hex])
 
 
-def values_of(one: Asked) -> tuple[Value, ...]:
+def values_of(one: Asked[Several]) -> tuple[Value, ...]:
     if isinstance(one.task.domain, YesNo):
         return tuple(value in (1, 2) for value in VALUES)
     return VALUES
 
 
-def check(asked: Asked, release: dict[str, Any]) -> None:
+def check(asked: Asked[Several], release: dict[str, Any]) -> None:
     mechanism, task = asked.mechanism, asked.task
     assert (release["n"], release["withheld"]) == (N, None), task.name
     assert release["rejected"] == {"invalid value": HOSTILE}, release["rejected"]
