@@ -23,7 +23,6 @@ from shoal.task import Aggregator, Task
 
 if TYPE_CHECKING:
     from shoal.accounting.several_messages.messages import MessagesBound
-    from shoal.mechanisms.several.noise_law import NoiseLaw
 
 
 def guaranteed(
@@ -49,12 +48,12 @@ def guarantee_of(task: Task, mechanism: Mechanism | Several | None = None) -> Gu
         return check_sum(task)
     own = create_any(task.mechanism, task.domain) if mechanism is None else mechanism
     if isinstance(own, Several):
-        return guaranteed_noise(own.noise, task.min_batch, task.honest_fraction, task.delta)
+        return guaranteed_several(own, task.min_batch, task.honest_fraction, task.delta)
     return guaranteed(own.privacy(), task.min_batch, task.honest_fraction, task.delta)
 
 
-def guaranteed_noise(
-    noise: NoiseLaw, n: int, honest_fraction: Fraction | float, delta: float
+def guaranteed_several(
+    made: Several, n: int, honest_fraction: Fraction | float, delta: float
 ) -> MessagesBound:
     """The bound that holds for every batch of ``n`` devices or more that send several messages.
 
@@ -62,15 +61,15 @@ def guaranteed_noise(
     """
     # of the accountant, which most tasks do not want
     from shoal.accounting.several_messages.messages import certify_messages
-    from shoal.accounting.several_messages.noise import NoiseProtocol
+    from shoal.accounting.several_messages.of_mechanism import protocol_of
 
-    bound = certify_messages(NoiseProtocol(noise), n, delta, honest_fraction=honest_fraction)
+    bound = certify_messages(protocol_of(made), n, delta, honest_fraction=honest_fraction)
     if bound is None:
-        honest = count_honest(n, check_honest(honest_fraction))
-        few = f", and only {honest} are sure to be honest" if honest < noise.shares else ""
+        honest, least = count_honest(n, check_honest(honest_fraction)), made.least_devices
+        few = f", and only {honest} are sure to be honest" if honest < least else ""
         raise ShoalError(
             Kind.CONFIG,
-            f"nothing is proven: the noise is split over {noise.shares} devices{few}: design it "
-            "for floor(honest_fraction x min_batch) devices",
+            f"nothing is proven: the noise is split over {least} devices{few}: design it for "
+            "floor(honest_fraction x min_batch) devices",
         )
     return bound

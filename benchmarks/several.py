@@ -13,7 +13,7 @@ from functools import partial
 
 from benchmarks.bench import Bench
 from benchmarks.figures import MILLISECONDS, Figure, Goal, Outcome, Sample, alternate
-from shoal.accounting.of_task import guaranteed_noise
+from shoal.accounting.of_task import guaranteed_several
 from shoal.accounting.several_messages.noise_design import design_cancelling
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info
 from shoal.crypto.hpke import generate, seal
@@ -22,6 +22,7 @@ from shoal.crypto.suites import SuiteId
 from shoal.entropy import SYSTEM
 from shoal.ids import TaskId
 from shoal.mechanisms.several.bundling import one_bundle
+from shoal.mechanisms.several.histogram import BundledHistogram
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 
 TITLE = "a submission of several messages, drawn and sealed / the same HPKE seals alone"
@@ -35,8 +36,9 @@ def run(bench: Bench) -> Outcome:
     """At (1, 1e-6) for a million devices and 1,024 cells."""
     count, repetitions = bench.pick(20, 400, 4_000), bench.repetitions
     law, designed = _designed(_DEVICES)
+    made = BundledHistogram(tuple(map(str, range(_CELLS))), law)
     _, certified = _timed_once(
-        lambda: guaranteed_noise(law, _DEVICES, Fraction(1), _DELTA).epsilon_upper
+        lambda: guaranteed_several(made, _DEVICES, Fraction(1), _DELTA).epsilon_upper
     )
     analyzer, hop = generate(SuiteId.X25519_AES128), generate(SuiteId.X25519_AES128)
     task_id = TaskId(bytes(32))

@@ -4,7 +4,6 @@ what each answer means.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -194,7 +193,7 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
     made = create_any(task.mechanism, task.domain)
     check_shape(task, made)
     if isinstance(made, Several):
-        return Assignment(campaign, trusted, keys, None, math.inf, several=made)
+        return Assignment(campaign, trusted, keys, None, made.epsilon0, several=made)
     mechanism = made
     if task.memoized:
         # of the accountant, too

@@ -15,7 +15,7 @@ from __future__ import annotations
 from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.lint.release import full_at_once, of_release
 from shoal.accounting.of_task import guarantee_of
-from shoal.accounting.several_messages.noise_losses import noise_losses
+from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.several.protocol import Several
@@ -45,7 +45,7 @@ def lint_several(task: Task, made: Several) -> LintResult:
         findings.append(Finding(True, str(error)))
         return LintResult(tuple(findings), None)
     findings += of_release(task, guarantee, "raise min_batch, or design its noise for the target")
-    shares, honest = made.noise.shares, task.n_certified
+    shares, honest = made.least_devices, task.n_certified
     if shares < honest:
         findings.append(
             Finding(
@@ -67,10 +67,10 @@ def lint_several(task: Task, made: Several) -> LintResult:
 
 
 def _of_windows(task: Task, made: Several) -> list[Finding]:
-    """A warning where truncation, charged once per window, takes all of delta (``noise_losses``:
+    """A warning where truncation, charged once per window, takes all of delta (``losses_of``:
     mass at infinity adds up): then all windows together have no epsilon at this delta.
     """
-    losses, count = noise_losses(made.noise, task.n_certified, task.delta), task.windows.count
+    losses, count = losses_of(made, task.n_certified, task.delta), task.windows.count
     if losses is None or count * losses.infinity <= task.delta:
         return []
     enough = int(task.delta / losses.infinity)

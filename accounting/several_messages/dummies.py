@@ -118,6 +118,11 @@ class UniformDummies:
         return Fraction(1 + self.per_device)
 
     @property
+    def epsilon0(self) -> float:
+        """Infinite: a device's true message is its value."""
+        return math.inf
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
         """One plain sentence: what every honest device adds."""
         return (
@@ -163,6 +168,11 @@ class BernoulliDummies:
         is.
         """
         return 1 + self.buckets * Fraction(self.probability)
+
+    @property
+    def epsilon0(self) -> float:
+        """Infinite: a device's true message is its value."""
+        return math.inf
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ such a protocol.
 What one device sends may then show its value (epsilon0 is infinite): privacy comes from the mixture
 alone. So nothing here is a ``Certificate``, which promises a finite epsilon0 to whoever sees the
 order; it is a ``MessagesBound``, whose first assumption says what is lost without the shuffler, and
-which a device may only act on with its owner's explicit consent.
+which a device may only act on, where epsilon0 is infinite, with its owner's explicit consent.
 
 **What a protocol has to prove** before it may implement ``SeveralMessages``:
 
@@ -51,10 +51,16 @@ _LADDER = (0.01, 0.1, 1.0, 2.0, 4.0, 8.0, 16.0, 24.0, LARGEST_EPSILON)
 # range only.
 _FINE = (*(0.01 * 1.04**k for k in range(160)), *(5.0 + 0.2 * k for k in range(175)))
 
-_BASIC = (
+_EXPOSED = (
     "the shuffler and the analyzer do not collude: both together see the value itself (epsilon0 is "
     "infinite), so a device "
-    "takes part only with its owner's explicit consent to that",
+    "takes part only with its owner's explicit consent to that"
+)
+_RANDOMIZED = (
+    "the shuffler and the analyzer do not collude: against both together a device keeps no more "
+    "than epsilon0"
+)
+_BASIC = (
     "neighbouring datasets differ in one device's answer; the number of devices is public and does "
     "not depend on any answer",
     "every device takes part once in the batch, with fresh randomness, and all its messages arrive "
@@ -77,6 +83,13 @@ class SeveralMessages(Protocol):
         ...
 
     @property
+    def epsilon0(self) -> float:
+        """What one device's messages promise by themselves, seen together; math.inf where one of
+        them may be the value. Direction: upper bound.
+        """
+        ...
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
         """What the bound needs beyond the basic assumptions, in plain sentences."""
         ...
@@ -96,9 +109,9 @@ class MessagesBound:
     """(epsilon, delta) of one batch of several messages per device: the true epsilon lies in
     [epsilon_lower, epsilon_upper].
 
-    There is no finite local guarantee. ``n`` counts devices (not messages), of which
-    floor(honest_fraction * n) are assumed honest. Construction fails unless 0 <= lower <= upper,
-    both finite.
+    ``n`` counts devices (not messages), of which floor(honest_fraction * n) are assumed honest.
+    ``epsilon0``: what a device keeps without the mixture, mostly nothing (math.inf). Construction
+    fails unless 0 <= lower <= upper, both finite, and epsilon0 > 0.
     """
 
     epsilon_upper: float
@@ -110,6 +123,7 @@ class MessagesBound:
     messages_per_device: Fraction
     assumptions: tuple[str, ...]
     relation: str = RELATION
+    epsilon0: float = math.inf
 
     def __post_init__(self) -> None:
         check_n(self.n)
@@ -121,15 +135,12 @@ class MessagesBound:
             raise ShoalError(
                 Kind.INVALID, "a bound wants 0 <= epsilon_lower <= epsilon_upper, both finite"
             )
+        if not self.epsilon0 > 0.0:
+            raise ShoalError(Kind.INVALID, "a bound's epsilon0 is above 0, or infinite")
         if self.relation != RELATION or not self.method:
             raise ShoalError(
                 Kind.INVALID, f"a bound is about {RELATION} neighbours only and names its method"
             )
-
-    @property
-    def epsilon0(self) -> float:
-        """What remains without the mixture: nothing."""
-        return math.inf
 
     @property
     def n_honest(self) -> int:
@@ -138,17 +149,17 @@ class MessagesBound:
 
     @property
     def remaining(self) -> Remaining:
-        """The analyzer alone sees a mixture; with the shuffler it sees the values."""
-        return Remaining(self.epsilon_upper, math.inf)
+        """The analyzer alone sees a mixture; with the shuffler it sees what each device sent."""
+        return Remaining(self.epsilon_upper, max(self.epsilon_upper, self.epsilon0))
 
     def to_json(self) -> dict[str, float | int | str | list[str] | None]:
-        """The keys of a certificate, epsilon0 being null (there is none), and the mean number of
+        """The keys of a certificate, an infinite epsilon0 being null, and the mean number of
         messages per device.
         """
         return {
             "epsilon_upper": self.epsilon_upper,
             "epsilon_lower": self.epsilon_lower,
-            "epsilon0": None,
+            "epsilon0": self.epsilon0 if math.isfinite(self.epsilon0) else None,
             "delta": self.delta,
             "n": self.n,
             "honest_fraction": float(self.honest_fraction),
@@ -209,7 +220,13 @@ def certify_messages(
         honest_fraction=share,
         method=protocol.name,
         messages_per_device=protocol.messages_per_device,
-        assumptions=(*_BASIC, honest, *protocol.assumptions),
+        assumptions=(
+            _EXPOSED if math.isinf(protocol.epsilon0) else _RANDOMIZED,
+            *_BASIC,
+            honest,
+            *protocol.assumptions,
+        ),
+        epsilon0=protocol.epsilon0,
     )
 
 

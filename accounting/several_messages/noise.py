@@ -108,6 +108,11 @@ class NoiseProtocol:
         return self.law.mean_messages
 
     @property
+    def epsilon0(self) -> float:
+        """Infinite: a device's true message is its value."""
+        return math.inf
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
         """What the bound needs beyond the basic assumptions."""
         return (

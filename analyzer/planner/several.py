@@ -16,8 +16,8 @@ from typing import Any
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.accounting.composition.compose import compose
-from shoal.accounting.several_messages.noise_losses import noise_losses
 from shoal.accounting.several_messages.of_domain import design_several, serves
+from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.analyzer.planner.candidates import Unsuited
 from shoal.analyzer.planner.predict import frame_bytes
 from shoal.analyzer.planner.question import Frequencies, Request, wrong
@@ -103,7 +103,7 @@ def _option(request: Request, question: Frequencies, name: str, target: float) -
         made.spec,
         epsilon,
         made.expected_stderr(request.n),
-        float(made.noise.mean_messages),
+        float(made.mean_messages),
         made.messages,
         made.report_size,
         frame_bytes(made),
@@ -127,7 +127,7 @@ def _of_each(request: Request, question: Frequencies, name: str, total: float) -
             made = _made(request, question, name, epsilon)
         except ShoalError:
             return False
-        losses = noise_losses(made.noise, request.n_honest, request.delta)
+        losses = losses_of(made, request.n_honest, request.delta)
         if losses is None:
             return False
         return compose([(losses, request.rounds)], request.delta).epsilon_upper <= total

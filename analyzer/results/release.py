@@ -26,7 +26,7 @@ from shoal.accounting.composition.memoized import (
 )
 from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.of_task import guarantee_of
-from shoal.accounting.several_messages.noise_losses import noise_losses
+from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.analyzer import core
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch
@@ -168,7 +168,7 @@ def prepare_several(served: ServedTask, batch: Batch, opened: Opened, made: Seve
     task, n = served.task, valid_reports(batch, served.task, opened)
     guarantee = guarantee_of(task, made)
     withheld = core.withheld(n, task.min_batch, guarantee.epsilon_upper, task.target_epsilon)
-    losses = noise_losses(made.noise, task.n_certified, task.delta)
+    losses = losses_of(made, task.n_certified, task.delta)
     return Prepared(
         served,
         batch,

@@ -18,7 +18,7 @@ from shoal.accounting.certificate import Certificate
 from shoal.accounting.composition.memoized import sentences as memoized_sentences
 from shoal.accounting.meaning import bound_text, sentences, sum_sentences
 from shoal.accounting.several_messages.messages import MessagesBound
-from shoal.accounting.several_messages.noise import METHODS
+from shoal.accounting.several_messages.of_mechanism import METHODS
 from shoal.analyzer.results.cumulative import COMPOSED_MEMOIZED
 from shoal.analyzer.results.plots import Histogram, RowPlot, histogram, plot
 from shoal.analyzer.results.processed import MEANS, OUTSIDE, beside, readable_note
@@ -281,15 +281,16 @@ def _epsilons(sections: Sequence[ReportSection]) -> RowPlot:
 
 
 def certificate_of(privacy: Mapping[str, Any]) -> Certificate | MessagesBound:
-    """The guarantee as the accountant's own object; of several messages, where epsilon0 is None,
-    with at least one of each device. n is the smallest batch of which the honest share is
-    n_certified. Raises INVALID where the figures are those of neither.
+    """The guarantee as the accountant's own object; of several messages with at
+    least one of each device, and with epsilon0 None where it is infinite. n is the smallest batch
+    of which the honest share is n_certified. Raises INVALID where the figures are those of
+    neither.
     """
     share = Fraction(round(privacy["honest_fraction"] * PPM), PPM)
     n = max(1, math.ceil(privacy["n_certified"] / share))
-    if privacy["epsilon0"] is None:
-        if privacy["method"] not in METHODS:
-            raise ShoalError(Kind.INVALID, "epsilon0: a number is wanted")
+    if privacy["epsilon0"] is None and privacy["method"] not in METHODS:
+        raise ShoalError(Kind.INVALID, "epsilon0: a number is wanted")
+    if privacy["method"] in METHODS:
         return MessagesBound(
             epsilon_upper=privacy["epsilon_upper"],
             epsilon_lower=privacy["epsilon_lower"],
@@ -300,6 +301,7 @@ def certificate_of(privacy: Mapping[str, Any]) -> Certificate | MessagesBound:
             messages_per_device=Fraction(1),
             assumptions=tuple(privacy["assumptions"]),
             relation=privacy["relation"],
+            epsilon0=math.inf if privacy["epsilon0"] is None else privacy["epsilon0"],
         )
     return Certificate(
         epsilon_upper=privacy["epsilon_upper"],

@@ -110,4 +110,4 @@ def differences(old: Task, new: Task) -> list[str]:
 
 def _epsilon0(task: Task) -> float:
     made = create_any(task.mechanism, task.domain)
-    return math.inf if isinstance(made, Several) else epsilon0_upper(made.privacy())
+    return made.epsilon0 if isinstance(made, Several) else epsilon0_upper(made.privacy())

@@ -158,4 +158,4 @@ def _opening(assignment: Assignment, count: int) -> tuple[float, int]:
 def _messages(assignment: Assignment) -> int:
     """Of one report: where it draws how many, as many as the mean, to the nearest."""
     made = assignment.several
-    return assignment.task.messages if made is None else round(float(made.noise.mean_messages))
+    return assignment.task.messages if made is None else round(float(made.mean_messages))

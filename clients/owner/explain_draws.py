@@ -51,7 +51,7 @@ def several_line(several: Several) -> str:
     return (
         f"On this device your answer is one sealed message ({several.name}), as it is. Beside it "
         "this device sends messages that are drawn by chance, whatever you answer: "
-        f"{float(several.noise.mean_messages) - 1:.3g} on average, {several.messages - 1} at most. "
+        f"{float(several.mean_messages) - 1:.3g} on average, {several.messages - 1} at most. "
         "Only among the messages of all devices nobody can tell which are true."
     )
 

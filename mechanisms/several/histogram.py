@@ -17,7 +17,9 @@ can shift a count by about one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 
 from shoal.arrays import NDArray, np
@@ -75,6 +77,21 @@ class BundledHistogram:
     def fewest(self) -> int:
         """1: the true message alone."""
         return 1
+
+    @property
+    def mean_messages(self) -> Fraction:
+        """See ``Several``."""
+        return self.noise.mean_messages
+
+    @property
+    def epsilon0(self) -> float:
+        """Infinite: the true message is the value."""
+        return math.inf
+
+    @property
+    def least_devices(self) -> int:
+        """As many as the noise is split over."""
+        return self.noise.shares
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
         """See ``Several``."""

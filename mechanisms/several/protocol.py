@@ -1,9 +1,10 @@
 """What a mechanism of several messages per device offers.
 
-A report is a bundle: one true message, always, and messages of noise that do not depend on the
-value. One message may be the value itself, so nothing is promised against shuffler and analyzer
-together (epsilon0 is infinite): privacy comes from the mixture of all messages of a batch alone,
-and ``noise`` states its law. So this is no ``Mechanism``, which promises an epsilon0.
+A report is a bundle whose messages hide the value among those of all devices. One message may be
+the value itself: then nothing is promised against shuffler and analyzer together (``epsilon0`` is
+infinite), and privacy comes from the mixture of all messages of a batch alone. So this is no
+``Mechanism``, which states the law of one report. ``Noisy``: one true message, always, and messages
+of noise that do not depend on the value.
 
 How many messages a bundle has is drawn, between ``fewest`` and ``messages``, and never depends on
 the value. Who sees connections sees frames of one size; the shuffler, which counts what it opens,
@@ -13,6 +14,7 @@ learns a number that says nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shoal.arrays import NDArray, np
@@ -72,8 +74,20 @@ class Several(Protocol):
         ...
 
     @property
-    def noise(self) -> NoiseLaw:
-        """What devices add, in the integers that are drawn from: what the accountant sees."""
+    def mean_messages(self) -> Fraction:
+        """Expected messages of one report."""
+        ...
+
+    @property
+    def epsilon0(self) -> float:
+        """What a report promises by itself, its messages seen together; math.inf where one of them
+        may be the value. Direction: upper bound.
+        """
+        ...
+
+    @property
+    def least_devices(self) -> int:
+        """Honest devices that the account needs: with fewer nothing is proven."""
         ...
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
@@ -107,4 +121,14 @@ class Several(Protocol):
         """The standard error of every label when ``reports`` devices take part, whatever they
         answer: exact, of the noise that they add.
         """
+        ...
+
+
+@runtime_checkable
+class Noisy(Several, Protocol):
+    """A true message of each device among noise of a ``NoiseLaw``."""
+
+    @property
+    def noise(self) -> NoiseLaw:
+        """What devices add, in the integers that are drawn from: what the accountant sees."""
         ...

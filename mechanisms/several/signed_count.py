@@ -10,7 +10,9 @@ every device sends one true message, and nobody can tell + from - but the analyz
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
@@ -64,6 +66,21 @@ class SignedCount:
     def fewest(self) -> int:
         """1: the true message alone."""
         return 1
+
+    @property
+    def mean_messages(self) -> Fraction:
+        """See ``Several``."""
+        return self.noise.mean_messages
+
+    @property
+    def epsilon0(self) -> float:
+        """Infinite: the true message is the value."""
+        return math.inf
+
+    @property
+    def least_devices(self) -> int:
+        """As many as the noise is split over."""
+        return self.noise.shares
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
         """See ``Several``: of cell 0, no, or 1, yes."""

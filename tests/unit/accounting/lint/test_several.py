@@ -8,8 +8,8 @@ from typing import Any
 
 from shoal.accounting.composition.compose import compose
 from shoal.accounting.lint.task import lint
-from shoal.accounting.several_messages.noise_losses import noise_losses
 from shoal.accounting.several_messages.of_domain import design_several
+from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.domain import YesNo
 from shoal.limits import LIMITS
 from shoal.mechanisms.several.registry import create, fewest_messages
@@ -59,7 +59,7 @@ def test_noise_that_is_cut_off_for_fewer_windows_is_warned_of() -> None:
     assert not found.errors
     (said,) = [warning for warning in found.warnings if "windows together" in warning]
     most = int(said.split("cut off for ")[1].split()[0])
-    losses = noise_losses(made.noise, task.n_certified, task.delta)
+    losses = losses_of(made, task.n_certified, task.delta)
     assert losses is not None
     assert compose([(losses, most)], task.delta).epsilon_upper < 100
     assert math.isinf(compose([(losses, most + 1)], task.delta).epsilon_upper)

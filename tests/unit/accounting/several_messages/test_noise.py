@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 
 from shoal.accounting.numerics.curve import Direction
-from shoal.accounting.of_task import guaranteed_noise
+from shoal.accounting.of_task import guaranteed_several
 from shoal.accounting.several_messages.charges import (
     full_submissions,
     long_singles,
@@ -27,9 +27,10 @@ from shoal.accounting.several_messages.more_devices import shown_many
 from shoal.accounting.several_messages.noise import NoiseProtocol, exact_delta
 from shoal.accounting.several_messages.one_more import Shown, divergence
 from shoal.accounting.several_messages.signed_count import count_divergence
+from shoal.domain import Categories, YesNo
 from shoal.errors import ShoalError
 from shoal.mechanisms.several.noise_law import RATE_BITS, NoiseLaw, Truth
-from shoal.mechanisms.several.parameters import law_of
+from shoal.mechanisms.several.registry import create
 from shoal.task import MechanismSpec
 from tests.cases import for_each
 from tests.unit.accounting.several_messages.devices import divergence_of, pairs_of_views
@@ -291,6 +292,7 @@ def test_integers_of_any_size_end_in_a_word(name: str, numbers: dict[str, int]) 
     240 GiB of them, fails; the law looked at before its charges -> minutes, fails.
     """
     most = {"q": (1 << 32) - 1, "floods": (1 << 52) - 1, "longest": 256, "shares": 2, "slots": 200}
-    law = law_of(MechanismSpec.of(name, **most, **numbers))
+    domain = YesNo() if name == "signed_count" else Categories(("a", "b", "c"))
+    made = create(MechanismSpec.of(name, **most, **numbers), domain)
     with pytest.raises(ShoalError, match="nothing is proven"):
-        guaranteed_noise(law, 10, 1.0, 1e-6)
+        guaranteed_several(made, 10, 1.0, 1e-6)

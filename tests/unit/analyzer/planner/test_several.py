@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 
 from shoal.accounting.composition.compose import compose
-from shoal.accounting.several_messages.noise_losses import noise_losses
 from shoal.accounting.several_messages.of_domain import design_several
+from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.analyzer.planner import Frequencies, Mean, Request
 from shoal.analyzer.planner.several import several_options
 from shoal.domain import Categories, YesNo
@@ -58,7 +58,7 @@ def test_releases_together_stay_within_the_target_and_use_it(target: float, wind
         domain, each = CELLS.domain, option.epsilon
         made = design_several(option.spec.name, domain, 100_000, each, 1e-6, windows=windows)
         assert option.spec == made
-        losses = noise_losses(create(option.spec, CELLS.domain).noise, 100_000, 1e-6)
+        losses = losses_of(create(option.spec, CELLS.domain), 100_000, 1e-6)
         assert losses is not None
         together = compose([(losses, windows)], 1e-6).epsilon_upper
         assert 0.97 * target < together <= target

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from shoal.accounting.of_task import guaranteed, guaranteed_noise
+from shoal.accounting.of_task import guaranteed, guaranteed_several
 from shoal.cli.demo import near_central
 from shoal.cli.demo.near_central import DELTA, EPSILON, near_central_questions, side_by_side
 from shoal.entropy import SeededEntropy
@@ -33,7 +33,7 @@ def test_all_questions_have_one_central_epsilon() -> None:
     for one in asked:
         made = create_any(one.mechanism, one.domain)
         if isinstance(made, Several):
-            bound = guaranteed_noise(made.noise, DEVICES, Fraction(9, 10), DELTA).epsilon_upper
+            bound = guaranteed_several(made, DEVICES, Fraction(9, 10), DELTA).epsilon_upper
         else:
             bound = guaranteed(made.privacy(), DEVICES, Fraction(9, 10), DELTA).epsilon_upper
         assert 0.98 * EPSILON <= bound <= EPSILON

@@ -14,7 +14,7 @@ from shoal.accounting.composition.compose import compose
 from shoal.accounting.composition.memoized import recognised
 from shoal.accounting.lint.findings import LintResult
 from shoal.accounting.lint.task import lint
-from shoal.accounting.several_messages.noise_losses import noise_losses
+from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.cli.main import main
 from shoal.cli.task.file import read_task
 from shoal.cli.task.frame import frame_bytes, with_frame
@@ -123,7 +123,7 @@ def test_noise_of_several_messages_is_chosen_for_all_windows_of_the_task(
     lines = path.read_text().splitlines()
     path.write_text("\n".join(line for line in lines if not line.startswith("epsilon0")))
     made = read_task(path)
-    losses = noise_losses(several(made.mechanism, made.domain).noise, made.n_certified, 1e-6)
+    losses = losses_of(several(made.mechanism, made.domain), made.n_certified, 1e-6)
     assert losses is not None
     assert compose([(losses, 30)], 1e-6).epsilon_upper < 2.0 * 30
     assert not any("windows together" in warning for warning in lint(made).warnings)

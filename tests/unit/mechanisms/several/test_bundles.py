@@ -17,11 +17,13 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.base import Tally
 from shoal.mechanisms.several import noise_of_batch
+from shoal.mechanisms.several.histogram import BundledHistogram
 from shoal.mechanisms.several.names import NAMES
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import PARAMETERS, law_of, spec_of
-from shoal.mechanisms.several.protocol import Bundles, Several
+from shoal.mechanisms.several.protocol import Bundles, Noisy, Several
 from shoal.mechanisms.several.registry import create, create_any
+from shoal.mechanisms.several.signed_count import SignedCount
 from shoal.task import MechanismSpec
 from tests.cases import for_each
 from tests.sizes import size
@@ -31,22 +33,22 @@ LABELS = Categories(tuple("abc"), (0, 1, 2))  # and "no answer": four cells
 Q, FLOODS = Fraction(1 << 31, 1 << 32), Fraction(5)
 
 
-def cancelling(shares: int, slots: int = 200) -> Several:
+def cancelling(shares: int, slots: int = 200) -> Noisy:
     law = NoiseLaw(Truth.CELL, LABELS.size, shares, slots, Q, 6, FLOODS, 3)
-    return create(spec_of("cancelling", law), LABELS)
+    return BundledHistogram(LABELS.labels, law)
 
 
-def dummies(shares: int, slots: int = 200) -> Several:
+def dummies(shares: int, slots: int = 200) -> Noisy:
     law = NoiseLaw(Truth.CELL, LABELS.size, shares, slots, dummies=Fraction(40))
-    return create(spec_of("dummies", law), LABELS)
+    return BundledHistogram(LABELS.labels, law)
 
 
-def signed_count(shares: int, slots: int = 200) -> Several:
+def signed_count(shares: int, slots: int = 200) -> Noisy:
     law = NoiseLaw(Truth.SIGN, 1, shares, slots, Q, 6, FLOODS, 3)
-    return create(spec_of("signed_count", law), YesNo())
+    return SignedCount(("no", "yes"), law)
 
 
-MAKERS: list[Callable[..., Several]] = [cancelling, dummies, signed_count]
+MAKERS: list[Callable[..., Noisy]] = [cancelling, dummies, signed_count]
 
 
 def domain_of(made: Several) -> Domain:
@@ -54,7 +56,7 @@ def domain_of(made: Several) -> Domain:
 
 
 @for_each("make", MAKERS)
-def test_bundles_are_those_of_one_device_after_the_other(make: Callable[..., Several]) -> None:
+def test_bundles_are_those_of_one_device_after_the_other(make: Callable[..., Noisy]) -> None:
     made, entropy = make(9), SeededEntropy(1)
     values = np.arange(300) % domain_of(made).size
     bundles = made.randomize(values, SeededEntropy(1))
@@ -70,7 +72,7 @@ def test_bundles_are_those_of_one_device_after_the_other(make: Callable[..., Sev
 
 @for_each("make", MAKERS)
 @for_each("more", [1, 2])
-def test_totals_are_unbiased_and_err_as_they_say(make: Callable[..., Several], more: int) -> None:
+def test_totals_are_unbiased_and_err_as_they_say(make: Callable[..., Noisy], more: int) -> None:
     """Over many batches, with as many devices as shares, and twice as many: mean, variance and
     coverage of every label. Seeds are fixed; another one gives a false alarm in 1e-5 of cases.
 
@@ -129,7 +131,7 @@ def test_intervals_are_those_of_the_exact_law(reports: int) -> None:
 
 
 @for_each("make", MAKERS)
-def test_the_integers_come_back(make: Callable[..., Several]) -> None:
+def test_the_integers_come_back(make: Callable[..., Noisy]) -> None:
     made = make(77, 50)
     assert law_of(made.spec) == made.noise
     assert {name for name, _ in made.spec.parameters} == {
@@ -170,7 +172,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 @for_each("make", MAKERS)
-def test_values_and_rows_that_are_none_are_refused(make: Callable[..., Several]) -> None:
+def test_values_and_rows_that_are_none_are_refused(make: Callable[..., Noisy]) -> None:
     made = make(9)
     cells = domain_of(made).size
     for bad in (-1, cells, True):

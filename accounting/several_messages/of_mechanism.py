@@ -1,0 +1,36 @@
+"""The account of a mechanism of several messages: one place that says which protocol a ``Several``
+is, and so its bound and its law of losses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.accounting.several_messages.noise import METHODS as NOISE_METHODS
+from shoal.accounting.several_messages.noise import NoiseProtocol
+from shoal.accounting.several_messages.noise_losses import noise_losses
+from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.several.protocol import Noisy, Several
+
+if TYPE_CHECKING:
+    from shoal.accounting.composition.losses import LossLaw
+    from shoal.accounting.several_messages.messages import SeveralMessages
+
+METHODS = NOISE_METHODS
+"""Methods in bounds and releases of tasks whose devices send several messages."""
+
+
+def protocol_of(made: Several) -> SeveralMessages:
+    """What accounts for a batch of such reports. Raises INTERNAL for a mechanism that has none."""
+    if isinstance(made, Noisy):
+        return NoiseProtocol(made.noise)
+    raise ShoalError(Kind.INTERNAL, f"{made.name} has no account")
+
+
+def losses_of(made: Several, n_honest: int, delta: float) -> LossLaw | None:
+    """The law of losses of one release for ``n_honest`` honest devices, in the order of ``delta``,
+    the total that it will be composed to; None where nothing is proven. Direction: UPPER.
+    """
+    if isinstance(made, Noisy):
+        return noise_losses(made.noise, n_honest, delta)
+    raise ShoalError(Kind.INTERNAL, f"{made.name} has no law of losses")
