@@ -1,0 +1,126 @@
+"""Laws of losses on a lattice, from exact masses: placed, added, and cut where charges begin.
+Every step errs upward: the curve of what comes out is nowhere below that of what went in.
+
+**Placed.** A mass at l goes to the lattice points a <= l < b so that its mass and its share of
+exp(-l) stay; (1 - e exp(-l))_+ is convex in exp(-l), so by Jensen the curve only rises. Losses are
+first raised by what rounding may have taken from them, which raises it too.
+
+**Added.** The sum of two independent losses is a convolution of positive numbers, without a
+transform: its relative error is its length in units of rounding.
+
+**Cut.** Let the true curve be h(e) <= h'(e) + (1 + e) t for every e >= 0; h falls with e. Let H' >=
+h' be the curve of a law, and L a loss. The law returned has the curve
+
+    H(e) = H'(e) (+ a chord) + (1 + exp(L)) t          for e <= exp(L),
+    H(e) = H'(exp(L)) + (1 + exp(L)) t                 beyond:
+
+(1 + exp(L)) t is mass at infinity, and a mass m at l > L is split between L and infinity so that
+mass and share of exp(-l) stay: m exp(L - l) to L. So H >= h up to exp(L), and beyond since h(e) <=
+h(exp(L)). Any L is sound; the one that leaves least at infinity is taken, or the first that is
+nearly as good. ``losses.LossLaw`` wants no more than H >= h for e >= 0, and composes by it,
+adaptive choices included.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shoal.accounting.composition.losses import MARGIN, LossLaw
+from shoal.accounting.numerics.binomial import Floats, Ints
+from shoal.accounting.numerics.compound import UNIT
+from shoal.arrays import np
+from shoal.errors import Kind, ShoalError
+
+# Lattice steps to one standard deviation of the loss.
+_FINENESS = 512.0
+# No finite loss of a law is above: what lies below minus this is raised to it, what lies above is
+# split.
+_LARGEST_LOSS = 16.0
+# How much more than the least may stay at infinity, of that and of delta.
+_NEARLY = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lattice:
+    """Masses at ``first`` * step, (``first`` + 1) * step, ..., and at infinity."""
+
+    first: int
+    masses: Floats
+    infinity: float
+
+
+def step_of(losses: Floats, masses: Floats) -> float:
+    """A power of two: a share of the losses' standard deviation."""
+    kept = np.minimum(np.abs(losses), _LARGEST_LOSS)
+    spread = math.sqrt(float(np.sum(masses * kept * kept)) / float(np.sum(masses)))
+    return math.ldexp(1.0, math.frexp(max(spread, 1e-9) / _FINENESS)[1] - 1)
+
+
+def placed(
+    losses: Floats, masses: Floats, infinity: float, step: float, error: float, tail: float
+) -> Lattice:
+    """The masses on the lattice of ``step``, of which about ``tail`` lies beyond its ends.
+    Direction: UPPER.
+    """
+    raised: Floats = losses + (3.0 * error + 1e-13 * (1.0 + np.abs(losses)))
+    outward = np.argsort(-np.abs(raised))
+    within = int(np.searchsorted(np.cumsum(masses[outward]), tail))
+    reach = min(_LARGEST_LOSS, abs(float(raised[outward[min(within, len(raised) - 1)]])))
+    end = max(1, math.ceil(reach / step))
+    top = end * step
+    beyond = raised > top
+    kept = masses[beyond] * np.exp(top - raised[beyond])
+    infinity += float(np.sum(masses[beyond] - kept)) * (1.0 + MARGIN)
+    infinity += float(np.sum(masses[beyond])) * 1e-12
+    raised = np.asarray(np.clip(raised, -top, top), dtype=np.float64)
+    masses = np.array(masses, dtype=np.float64)
+    masses[beyond] = kept
+    left: Ints = np.floor(raised / step).astype(np.int64)
+    along = raised - left * step
+    up = -np.expm1(-along) / -math.expm1(-step)
+    down = np.exp(-along) * -np.expm1(along - step) / -math.expm1(-step)
+    first = int(left.min())
+    size = int(left.max()) - first + 2
+    out: Floats = np.zeros(size)
+    out += np.bincount(left - first, masses * down, minlength=size)
+    out += np.bincount(left - first + 1, masses * up, minlength=size)
+    rounding = 1.0 + error + (len(masses) + 16) * UNIT + MARGIN
+    return Lattice(first, out * rounding, infinity * rounding)
+
+
+def added(one: Lattice, other: Lattice) -> Lattice:
+    """The sum of two independent losses. Direction: UPPER."""
+    masses = np.convolve(one.masses, other.masses)
+    rounding = 1.0 + (min(len(one.masses), len(other.masses)) + 8) * UNIT
+    total = float(np.sum(one.masses)) + one.infinity
+    infinity = other.infinity * total + one.infinity * float(np.sum(other.masses))
+    return Lattice(one.first + other.first, masses * rounding, infinity * (1.0 + MARGIN))
+
+
+def cut_at(both: Lattice, step: float, far: float, lost: float, delta: float) -> LossLaw:
+    """The law with its charges, cut at the best L >= 0."""
+    indices = both.first + np.arange(len(both.masses), dtype=np.int64)
+    losses: Floats = np.asarray(indices * step, dtype=np.float64)
+    # H'(exp(L)) at every L: sum over l > L of m (1 - exp(L - l)), by sums from the right, which is
+    # A(L) = A(L + step) exp(-step) + M(L + step) (1 - exp(-step)), M = the mass from there on.
+    above = np.cumsum(both.masses[::-1])[::-1]
+    fall, rise, at = math.exp(-step), -math.expm1(-step), 0.0
+    beyond = np.zeros(len(losses))
+    for index in range(len(losses) - 2, -1, -1):
+        at = at * fall + float(above[index + 1]) * rise
+        beyond[index] = at
+    charge = (1.0 + np.exp(losses)) * far
+    left = np.where(losses >= 0.0, beyond + charge, math.inf)
+    least = float(np.min(left))
+    if not math.isfinite(least):
+        raise ShoalError(Kind.INVALID, "a law of losses has none above 0: its curve is not one")
+    cut = int(np.argmax(left <= least * (1.0 + _NEARLY) + _NEARLY * delta))
+    masses: Floats = both.masses[: cut + 1].copy()
+    masses[cut] += float(np.sum(both.masses[cut + 1 :] * np.exp(losses[cut] - losses[cut + 1 :])))
+    rounding = 1.0 + 2 * len(losses) * UNIT + MARGIN
+    infinity = (both.infinity + float(left[cut]) + lost) * rounding
+    present = masses > 0.0
+    return LossLaw(
+        step, indices[: cut + 1][present], masses[present] * rounding, min(infinity, 1.0), math.inf
+    )
