@@ -32,6 +32,9 @@ WITHHELD_RETENTION = (
     "the retention ended before the batch could be opened: nothing of it was counted"
 )
 WITHHELD_GIVEN_UP = "the analyzer's operator gave the window up: nothing of it was counted"
+WITHHELD_NOT_WHOLE = (
+    "a message of the batch is lost or was refused, and a sum of shares needs all of them"
+)
 WITHHELD_EPSILON = "the guaranteed epsilon is above the task's target_epsilon"
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from vectors_mechanisms import Recorder
 
-from shoal.domain import Categories, Domain, YesNo
+from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import UNIT, spec_of
 from shoal.mechanisms.several.registry import create
+from shoal.task import MechanismSpec
 
 PATH = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "shoal_several_v1.json"
 _DRAWS = 12  # of each case
@@ -33,7 +34,11 @@ def _labels(count: int) -> Categories:
     return Categories(tuple(f"c{number}" for number in range(count - 1)))
 
 
-CASES: tuple[tuple[str, str, Domain, NoiseLaw], ...] = (
+def _split(shares: int, b: int, size: int) -> MechanismSpec:
+    return MechanismSpec.of("split_mix", scale=b << 16, shares=shares, slots=5, bytes=size)
+
+
+CASES: tuple[tuple[str, str, Domain, NoiseLaw | MechanismSpec], ...] = (
     ("much noise", "cancelling", _labels(3), _cancelling(Truth.CELL, 3, 300, 63)),
     ("many cells", "cancelling", _labels(300), _cancelling(Truth.CELL, 300, 100_000, 63)),
     ("few slots", "cancelling", _labels(5), _cancelling(Truth.CELL, 5, 600, 4)),
@@ -44,6 +49,8 @@ CASES: tuple[tuple[str, str, Domain, NoiseLaw], ...] = (
         NoiseLaw(Truth.CELL, 40, 1_000, 20, dummies=Fraction(42 * UNIT + 12_345, UNIT)),
     ),
     ("yes/no", "signed_count", YesNo(), _cancelling(Truth.SIGN, 1, 200, 63)),
+    ("a number", "split_mix", Numeric(0.0, 10.0, 6), _split(3, 5, 3)),
+    ("a number in fine steps", "split_mix", Numeric(0.0, 1.0, 1001), _split(1_000, 2_000, 5)),
 )
 
 
@@ -51,7 +58,7 @@ def text() -> str:
     """The file's text."""
     cases = []
     for title, name, domain, law in CASES:
-        made = create(spec_of(name, law), domain)
+        made = create(law if isinstance(law, MechanismSpec) else spec_of(name, law), domain)
         draws = []
         for number in range(_DRAWS):
             recorder = Recorder(f"{title} {number}", 0)

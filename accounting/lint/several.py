@@ -18,7 +18,7 @@ from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
-from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.protocol import Several, Summed
 from shoal.mechanisms.several.registry import check_shape
 from shoal.task import Task
 
@@ -54,12 +54,24 @@ def lint_several(task: Task, made: Several) -> LintResult:
                 "noise for so many errs less",
             )
         )
+    if isinstance(made, Summed) and (task.max_batch or room) > made.most_reports:
+        findings.append(
+            Finding(
+                True,
+                f"sums of more than {made.most_reports:,} reports can't be told apart: set "
+                "max_batch to that at most, or give the mechanism by its name alone",
+            )
+        )
+    moved = (
+        "one device that lies can move the sum anywhere, unseen"
+        if isinstance(made, Summed)
+        else f"one device can move a count by up to {made.messages}"
+    )
     findings.append(
         Finding(
             False,
             f"{made.name}: shuffler and analyzer together see the value itself, so devices answer "
-            "only if their owners agree to that by name; one device can move a count by up to "
-            f"{made.messages}",
+            f"only if their owners agree to that by name; {moved}",
         )
     )
     findings += _of_windows(task, made)

@@ -5,35 +5,50 @@ and a planner compares.
 from __future__ import annotations
 
 from shoal.accounting.several_messages.noise_design import design_cancelling, design_dummies
-from shoal.domain import Domain, Vector, Words, YesNo
+from shoal.accounting.several_messages.split import design_split
+from shoal.domain import Domain, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-from shoal.mechanisms.several.names import CANCELLING, DUMMIES, NAMES, SIGNED_COUNT
+from shoal.mechanisms.several.names import CANCELLING, DUMMIES, NAMES, SIGNED_COUNT, SPLIT_MIX
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import spec_of
 from shoal.task import MechanismSpec
+
+_KINDS = {SIGNED_COUNT: "yes/no questions", SPLIT_MIX: "questions for a mean of numbers"}
 
 
 def serves(name: str, domain: Domain) -> bool:
     """Whether a mechanism of several messages can answer questions of that domain."""
     if isinstance(domain, Vector | Words) or name not in NAMES:
         return False
+    if name == SPLIT_MIX:
+        return isinstance(domain, Numeric)
     return name != SIGNED_COUNT or isinstance(domain, YesNo)
 
 
 def design_several(
-    name: str, domain: Domain, n_honest: int, epsilon: float, delta: float, *, windows: int
+    name: str,
+    domain: Domain,
+    n_honest: int,
+    epsilon: float,
+    delta: float,
+    *,
+    windows: int,
+    most: int = 0,
 ) -> MechanismSpec:
     """The least noise with which ``n_honest`` devices reach (epsilon, delta) in each of
     ``windows``, whose truncation all together takes no more than a small share of delta: else many
-    windows would compose to no epsilon at all.
+    windows would compose to no epsilon at all. ``most``: reports of a batch, where that is limited.
 
     Raises ShoalError CONFIG, in a line that says how to mend it, for a domain that the mechanism
     can't serve, bad numbers, and where a device would send more messages than a report may have.
     """
     if not serves(name, domain):
-        kinds = "yes/no questions" if name == SIGNED_COUNT else "questions with listed answers"
+        kinds = _KINDS.get(name, "questions with listed answers")
         raise ShoalError(Kind.CONFIG, f"{name} answers {kinds} alone: choose another mechanism")
+    if name == SPLIT_MIX and isinstance(domain, Numeric):
+        most = most or LIMITS.batch_rows
+        return design_split(domain, n_honest, epsilon, delta, windows=windows, most=most)
     law = _law(name, domain, n_honest, epsilon, delta, windows)
     if law.slots > LIMITS.messages:
         raise ShoalError(

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 from shoal.accounting.several_messages.noise import METHODS as NOISE_METHODS
 from shoal.accounting.several_messages.noise import NoiseProtocol
 from shoal.accounting.several_messages.noise_losses import noise_losses
+from shoal.accounting.several_messages.split import METHOD as SPLIT_METHOD
+from shoal.accounting.several_messages.split import SplitProtocol
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.protocol import Noisy, Several
+from shoal.mechanisms.several.split_mix import SplitMix
 
 if TYPE_CHECKING:
     from shoal.accounting.composition.losses import LossLaw
     from shoal.accounting.several_messages.messages import SeveralMessages
 
-METHODS = NOISE_METHODS
+METHODS = (*NOISE_METHODS, SPLIT_METHOD)
 """Methods in bounds and releases of tasks whose devices send several messages."""
 
 
@@ -24,6 +27,8 @@ def protocol_of(made: Several) -> SeveralMessages:
     """What accounts for a batch of such reports. Raises INTERNAL for a mechanism that has none."""
     if isinstance(made, Noisy):
         return NoiseProtocol(made.noise)
+    if isinstance(made, SplitMix):
+        return SplitProtocol(made)
     raise ShoalError(Kind.INTERNAL, f"{made.name} has no account")
 
 
@@ -33,4 +38,6 @@ def losses_of(made: Several, n_honest: int, delta: float) -> LossLaw | None:
     """
     if isinstance(made, Noisy):
         return noise_losses(made.noise, n_honest, delta)
+    if isinstance(made, SplitMix):
+        return SplitProtocol(made).losses(delta) if n_honest >= made.least_devices else None
     raise ShoalError(Kind.INTERNAL, f"{made.name} has no law of losses")

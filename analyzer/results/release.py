@@ -49,7 +49,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Estimate, create
 from shoal.mechanisms.numbers.distribution import Distribution
 from shoal.mechanisms.numbers.quantiles import Quantile
-from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.protocol import Several, Summed
 from shoal.mechanisms.several.registry import create_any
 from shoal.privacy import epsilon0_upper
 from shoal.protos import delivery_pb2, release_pb2
@@ -168,6 +168,8 @@ def prepare_several(served: ServedTask, batch: Batch, opened: Opened, made: Seve
     task, n = served.task, valid_reports(batch, served.task, opened)
     guarantee = guarantee_of(task, made)
     withheld = core.withheld(n, task.min_batch, guarantee.epsilon_upper, task.target_epsilon)
+    if withheld is None and isinstance(made, Summed) and opened.tally.rows != n * made.messages:
+        withheld = core.WITHHELD_NOT_WHOLE
     losses = losses_of(made, task.n_certified, task.delta)
     return Prepared(
         served,

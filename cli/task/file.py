@@ -233,6 +233,7 @@ def _several(name: str, file: ShuffledTaskFile, domain: Domain) -> MechanismSpec
             file.target_epsilon,
             file.delta,
             windows=file.windows.count,
+            most=file.max_batch,
         )
     except ShoalError as error:
         raise _wrong(name, "mechanism", error.message) from None

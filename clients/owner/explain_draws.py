@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shoal.accounting.meaning import bound_text, percent_text
 from shoal.arrays import np
 from shoal.errors import ShoalError
+from shoal.mechanisms.several.protocol import Summed
 from shoal.privacy import KaryLaw, epsilon0_upper
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ def randomized_line(assignment: Assignment) -> str:
 
 def several_line(several: Several) -> str:
     """The same of a task whose devices send several messages."""
+    if isinstance(several, Summed):
+        return (
+            f"On this device your number, and a little noise, is split into {several.messages} "
+            f"sealed messages ({several.name}) that are drawn by chance but for their sum. Only "
+            "among the messages of all devices nobody can tell which belong together."
+        )
     return (
         f"On this device your answer is one sealed message ({several.name}), as it is. Beside it "
         "this device sends messages that are drawn by chance, whatever you answer: "

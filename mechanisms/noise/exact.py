@@ -32,7 +32,7 @@ anybody's value.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -124,6 +124,32 @@ class ExactSampler:
         fraction, bits = word, WORD
         while True:
             fraction, bits = fraction << WORD | int(entropy.words(1)[0]), bits + WORD
+            decided = decide(self._law.weights(bits + _GUARD), fraction, bits)
+            if decided is not None:
+                return decided
+
+
+class SmallSampler:
+    """The same draws, one after the other, for one device, which loads no numpy: of laws of some
+    ten thousand values at most. Immutable after construction; safe to share between threads.
+    """
+
+    __slots__ = ("_boundaries", "_first", "_law")
+
+    def __init__(self, law: Law) -> None:
+        """Builds the table: once per law, as long as its weights take."""
+        self._law = law
+        self._first, self._boundaries = small_boundaries(law)
+
+    def draw(self, entropy: Entropy) -> int:
+        """One number. Draws a word of 8 bytes, and more with probability (boundaries) / 2^64."""
+        fraction, bits = int.from_bytes(entropy.bytes(WORD // 8), "little"), WORD
+        passed = bisect_right(self._boundaries, fraction)
+        if not passed or self._boundaries[passed - 1] != fraction:
+            return self._first + passed
+        while True:
+            more = int.from_bytes(entropy.bytes(WORD // 8), "little")
+            fraction, bits = fraction << WORD | more, bits + WORD
             decided = decide(self._law.weights(bits + _GUARD), fraction, bits)
             if decided is not None:
                 return decided

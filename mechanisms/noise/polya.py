@@ -91,6 +91,14 @@ def exp_floor(numerator: int, denominator: int, bits: int) -> int:
         guard *= 2
 
 
+def share_variance(scale: int, shares: int) -> float:
+    """Of one device's share: 2 r p / (1 - p)^2, with 1 - p by expm1 so that a large scale loses no
+    digits.
+    """
+    x = UNIT / scale
+    return 2 * math.exp(-x) / math.expm1(-x) ** 2 / shares
+
+
 @lru_cache(maxsize=8)
 def _sampler(shares: int, scale: int) -> ExactSampler:
     return ExactSampler(Polya(shares, scale))
@@ -121,9 +129,8 @@ class PolyaShare:
 
     @property
     def variance(self) -> float:
-        """2 r p / (1 - p)^2, with 1 - p by expm1 so that a large scale loses no digits."""
-        x = UNIT / self.spec.get("scale")
-        return 2 * math.exp(-x) / math.expm1(-x) ** 2 / self.shares
+        """See ``share_variance``."""
+        return share_variance(self.spec.get("scale"), self.shares)
 
     def sample(self, count: int, entropy: Entropy) -> NDArray[np.int64]:
         """int64[count], independent. Draws 2 ``count`` words, or a few more with the probability

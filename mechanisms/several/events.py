@@ -19,14 +19,13 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from shoal.mechanisms.noise.exact import WORD, decide, small_boundaries
+from shoal.mechanisms.noise.exact import WORD, SmallSampler
 from shoal.mechanisms.noise.skellam import Poisson
 from shoal.mechanisms.several.noise_law import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
     from shoal.entropy import Entropy
 
-_GUARD = 32  # bits of an enclosure beyond the words that it is compared with
 PLUS, MINUS = 0, 1  # the lowest bit of a signed message
 _SIGNS = {
     NoiseKind.PLUS: (PLUS,),
@@ -38,13 +37,12 @@ _SIGNS = {
 class Events:
     """Draws the events of one device after the other. Immutable: safe to share between threads."""
 
-    __slots__ = ("_boundaries", "_cells", "_first", "_kinds", "_law", "_sums", "_total")
+    __slots__ = ("_cells", "_kinds", "_number", "_sums", "_total")
 
     def __init__(self, law: NoiseLaw) -> None:
         """Builds the table of the number of events: milliseconds, once."""
         rates = law.rates()
-        self._law, self._cells = Poisson(law.event_rate), law.cells
-        self._first, self._boundaries = small_boundaries(self._law)
+        self._number, self._cells = SmallSampler(Poisson(law.event_rate)), law.cells
         self._sums = list(accumulate(rate.weight for rate in rates))
         self._total = self._sums[-1]
         self._kinds = [(_SIGNS[rate.kind], rate.size) for rate in rates]
@@ -54,25 +52,12 @@ class Events:
         cell alone where there are no signs; see ``plain``.
         """
         messages = list[int]()
-        for _ in range(self._number(entropy)):
+        for _ in range(self._number.draw(entropy)):
             signs, size = self._kinds[bisect_right(self._sums, below(self._total, entropy))]
             cell = 2 * below(self._cells, entropy)
             for sign in signs:
                 messages += [cell + sign] * size
         return messages
-
-    def _number(self, entropy: Entropy) -> int:
-        """Poisson: see ``ExactSampler``, of which this is one draw."""
-        fraction, bits = int.from_bytes(entropy.bytes(8), "little"), WORD
-        passed = bisect_right(self._boundaries, fraction)
-        if not passed or self._boundaries[passed - 1] != fraction:
-            return self._first + passed
-        while True:  # the word meets a boundary: with probability 2^-57 or so
-            more = int.from_bytes(entropy.bytes(8), "little")
-            fraction, bits = fraction << WORD | more, bits + WORD
-            decided = decide(self._law.weights(bits + _GUARD), fraction, bits)
-            if decided is not None:
-                return decided
 
 
 def below(bound: int, entropy: Entropy) -> int:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-NAMES = CANCELLING, DUMMIES, SIGNED_COUNT = "cancelling", "dummies", "signed_count"
+NAMES = CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX = (
+    "cancelling",
+    "dummies",
+    "signed_count",
+    "split_mix",
+)
 
 
 def is_several(name: str) -> bool:

@@ -7,7 +7,8 @@ from fractions import Fraction
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Parameter
-from shoal.mechanisms.several.names import CANCELLING, DUMMIES, SIGNED_COUNT
+from shoal.mechanisms.noise import polya
+from shoal.mechanisms.several.names import CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX
 from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
 from shoal.task import MechanismSpec
 
@@ -34,6 +35,17 @@ PARAMETERS = {
         Parameter("dummies", 1, _MOST_NUMBER, "expected dummies in a cell of a batch, out of 2^32"),
     ),
     SIGNED_COUNT: (*_SHARED, *_SIGNED),
+    SPLIT_MIX: (
+        Parameter(
+            "scale",
+            polya.LEAST_SCALE,
+            polya.MOST_SCALE,
+            "65536 times b, in half steps: P(x) falls by e every b",
+        ),
+        _SHARED[0],
+        Parameter("slots", 3, LIMITS.messages, "messages that a number is split into"),
+        Parameter("bytes", 2, 8, "of a message; numbers are added modulo 2^(8 bytes)"),
+    ),
 }
 
 

@@ -125,6 +125,16 @@ class Several(Protocol):
 
 
 @runtime_checkable
+class Summed(Several, Protocol):
+    """One whose estimate needs every message of a batch: one that is lost or refused spoils it."""
+
+    @property
+    def most_reports(self) -> int:
+        """Of how many reports the sum can be read, at most."""
+        ...
+
+
+@runtime_checkable
 class Noisy(Several, Protocol):
     """A true message of each device among noise of a ``NoiseLaw``."""
 

@@ -10,7 +10,7 @@ from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.base import Mechanism, check_parameters, invalid
 from shoal.mechanisms.registry import create as create_local
-from shoal.mechanisms.several.names import NAMES, SIGNED_COUNT, is_several
+from shoal.mechanisms.several.names import NAMES, SIGNED_COUNT, SPLIT_MIX, is_several
 from shoal.mechanisms.several.protocol import Several
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ def create(spec: MechanismSpec, domain: Domain) -> Several:
             f"no mechanism of several messages has that name: choose one of {', '.join(NAMES)}"
         )
     check_parameters(spec, PARAMETERS[spec.name])
+    if spec.name == SPLIT_MIX:
+        from shoal.mechanisms.numbers.means import numeric
+        from shoal.mechanisms.several.split_mix import SplitMix
+
+        return SplitMix(spec, numeric(spec.name, domain))
     if spec.name == SIGNED_COUNT:
         if not isinstance(domain, YesNo):
             raise invalid(f"{SIGNED_COUNT} counts the answers of a yes/no question, and no other")

@@ -15,7 +15,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal.domain import Categories, Domain, YesNo
+from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.mechanisms.several.registry import create
 from shoal.task import MechanismSpec
 from tests.worlds.modules import ROOT
@@ -42,6 +42,8 @@ class Read:
 def domain_of(case: dict[str, Any]) -> Domain:
     if case["mechanism"] == "signed_count":
         return YesNo()
+    if case["mechanism"] == "split_mix":
+        return Numeric(0.0, 1.0, case["cells"] - 1)
     return Categories(tuple(f"label {number}" for number in range(case["cells"] - 1)))
 
 
@@ -125,7 +127,40 @@ def below(read: Read, bound: int) -> int:
             return drawn
 
 
+def polya(read: Read, shares: int, scale: int) -> int:
+    """The least k with w < 2^64 F(k), F of NB(1 / shares, exp(-65536 / scale)), by its definition
+    in 60 digits.
+    """
+    word = int.from_bytes(read.bytes(8), "little")
+    with mpmath.workdps(60):
+        p = mpmath.exp(-mpmath.mpf(65536) / scale)
+        term = total = (1 - p) ** (mpmath.mpf(1) / shares)
+        k = 0
+        while word >= total * 2**64:
+            term = term * p * (k * shares + 1) / (shares * (k + 1))
+            total += term
+            k += 1
+    return k
+
+
+def shares_of(case: dict[str, Any]) -> Iterator[list[str]]:
+    numbers = {name: int(value) for name, value in case["parameters"].items()}
+    levels, size = case["cells"] - 1, numbers["bytes"]
+    for draw in case["draws"]:
+        read = Read(draw["random"])
+        number = 2 * draw["cell"] if draw["cell"] < levels else levels - 1
+        number += polya(read, numbers["shares"], numbers["scale"])
+        number -= polya(read, numbers["shares"], numbers["scale"])
+        shares = [int.from_bytes(read.bytes(size), "little") for _ in range(numbers["slots"] - 1)]
+        shares.append((number - sum(shares)) % (1 << 8 * size))
+        assert read.left == b""
+        yield [share.to_bytes(size, "big").hex() for share in shares]
+
+
 def reports(case: dict[str, Any]) -> Iterator[list[str]]:
+    if case["mechanism"] == "split_mix":
+        yield from shares_of(case)
+        return
     numbers = {name: int(value) for name, value in case["parameters"].items()}
     kinds, cells = weights(numbers), numbers.get("k", 1)
     total, signed = sum(weight for _, _, weight in kinds), "q" in numbers

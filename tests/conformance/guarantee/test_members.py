@@ -11,13 +11,16 @@ from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.of_task import guarantee_of, guaranteed
 from shoal.accounting.several_messages.dummies import UniformDummies
 from shoal.accounting.several_messages.noise import NoiseProtocol
+from shoal.accounting.several_messages.split import SplitProtocol
 from shoal.accounting.sums.sum_task import check_sum
-from shoal.domain import Vector
+from shoal.domain import Numeric, Vector
 from shoal.mechanisms import create, design
 from shoal.mechanisms.quantize import bounds
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
+from shoal.mechanisms.several.split_mix import SplitMix
 from shoal.privacy import PureLaw
 from shoal.secagg import Mode
+from shoal.task import MechanismSpec
 from tests.conformance.guarantee.suite import GuaranteeSuite
 from tests.worlds.tasks import PAIRWISE, TASK
 
@@ -83,6 +86,19 @@ class TestSignedCount(TestCancelling):
 class TestPoissonDummies(TestCancelling):
     def law(self, n_honest: int) -> NoiseLaw:
         return NoiseLaw(Truth.CELL, 16, n_honest, 20, dummies=Fraction(n_honest * 4, 100))
+
+
+class TestSplitMix(TestMessagesBound):
+    def split(self, n_honest: int) -> SplitProtocol:
+        scale = n_honest << 14  # as in the others: what one device adds is one and the same
+        spec = MechanismSpec.of("split_mix", scale=scale, shares=n_honest, slots=14, bytes=4)
+        return SplitProtocol(SplitMix(spec, Numeric(0.0, 1.0, 101)))
+
+    def make(self, n: int, honest_fraction: Fraction = Fraction(1)) -> Guarantee:
+        protocol = self.split(int(n * honest_fraction))
+        bound = certify_messages(protocol, n, DELTA, honest_fraction=honest_fraction)
+        assert bound is not None
+        return bound
 
 
 class TestSumBound(GuaranteeSuite):

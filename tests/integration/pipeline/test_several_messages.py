@@ -9,6 +9,7 @@ truth: for noise with the tails of a Laplace law a false alarm has a probability
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import pytest
 
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.several_messages.of_domain import design_several
+from shoal.analyzer.core import UNOPENABLE, WITHHELD_NOT_WHOLE
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
-from shoal.clients.core import ReportState, assign, seal
+from shoal.clients.core import Assignment, ReportState, assign, seal
 from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.share import SimulatedTask
@@ -27,11 +29,14 @@ from shoal.clients.fleet.simulator import simulate
 from shoal.clients.owner.policy import Policy
 from shoal.clients.settings.config import AgentConfig
 from shoal.clients.transports.grpc_transport import GrpcTransport
+from shoal.crypto.envelope import NONCE_SIZE, HopContent, seal_frame, seal_report
 from shoal.crypto.trust import trust_schedule, trust_task
-from shoal.domain import Categories, Domain, Value, YesNo
+from shoal.domain import Categories, Domain, Numeric, Value, YesNo
 from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import create
+from shoal.mechanisms.several.split_mix import SplitMix
 from tests.integration.pipeline.test_mechanisms import DELTA, Asked, ask, releases, running
 from tests.integration.pipeline.test_mechanisms import EPSILON0 as EPSILON
 from tests.sizes import size
@@ -43,6 +48,8 @@ N = SIMULATED + 1  # and the agent
 HONEST = N * 900_000 // 1_000_000
 HOUR = 3_600
 LABELS = Categories(tuple("abcdefg"), tuple(range(7)))
+NUMBERS = Numeric(0.0, 7.0, 71)
+SPOILED = "spoiled"
 # A tenth has no value: it is an answer like the others.
 VALUES: tuple[Value, ...] = tuple(
     None if device % 10 == 0 else device * device % 7 for device in range(SIMULATED)
@@ -52,22 +59,36 @@ AGENTS = 1  # its value
 
 def designs() -> list[tuple[str, Domain, Several]]:
     found = list[tuple[str, Domain, Several]]()
-    for name, domain in (("cancelling", LABELS), ("dummies", LABELS), ("signed_count", YesNo())):
-        spec = design_several(name, domain, HONEST, EPSILON, DELTA, windows=1)
+    for name, domain in (
+        ("cancelling", LABELS),
+        ("dummies", LABELS),
+        ("signed_count", YesNo()),
+        ("split_mix", NUMBERS),
+    ):
+        spec = design_several(name, domain, HONEST, EPSILON, DELTA, windows=1, most=N + HOSTILE)
         found.append((name, domain, create(spec, domain)))
-    return found
+    # once more, for hostile devices that spoil it
+    return [*found, (SPOILED, *found[-1][1:])]
 
 
 async def send_hostile(site: Site, asked: list[Asked[Several]]) -> None:
-    """Frames that open, of one message that opens, of bytes that are no message."""
+    """Frames that open, of one message that opens, of bytes that are no message. Of a sum: shares
+    of the least number, and where it is to be spoiled one of them that nobody can open.
+    """
     transport = GrpcTransport(site.shuffler_address, site.ca)
     try:
         for one in asked:
             trusted = trust_task(one.signed_task, {site.authority.public})
             assignment = assign(trusted, trust_schedule(one.signed_schedule, trusted))
             for _ in range(HOSTILE):
-                prepared = seal(assignment, 0, (b"\xff" * one.task.report_size,))
-                await transport.submit(prepared.frame, prepared.ack_key, 30.0)
+                size_ = one.task.report_size
+                summed = isinstance(one.mechanism, SplitMix)
+                lie = (bytes(size_),) * one.task.messages if summed else (b"\xff" * size_,)
+                prepared = seal(assignment, 0, lie)
+                frame, key = prepared.frame, prepared.ack_key
+                if one.task.name == SPOILED:
+                    frame = unopenable(assignment, key)
+                await transport.submit(frame, key, 30.0)
     finally:
         await transport.close()
 
@@ -122,8 +143,41 @@ def values_of(one: Asked[Several]) -> tuple[Value, ...]:
     return VALUES
 
 
+def unopenable(assignment: Assignment, ack_key: bytes) -> bytes:
+    """A frame of shares, one of which is sealed for another task."""
+    task, task_id, keys = assignment.task, assignment.task_id, assignment.keys
+    ids = [task_id] * (task.messages - 1) + [TaskId(bytes(TaskId.SIZE))]
+    analyzer, hop = keys.analyzer_keys[0], keys.hop_keys[0]
+    sealed = tuple(
+        seal_report(analyzer, one, 0, os.urandom(NONCE_SIZE), bytes(task.report_size))
+        for one in ids
+    )
+    return seal_frame(hop, HopContent(task_id, 0, ack_key, analyzer.key_id, b"", sealed))
+
+
+def check_sum(asked: Asked[Several], release: dict[str, Any]) -> None:
+    """Hostile devices count as ones with the least number: nothing tells them from others."""
+    assert (release["n"], release["withheld"], release["rejected"]) == (N + HOSTILE, None, {})
+    answered = [3.5 if value is None else float(value) for value in (*VALUES, AGENTS)]
+    mean = sum(answered) / (N + HOSTILE)
+    (estimate,) = release["estimates"]
+    error = asked.mechanism.expected_stderr(N + HOSTILE)
+    assert abs(estimate["value"] - mean) < 9 * error, (estimate, mean, error)
+    assert estimate["stderr"] == pytest.approx(error)
+    assert release["privacy"]["method"] == guarantee_of(asked.task).method
+    assert release["privacy"]["epsilon_upper"] <= EPSILON
+
+
 def check(asked: Asked[Several], release: dict[str, Any]) -> None:
     mechanism, task = asked.mechanism, asked.task
+    if task.name == SPOILED:
+        assert release["withheld"] == WITHHELD_NOT_WHOLE
+        assert release["rejected"] == {UNOPENABLE: HOSTILE}
+        assert release["estimates"] == []
+        return
+    if isinstance(mechanism, SplitMix):
+        check_sum(asked, release)
+        return
     assert (release["n"], release["withheld"]) == (N, None), task.name
     assert release["rejected"] == {"invalid value": HOSTILE}, release["rejected"]
     guarantee, privacy = guarantee_of(task), release["privacy"]

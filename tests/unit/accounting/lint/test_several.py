@@ -10,7 +10,7 @@ from shoal.accounting.composition.compose import compose
 from shoal.accounting.lint.task import lint
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import losses_of
-from shoal.domain import YesNo
+from shoal.domain import Numeric, YesNo
 from shoal.limits import LIMITS
 from shoal.mechanisms.several.registry import create, fewest_messages
 from tests.cases import for_each
@@ -66,3 +66,27 @@ def test_noise_that_is_cut_off_for_fewer_windows_is_warned_of() -> None:
     assert not [
         warning for warning in lint(several(30).task).warnings if "windows together" in warning
     ]
+
+
+@for_each("most, said", [(0, True), (2_000_000, True), (1_000_000, False)])
+def test_a_sum_that_can_not_be_told_apart_is_an_error(most: int, said: bool) -> None:
+    """Its modulus was chosen for a batch of at most a million. What one device can do is warned of,
+    in words of its own. Planted: the rows of a batch compared in place of its reports -> fails.
+    """
+    domain = Numeric(0.0, 1.0, 1001)
+    spec = design_several("split_mix", domain, 900, 1.0, 1e-8, windows=4, most=1_000_000)
+    made = create(spec, domain)
+    task = replace(
+        TASK,
+        domain=domain,
+        mechanism=spec,
+        report_size=made.report_size,
+        messages=made.messages,
+        fewest_messages=fewest_messages(made),
+        max_batch=most,
+    )
+    found = lint(task)
+    assert ["sums of more than 1,073,741 reports" in error for error in found.errors] == [True] * (
+        said
+    )
+    assert any("move the sum anywhere, unseen" in warning for warning in found.warnings)
