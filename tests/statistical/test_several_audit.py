@@ -4,11 +4,14 @@ same attack with the same numbers.
 Real ``randomize`` with seeded entropy: ``DEVICES`` send their bundles, the victim yes or no (the
 first cell or the second), and the analyzer sees how often each message came. Noise is designed for
 (2, 0.01), which so few trials can see. Every assertion "not refuted" is wrong with probability at
-most 1e-6 (``FALSE_ALARM``) over seeds; there are 3, and the seeds are fixed. That the attack has
+most 1e-6 (``FALSE_ALARM``) over seeds; there are 4, and the seeds are fixed. That the attack has
 teeth is asserted too: of an honest mixture it measures at least a stated share of what is claimed.
 
 The broken ones: noise of one device in place of all (split over more than are honest), and the
 grouping left in. Each is refuted, for each mechanism.
+
+Of split numbers the attack looks at the sum of all shares, and at the number of shares of each sign
+(as a number modulo q nearest to 0): what is left of them beyond their sum.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from numpy.typing import NDArray
 
 from shoal.accounting.audit.audit import AuditResult, audit
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.domain import Categories, Domain, YesNo
+from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import create
+from shoal.mechanisms.several.split_mix import SplitMix
 from tests.cases import for_each
 from tests.sizes import CAMPAIGN, FULL, size
 
@@ -109,3 +113,48 @@ def test_noise_that_is_split_over_more_than_are_honest_is_caught(name: str) -> N
 def test_messages_that_are_still_grouped_are_caught(name: str) -> None:
     found = attack(name, "grouped", grouped=True)
     assert found.refuted
+
+
+NUMBER = Numeric(0.0, 1.0, 2)
+
+
+def shares(which: int, trials: int, made: SplitMix, entropy: SeededEntropy) -> NDArray[np.int64]:
+    """int64[trials, DEVICES, slots]: the shares modulo 2^16, nearest to 0; the victim's are last.
+    It answers 0 or 1 (``which``), the others 0.
+    """
+    values = np.zeros((trials, DEVICES), dtype=np.int64)
+    values[:, -1] = which
+    rows = made.randomize(values.reshape(-1), entropy).rows
+    words = np.ascontiguousarray(rows).view(">u2").astype(np.int64)
+    centred = (words + 0x8000) % 0x10000 - 0x8000
+    return np.asarray(centred.reshape(trials, DEVICES, made.messages))
+
+
+def attack_split(seed: str, devices: slice = slice(None)) -> AuditResult:
+    """Of the messages of these devices alone, in whatever order."""
+    spec = design_several("split_mix", NUMBER, DEVICES, EPSILON, DELTA, windows=1, most=100)
+    made, entropy = create(spec, NUMBER), SeededEntropy(f"split {seed}")
+    assert isinstance(made, SplitMix)
+    assert made.bits == 16
+
+    def views(which: int, trials: int) -> dict[str, NDArray[np.float64]]:
+        seen = shares(which, trials, made, entropy)[:, devices].reshape(trials, -1)
+        total = (seen.sum(axis=1) + 0x8000) % 0x10000 - 0x8000
+        return {
+            "sum": total.astype(np.float64),
+            "negative": (seen < 0).sum(axis=1).astype(np.float64),
+        }
+
+    trials = TRIALS if devices == slice(None) else OF_BROKEN
+    return audit(views, EPSILON, DELTA, trials, at_once=5_000)
+
+
+def test_an_honest_sum_of_shares_stays_under_its_certificate() -> None:
+    found = attack_split("honest")
+    assert not found.refuted
+    assert found.epsilon_measured_lower >= TEETH * EPSILON
+
+
+def test_shares_that_are_still_grouped_are_caught() -> None:
+    """So is noise of one device in place of all: the others' shares can be subtracted then."""
+    assert attack_split("grouped", slice(-1, None)).refuted
