@@ -2,8 +2,8 @@
 
 - ``Certificate``: shuffled reports of one message each. epsilon0, which remains without the
   shuffler, is finite.
-- ``MessagesBound``: several messages per device. A message may be the value itself, so epsilon0 is
-  infinite and all rests on the mixture.
+- ``MessagesBound``: several messages per device. A message may be the value itself: then epsilon0
+  is infinite and all rests on the mixture. Where it is randomized first, epsilon0 is that draw's.
 - ``SumBound``: a sum by secure aggregation. What remains under collusion depends on the mode.
 
 Release, lint, explain and planner speak to this Protocol alone. Whoever wants another kind of

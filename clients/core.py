@@ -142,7 +142,8 @@ class Assignment:
     if it has a memory of its own. A task that is summed in rounds has no randomizer (``mechanism``
     None); ``epsilon_apart`` is then the certificate of a round's sum, which holds while they don't.
     Where devices send several messages, ``mechanism`` is None too and ``several`` what makes them:
-    ``epsilon0`` is infinite then, and ``epsilon_apart`` None.
+    ``epsilon0`` is infinite then, but where the true message is randomized, and ``epsilon_apart``
+    None.
     """
 
     campaign: Campaign

@@ -267,21 +267,24 @@ class Parameter:
     meaning: str
 
 
-def check_parameters(spec: MechanismSpec, parameters: Sequence[Parameter]) -> None:
-    """That a task states every integer of a family, in its range, and no other. Raises INVALID,
-    naming the parameter.
+def check_parameters(
+    spec: MechanismSpec, parameters: Sequence[Parameter], optional: Sequence[Parameter] = ()
+) -> None:
+    """That a task states every integer of a family, in its range, and no other; those that are
+    ``optional``, or not. Raises INVALID, naming the parameter.
     """
-    stated, known = (
-        {name for name, _ in spec.parameters},
-        {parameter.name for parameter in parameters},
-    )
+    stated = {name for name, _ in spec.parameters}
+    needed = {parameter.name for parameter in parameters}
+    known = needed | {parameter.name for parameter in optional}
     if stated - known:
         raise invalid(
             f"{spec.name} has no parameter {_quoted(stated - known)}: it takes {_quoted(known)}"
         )
-    if known - stated:
-        raise invalid(f"{spec.name} lacks the parameter {_quoted(known - stated)}")
-    for parameter in parameters:
+    if needed - stated:
+        raise invalid(f"{spec.name} lacks the parameter {_quoted(needed - stated)}")
+    for parameter in (*parameters, *optional):
+        if parameter.name not in stated:
+            continue
         if not parameter.low <= spec.get(parameter.name) <= parameter.high:
             raise invalid(
                 f'{spec.name}: the parameter "{parameter.name}" is {parameter.low} to '

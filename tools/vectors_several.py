@@ -38,6 +38,8 @@ def _split(shares: int, b: int, size: int) -> MechanismSpec:
     return MechanismSpec.of("split_mix", scale=b << 16, shares=shares, slots=5, bytes=size)
 
 
+_HALF = 1 << 63  # a "uniform" of the true message: half of the cells are drawn from all
+
 CASES: tuple[tuple[str, str, Domain, NoiseLaw | MechanismSpec], ...] = (
     ("much noise", "cancelling", _labels(3), _cancelling(Truth.CELL, 3, 300, 63)),
     ("many cells", "cancelling", _labels(300), _cancelling(Truth.CELL, 300, 100_000, 63)),
@@ -49,6 +51,24 @@ CASES: tuple[tuple[str, str, Domain, NoiseLaw | MechanismSpec], ...] = (
         NoiseLaw(Truth.CELL, 40, 1_000, 20, dummies=Fraction(42 * UNIT + 12_345, UNIT)),
     ),
     ("yes/no", "signed_count", YesNo(), _cancelling(Truth.SIGN, 1, 200, 63)),
+    (
+        "randomized",
+        "cancelling",
+        _labels(5),
+        spec_of("cancelling", _cancelling(Truth.CELL, 5, 600, 63), _HALF),
+    ),
+    (
+        "randomized dummies",
+        "dummies",
+        _labels(40),
+        spec_of("dummies", NoiseLaw(Truth.CELL, 40, 1_000, 20, dummies=Fraction(42)), _HALF),
+    ),
+    (
+        "randomized yes/no",
+        "signed_count",
+        YesNo(),
+        spec_of("signed_count", _cancelling(Truth.SIGN, 1, 200, 63), _HALF),
+    ),
     ("a number", "split_mix", Numeric(0.0, 10.0, 6), _split(3, 5, 3)),
     ("a number in fine steps", "split_mix", Numeric(0.0, 1.0, 1001), _split(1_000, 2_000, 5)),
 )

@@ -6,14 +6,18 @@ the smallest batch guarantees, a batch that is larger than a shuffler has room f
 as many messages as it may.
 
 Warnings: that a report may show its value to shuffler and analyzer together (epsilon0 is infinite),
-which every owner has to agree to by name; noise for fewer devices than are sure to be honest, which
-errs more than it has to; and truncation that was chosen for fewer windows than there are.
+which every owner has to agree to by name, or what it keeps; how far one device can move a count;
+noise for fewer devices than are sure to be honest, which errs more than it has to; and truncation
+that was chosen for fewer windows than there are.
 """
 
 from __future__ import annotations
 
+import math
+
 from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.lint.release import full_at_once, of_release
+from shoal.accounting.meaning import bound_text
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.errors import ShoalError
@@ -67,11 +71,17 @@ def lint_several(task: Task, made: Several) -> LintResult:
         if isinstance(made, Summed)
         else f"one device can move a count by up to {made.messages}"
     )
+    together = (
+        "shuffler and analyzer together see the value itself, so devices answer only if their "
+        "owners agree to that by name"
+        if math.isinf(made.epsilon0)
+        else "shuffler and analyzer together see a value that was randomized first, with epsilon0 "
+        f"{bound_text(made.epsilon0)}"
+    )
     findings.append(
         Finding(
             False,
-            f"{made.name}: shuffler and analyzer together see the value itself, so devices answer "
-            f"only if their owners agree to that by name; {moved}",
+            f"{made.name}: {together}; {moved}",
         )
     )
     findings += _of_windows(task, made)
@@ -86,10 +96,11 @@ def _of_windows(task: Task, made: Several) -> list[Finding]:
     if losses is None or count * losses.infinity <= task.delta:
         return []
     enough = int(task.delta / losses.infinity)
+    none = "no epsilon" if math.isinf(losses.epsilon0) else "no epsilon but the sum of epsilon0"
     return [
         Finding(
             False,
-            f"no epsilon holds for all {count} windows together at delta {task.delta:g}: the noise "
+            f"{none} holds for all {count} windows together at delta {task.delta:g}: the noise "
             f"is cut off for {enough} at most; give the mechanism by its name alone, and it is "
             "chosen for all",
         )

@@ -187,7 +187,8 @@ def epsilon_interval(
     top = next((rung for rung in (*_LADDER, *_FINE) if upper(rung) <= delta), None)
     if top is None:
         return None
-    high = crossing(upper, delta, top)[1]
+    # What a device's own randomness promises holds of its place in the mixture too.
+    high = min(crossing(upper, delta, top)[1], protocol.epsilon0)
     lower = protocol.curve(n_honest, Direction.LOWER, delta)
     return crossing(lower, delta, high)[0], high
 

@@ -38,8 +38,10 @@ from shoal.accounting.several_messages.charges import (
 )
 from shoal.accounting.several_messages.messages import check_target, reaches
 from shoal.accounting.several_messages.noise import NoiseProtocol, exact_delta
+from shoal.accounting.several_messages.randomized_truth import RandomizedTruth, inner_target
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
+from shoal.privacy import KaryLaw
 
 UNIT_BITS = 32  # q, floods and dummies are multiples of 2^-32
 SHARE_OF_EPSILON = 0.45  # s, unless it is given
@@ -60,15 +62,19 @@ def design_cancelling(
     s: float | None = None,
     largest: int | None = None,
     windows: int = 1,
+    drawn: KaryLaw | None = None,
 ) -> NoiseLaw:
     """Singles of e^-``s`` and the fewest floods of sizes up to ``largest`` with which ``n_honest``
     devices reach (epsilon, delta) in one release.
 
     ``s``: .45 ``epsilon`` if not given. ``largest``: 4 if not given, up to epsilon = 1/2 as many as
     4 / epsilon. ``windows``: releases that will be composed at this delta; cut and cap are chosen
-    for a share of it. Raises ShoalError CONFIG for bad numbers and where no such noise is found.
+    for a share of it. ``drawn``: the law of a true message that is randomized, which saves some
+    noise. Raises ShoalError CONFIG for bad numbers and where no such noise is found.
     """
     _check(truth, cells, n_honest, epsilon, delta, windows)
+    reached = _reached(epsilon, delta, drawn)
+    epsilon, delta = (epsilon, delta) if drawn is None else inner_target(drawn, epsilon, delta)
     s = SHARE_OF_EPSILON * epsilon if s is None else s
     if not 0.0 < s < epsilon / 2.0:
         raise ShoalError(
@@ -87,18 +93,37 @@ def design_cancelling(
     longest = _longest(q, truth, epsilon, delta / windows)
     shares = min(n_honest, MOST_SHARES)
     start = NoiseLaw(truth, cells, shares, 1, q, longest, Fraction(1), largest)
-    return _fewest(start, epsilon, delta, "floods", windows)
+    return _fewest(start, epsilon, delta, "floods", windows, reached)
 
 
 def design_dummies(
-    cells: int, n_honest: int, epsilon: float, delta: float, *, windows: int = 1
+    cells: int,
+    n_honest: int,
+    epsilon: float,
+    delta: float,
+    *,
+    windows: int = 1,
+    drawn: KaryLaw | None = None,
 ) -> NoiseLaw:
     """The fewest Poisson dummies with which ``n_honest`` devices reach (epsilon, delta) in one
-    release. ``windows`` and raises as ``design_cancelling``.
+    release. ``windows``, ``drawn`` and raises as ``design_cancelling``.
     """
     _check(Truth.CELL, cells, n_honest, epsilon, delta, windows)
+    reached = _reached(epsilon, delta, drawn)
+    epsilon, delta = (epsilon, delta) if drawn is None else inner_target(drawn, epsilon, delta)
     start = NoiseLaw(Truth.CELL, cells, min(n_honest, MOST_SHARES), 1, dummies=Fraction(1))
-    return _fewest(start, epsilon, delta, "dummies", windows)
+    return _fewest(start, epsilon, delta, "dummies", windows, reached)
+
+
+def _reached(epsilon: float, delta: float, drawn: KaryLaw | None) -> Callable[[NoiseLaw], bool]:
+    """Whether the certificate of a law is at most (epsilon, delta)."""
+
+    def holds(law: NoiseLaw) -> bool:
+        noise = NoiseProtocol(law)
+        protocol = noise if drawn is None else RandomizedTruth(noise, drawn)
+        return reaches(protocol, law.shares, epsilon, delta)
+
+    return holds
 
 
 def _check(
@@ -142,8 +167,17 @@ def _longest(q: Fraction, truth: Truth, epsilon: float, delta: float) -> int:
     return high
 
 
-def _fewest(start: NoiseLaw, epsilon: float, delta: float, what: str, windows: int) -> NoiseLaw:
-    """``start`` with the fewest floods or dummies (``what``) and its slots."""
+def _fewest(
+    start: NoiseLaw,
+    epsilon: float,
+    delta: float,
+    what: str,
+    windows: int,
+    reached: Callable[[NoiseLaw], bool],
+) -> NoiseLaw:
+    """``start`` with the fewest floods or dummies (``what``) and its slots, so that it is
+    ``reached``.
+    """
 
     def at(amount: Fraction, slots: int = 1) -> NoiseLaw:
         return (
@@ -165,12 +199,7 @@ def _fewest(start: NoiseLaw, epsilon: float, delta: float, what: str, windows: i
         charge += looked * singles_beyond(start.singles, start.longest)
     weight = math.ceil(_least(exact, delta - factor * charge, epsilon, what) * (1 << UNIT_BITS))
     fewest, step = weight, (weight >> _RESOLUTION) + 1
-    while not reaches(
-        NoiseProtocol(law := at(Fraction(weight, 1 << UNIT_BITS), slots)),
-        start.shares,
-        epsilon,
-        delta,
-    ):
+    while not reached(law := at(Fraction(weight, 1 << UNIT_BITS), slots)):
         weight, step = weight + step, 2 * step
         if weight > _MOST_RAISED * fewest:
             raise ShoalError(

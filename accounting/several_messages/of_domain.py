@@ -9,6 +9,8 @@ from shoal.accounting.several_messages.split import design_split
 from shoal.domain import Domain, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.mechanisms.categories.krr import law as krr_law
+from shoal.mechanisms.categories.krr import least_uniform
 from shoal.mechanisms.several.names import CANCELLING, DUMMIES, NAMES, SIGNED_COUNT, SPLIT_MIX
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import spec_of
@@ -35,10 +37,13 @@ def design_several(
     *,
     windows: int,
     most: int = 0,
+    epsilon0_if_colluding: float | None = None,
 ) -> MechanismSpec:
     """The least noise with which ``n_honest`` devices reach (epsilon, delta) in each of
     ``windows``, whose truncation all together takes no more than a small share of delta: else many
     windows would compose to no epsilon at all. ``most``: reports of a batch, where that is limited.
+    ``epsilon0_if_colluding``: the true message is randomized so that a device keeps it, rounded up,
+    against shuffler and analyzer together; None: it is the value.
 
     Raises ShoalError CONFIG, in a line that says how to mend it, for a domain that the mechanism
     can't serve, bad numbers, and where a device would send more messages than a report may have.
@@ -47,9 +52,17 @@ def design_several(
         kinds = _KINDS.get(name, "questions with listed answers")
         raise ShoalError(Kind.CONFIG, f"{name} answers {kinds} alone: choose another mechanism")
     if name == SPLIT_MIX and isinstance(domain, Numeric):
+        if epsilon0_if_colluding is not None:
+            raise ShoalError(
+                Kind.CONFIG,
+                f"{name} has no true message to randomize: leave epsilon0_if_colluding out",
+            )
         most = most or LIMITS.batch_rows
         return design_split(domain, n_honest, epsilon, delta, windows=windows, most=most)
-    law = _law(name, domain, n_honest, epsilon, delta, windows)
+    uniform = None
+    if epsilon0_if_colluding is not None:
+        uniform = _uniform(domain, epsilon0_if_colluding)
+    law = _law(name, domain, n_honest, epsilon, delta, windows, uniform)
     if law.slots > LIMITS.messages:
         raise ShoalError(
             Kind.CONFIG,
@@ -57,13 +70,28 @@ def design_several(
             "the most that a report may have: raise min_batch or the target, give fewer answers to "
             f"choose from, or take {DUMMIES}",
         )
-    return spec_of(name, law)
+    return spec_of(name, law, uniform)
+
+
+def _uniform(domain: Domain, epsilon0: float) -> int:
+    """``krr``'s integer for the domain. Raises CONFIG where there is none."""
+    try:
+        return least_uniform(domain.size, epsilon0)
+    except ShoalError as error:
+        raise ShoalError(Kind.CONFIG, f"epsilon0_if_colluding: {error.message}") from None
 
 
 def _law(
-    name: str, domain: Domain, n_honest: int, epsilon: float, delta: float, windows: int
+    name: str,
+    domain: Domain,
+    n_honest: int,
+    epsilon: float,
+    delta: float,
+    windows: int,
+    uniform: int | None,
 ) -> NoiseLaw:
+    drawn = None if uniform is None else krr_law(domain.size, uniform)
     if name == DUMMIES:
-        return design_dummies(domain.size, n_honest, epsilon, delta, windows=windows)
+        return design_dummies(domain.size, n_honest, epsilon, delta, windows=windows, drawn=drawn)
     truth, cells = (Truth.CELL, domain.size) if name == CANCELLING else (Truth.SIGN, 1)
-    return design_cancelling(truth, cells, n_honest, epsilon, delta, windows=windows)
+    return design_cancelling(truth, cells, n_honest, epsilon, delta, windows=windows, drawn=drawn)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from shoal.accounting.several_messages.noise import METHODS as NOISE_METHODS
 from shoal.accounting.several_messages.noise import NoiseProtocol
 from shoal.accounting.several_messages.noise_losses import noise_losses
+from shoal.accounting.several_messages.randomized_truth import METHODS as RANDOMIZED_METHODS
+from shoal.accounting.several_messages.randomized_truth import RandomizedTruth, randomized_losses
 from shoal.accounting.several_messages.split import METHOD as SPLIT_METHOD
 from shoal.accounting.several_messages.split import SplitProtocol
 from shoal.errors import Kind, ShoalError
@@ -19,14 +21,15 @@ if TYPE_CHECKING:
     from shoal.accounting.composition.losses import LossLaw
     from shoal.accounting.several_messages.messages import SeveralMessages
 
-METHODS = (*NOISE_METHODS, SPLIT_METHOD)
+METHODS = (*NOISE_METHODS, *RANDOMIZED_METHODS, SPLIT_METHOD)
 """Methods in bounds and releases of tasks whose devices send several messages."""
 
 
 def protocol_of(made: Several) -> SeveralMessages:
     """What accounts for a batch of such reports. Raises INTERNAL for a mechanism that has none."""
     if isinstance(made, Noisy):
-        return NoiseProtocol(made.noise)
+        noise, truth = NoiseProtocol(made.noise), made.truth_law
+        return noise if truth is None else RandomizedTruth(noise, truth)
     if isinstance(made, SplitMix):
         return SplitProtocol(made)
     raise ShoalError(Kind.INTERNAL, f"{made.name} has no account")
@@ -36,6 +39,9 @@ def losses_of(made: Several, n_honest: int, delta: float) -> LossLaw | None:
     """The law of losses of one release for ``n_honest`` honest devices, in the order of ``delta``,
     the total that it will be composed to; None where nothing is proven. Direction: UPPER.
     """
+    protocol = protocol_of(made)
+    if isinstance(protocol, RandomizedTruth):
+        return randomized_losses(protocol, n_honest, delta)
     if isinstance(made, Noisy):
         return noise_losses(made.noise, n_honest, delta)
     if isinstance(made, SplitMix):

@@ -106,6 +106,7 @@ def command(
     per_window: plan_options.PerWindowOption = False,
     recipe: plan_options.RecipeOption = None,
     several: plan_options.SeveralOption = False,
+    colluding: plan_options.IfColludingOption = None,
     everything: plan_options.AllOption = False,
     emit: plan_options.EmitOption = None,
     text: task_options.TextOption = None,
@@ -128,7 +129,7 @@ def command(
     as_json: plan_options.PlanJsonOption = False,
 ) -> None:
     """See ``HELP``."""
-    shown = _Shown(everything, several, emit, picture, as_json, Told.of(locals()))
+    shown = _Shown(everything, several, colluding, emit, picture, as_json, Told.of(locals()))
     if recipe is not None:
         return _recipe(context, recipe, n, shown)
     # fmt: off
@@ -147,6 +148,7 @@ def command(
 class _Shown:
     everything: bool
     several: bool
+    colluding: float | None
     emit: Path | None
     picture: Path | None
     as_json: bool
@@ -230,7 +232,9 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: Runs, shown: _
     )
     told = shown.settings(plain.min_batch)
     request = limited(plain, limits.size, limits.messages, limits.epsilon0, limits.mechanisms)
-    beside = several_of(request) if shown.several else None
+    if shown.colluding is not None and not shown.several:
+        raise ShoalError(Kind.CONFIG, "--epsilon0-if-colluding goes with --several-messages")
+    beside = several_of(request, shown.colluding) if shown.several else None
     with _bar() as tell:
         chosen_plan = plan(request, tell)
     result = runs.simulate(chosen_plan)

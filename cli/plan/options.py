@@ -182,6 +182,14 @@ SeveralOption = Annotated[
         "epsilon0.",
     ),
 ]
+IfColludingOption = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon0-if-colluding",
+        help="Of several messages: show too what it costs to keep this much against shuffler and "
+        "analyzer together.",
+    ),
+]
 AllOption = Annotated[
     bool, typer.Option("--all", help="Show every alternative, not the best ones alone.")
 ]

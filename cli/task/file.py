@@ -188,6 +188,11 @@ def _mechanism(name: str, table: MechanismTable, domain: Domain) -> MechanismSpe
 
     if table.name not in REGISTRY:
         raise wrong("name", f"one of {', '.join((*REGISTRY, *NAMES))}")
+    if table.epsilon0_if_colluding is not None:
+        raise wrong(
+            "epsilon0_if_colluding",
+            f"goes with {', '.join(NAMES)}, which send several messages: give epsilon0 instead",
+        )
     if (table.epsilon0 is None) == (table.parameters is None):
         raise wrong("epsilon0", "give either epsilon0 or parameters")
     try:
@@ -221,6 +226,12 @@ def _several(name: str, file: ShuffledTaskFile, domain: Domain) -> MechanismSpec
                 f"not with {table.name}, whose noise is chosen for target_epsilon: leave it out",
             )
     if table.parameters is not None:
+        if table.epsilon0_if_colluding is not None:
+            raise _wrong(
+                name,
+                "mechanism.epsilon0_if_colluding",
+                "the parameters are all of the integers, leave one of the two out",
+            )
         return MechanismSpec.of(table.name, **table.parameters)
     honest_devices = honest(file.min_batch, _honest_ppm(file))
     if honest_devices < 1:
@@ -234,6 +245,7 @@ def _several(name: str, file: ShuffledTaskFile, domain: Domain) -> MechanismSpec
             file.delta,
             windows=file.windows.count,
             most=file.max_batch,
+            epsilon0_if_colluding=table.epsilon0_if_colluding,
         )
     except ShoalError as error:
         raise _wrong(name, "mechanism", error.message) from None

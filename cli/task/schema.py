@@ -147,6 +147,7 @@ class MechanismTable(TaskFileTable):
     name: str
     epsilon0: float | None = None
     setting: str = ""
+    epsilon0_if_colluding: float | None = None
     parameters: dict[str, int] | None = None
 
 

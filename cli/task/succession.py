@@ -103,7 +103,8 @@ def differences(old: Task, new: Task) -> list[str]:
     if new.min_batch < old.min_batch:
         told.append("min_batch: smaller: owners whose min_batch_floor is above it refuse it")
     if replace(new, salt=old.salt, windows=old.windows) == old:
-        again = "" if is_several(new.mechanism.name) else "owners are not asked again, and "
+        shown = is_several(new.mechanism.name) and math.isinf(_epsilon0(new))
+        again = "" if shown else "owners are not asked again, and "
         told.append(f"nothing else changes: {again}what was spent stays")
     return told
 

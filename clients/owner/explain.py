@@ -299,6 +299,15 @@ def _all_windows(task: Task, epsilon: float, delta: float, epsilon0: float) -> l
     ]
 
 
+def _left_of_several(epsilon0: float) -> str:
+    if math.isinf(epsilon0):
+        return "they see your answer itself: nothing of the promise is left"
+    return (
+        "they see the one randomized answer that this device sent: what it promises by itself is "
+        f"left: epsilon0 = {up(epsilon0)}"
+    )
+
+
 def _no_promise(assignment: Assignment) -> list[str]:
     task = assignment.task
     lines = [
@@ -309,9 +318,9 @@ def _no_promise(assignment: Assignment) -> list[str]:
         "very result, with or without your answer.",
     ]
     if assignment.several is not None:
+        left = _left_of_several(assignment.epsilon0)
         lines.append(
-            "Not promised: that shuffler and analyzer do not work together. If they do, they see "
-            "your answer itself: nothing of the promise is left."
+            f"Not promised: that shuffler and analyzer do not work together. If they do, {left}."
         )
     if assignment.mechanism is not None:
         left = f"what one report promises by itself is left: epsilon0 = {up(assignment.epsilon0)}"
@@ -327,7 +336,7 @@ def _no_promise(assignment: Assignment) -> list[str]:
     if task.admission is Admission.OPEN:
         rest = (
             "only the promise against shuffler and analyzer together is left"
-            if assignment.several is None
+            if math.isfinite(assignment.epsilon0)
             else "nothing of the promise is left"
         )
         lines.append(

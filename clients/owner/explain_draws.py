@@ -55,9 +55,15 @@ def several_line(several: Several) -> str:
             f"sealed messages ({several.name}) that are drawn by chance but for their sum. Only "
             "among the messages of all devices nobody can tell which belong together."
         )
+    how = (
+        "as it is"
+        if math.isinf(several.epsilon0)
+        else "after it was randomized (epsilon0 = "
+        f"{bound_text(several.epsilon0)}): by chance it may say another answer"
+    )
     return (
-        f"On this device your answer is one sealed message ({several.name}), as it is. Beside it "
-        "this device sends messages that are drawn by chance, whatever you answer: "
+        f"On this device your answer is one sealed message ({several.name}), {how}. Beside it this "
+        "device sends messages that are drawn by chance, whatever you answer: "
         f"{float(several.mean_messages) - 1:.3g} on average, {several.messages - 1} at most. "
         "Only among the messages of all devices nobody can tell which are true."
     )

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shoal.accounting.several_messages.of_mechanism import METHODS
 from shoal.console.operator.holdings import Release
 from shoal.console.words import odds
 
-KINDS = ("single", "memoized", "sum", "strict sum", "helper", "several")
+KINDS = ("single", "memoized", "sum", "strict sum", "helper", "several", "several, drawn")
 _SUMS = frozenset({"sum", "strict sum", "helper"})
 _AS_BEFORE = "the same"
 # who, and what they learn of each kind of task, in the order of KINDS; _AS_BEFORE: as to its left
 MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("network, relay or broker alone", ("part",) * 6),
+    ("network, relay or broker alone", ("part",) * 7),
     (
         "shuffler alone",
         (
@@ -24,6 +25,7 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             "part",
             "part",
             "part, and how many messages, which no value decides",
+            _AS_BEFORE,
         ),
     ),
     (
@@ -35,11 +37,12 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             "sums of rounds",
             "the window's sum",
             "the mixture of all messages, and how many devices sent them",
+            _AS_BEFORE,
         ),
     ),
-    ("key authority alone", ("nothing",) * 6),
-    ("enrolment authority alone", ("nothing",) * 6),
-    ("task authority alone", ("nothing",) * 6),
+    ("key authority alone", ("nothing",) * 7),
+    ("enrolment authority alone", ("nothing",) * 7),
+    ("task authority alone", ("nothing",) * 7),
     (
         "other devices",
         (
@@ -49,6 +52,7 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             _AS_BEFORE,
             _AS_BEFORE,
             "nothing; with the release, the total less their own",
+            _AS_BEFORE,
         ),
     ),
     (
@@ -60,6 +64,7 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             "one sum per round of all honest devices alive",
             "**vector**",
             "**value**",
+            "**answer**",
         ),
     ),
     (
@@ -71,9 +76,10 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             _AS_BEFORE,
             _AS_BEFORE,
             "part: no key that neither analyzer nor shuffler signed is taken",
+            _AS_BEFORE,
         ),
     ),
-    ("network + key authority", ("part",) * 6),
+    ("network + key authority", ("part",) * 7),
     (
         "analyzer + key authority",
         (
@@ -83,6 +89,7 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             _AS_BEFORE,
             _AS_BEFORE,
             "as the analyzer alone",
+            _AS_BEFORE,
         ),
     ),
     (
@@ -95,6 +102,7 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             "part",
             "part; with the open window's file, which sealed messages came together, "
             "and from where",
+            _AS_BEFORE,
         ),
     ),
     (
@@ -106,6 +114,7 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             _AS_BEFORE,
             _AS_BEFORE,
             "as each alone, while the hop key is the shuffler's: all frames have one size",
+            _AS_BEFORE,
         ),
     ),
     (
@@ -121,6 +130,9 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             "part, by name; can admit devices of its own and put one honest device "
             "among messages that it knows: its own share of the noise then protects it "
             "alone, which is next to nothing",
+            "part, by name; can admit devices of its own and put one honest device "
+            "among messages that it knows: epsilon0 then protects it, with its own "
+            "share of the noise",
         ),
     ),
     (
@@ -134,6 +146,8 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             _AS_BEFORE,
             "as the analyzer alone, less the messages of devices of their own making: "
             "with fewer honest devices than `shares` nothing is proven",
+            "as the analyzer alone, less the messages of devices of their own making: "
+            "epsilon0 remains",
         ),
     ),
     (
@@ -145,6 +159,7 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             "**vector**: all neighbours may be theirs",
             "**vector**",
             "**value**",
+            "**answer**",
         ),
     ),
     (
@@ -158,6 +173,8 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             _AS_BEFORE,
             "as without them, while at least `shares` devices are honest; with fewer "
             "nothing is proven",
+            "as without them, while at least `shares` devices are honest; with fewer "
+            "epsilon0 remains",
         ),
     ),
     (
@@ -169,6 +186,7 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             "**vector**, if it names its own enrolment authority",
             "**vector**",
             "**value** of devices that take a task made for it: it may name services of its own",
+            "**answer** of devices that take a task made for it: it may name services of its own",
         ),
     ),
 )
@@ -204,6 +222,8 @@ def kind_of(release: Release) -> str:
         return {"strict": "strict sum", "helper": "helper"}.get(rounds["mode"], "sum")
     if release["privacy"].get("epsilon0", 0.0) is None:  # a message is the value itself
         return "several"
+    if release["privacy"].get("method") in METHODS:
+        return "several, drawn"
     return "memoized" if "memoized" in release["privacy"] else "single"
 
 

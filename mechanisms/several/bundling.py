@@ -39,17 +39,17 @@ def one_bundle(truth: int, law: NoiseLaw, size: int, entropy: Entropy) -> tuple[
 def many_bundles(
     values: NDArray[np.int64],
     k: int,
-    truth: Callable[[int], int],
+    truth: Callable[[int, Entropy], int],
     law: NoiseLaw,
     size: int,
     entropy: Entropy,
 ) -> Bundles:
-    """A bundle for each of the cells int64[n] below k; ``truth``: the message of a cell. Raises
-    INVALID.
+    """A bundle for each of the cells int64[n] below k; ``truth``: the message of a cell, which may
+    be drawn. Raises INVALID.
     """
     drawn, entropy = list[list[int]](), streamed(entropy)
     for value in cells.check_values(cells.check_shape(values), k).tolist():
-        drawn.append(bundle(truth(value), law, entropy))
+        drawn.append(bundle(truth(value, entropy), law, entropy))
     flat = [message for messages in drawn for message in messages]
     rows = np.array(flat, dtype=f">u{size}").view(np.uint8).reshape(-1, size)
     return Bundles(rows, np.array([len(messages) for messages in drawn], dtype=np.int64))

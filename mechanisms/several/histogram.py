@@ -17,14 +17,13 @@ can shift a count by about one.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 
 from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import Estimate, Tally, invalid
+from shoal.mechanisms.categories.krr import KaryResponse
 from shoal.mechanisms.parts import cells
 from shoal.mechanisms.several import noise_of_batch
 from shoal.mechanisms.several.bundling import many_bundles, one_bundle
@@ -32,21 +31,32 @@ from shoal.mechanisms.several.names import CANCELLING, DUMMIES
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import spec_of
 from shoal.mechanisms.several.protocol import Bundles
+from shoal.mechanisms.several.true_message import (
+    deviation,
+    drawn_cell,
+    epsilon0_of,
+    estimated,
+    law_of_truth,
+)
+from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
 
 
 @dataclass(frozen=True, slots=True)
 class BundledHistogram:
-    """``labels``: one per cell, in the domain's order; ``noise``: of as many cells. Raises INVALID
-    for another law.
+    """``labels``: one per cell, in the domain's order; ``noise``: of as many cells; ``response``:
+    what draws the true message's cell, of as many too, or None. Raises INVALID for another law.
     """
 
     labels: tuple[str, ...]
     noise: NoiseLaw
+    response: KaryResponse | None = None
 
     def __post_init__(self) -> None:
         if self.noise.truth is not Truth.CELL or self.noise.cells != len(self.labels):
             raise invalid("the noise of a histogram is one of as many cells as it has labels")
+        if self.response is not None and self.response.k != len(self.labels):
+            raise invalid("the true cell of a histogram is drawn from as many as it has labels")
 
     @property
     def name(self) -> str:
@@ -56,7 +66,8 @@ class BundledHistogram:
     @property
     def spec(self) -> MechanismSpec:
         """The name with its integers."""
-        return spec_of(self.name, self.noise)
+        uniform = None if self.response is None else self.response.uniform
+        return spec_of(self.name, self.noise, uniform)
 
     @property
     def _numbers(self) -> int:
@@ -84,9 +95,14 @@ class BundledHistogram:
         return self.noise.mean_messages
 
     @property
+    def truth_law(self) -> KaryLaw | None:
+        """See ``Noisy``."""
+        return law_of_truth(self.response)
+
+    @property
     def epsilon0(self) -> float:
-        """Infinite: the true message is the value."""
-        return math.inf
+        """Infinite where the true message is the value."""
+        return epsilon0_of(self.response)
 
     @property
     def least_devices(self) -> int:
@@ -95,14 +111,18 @@ class BundledHistogram:
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
         """See ``Several``."""
-        truth = _truth(self.noise.signed, cells.check_value(value, len(self.labels)))
+        truth = self._truth(cells.check_value(value, len(self.labels)), entropy)
         return one_bundle(truth, self.noise, self.report_size, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> Bundles:
         """See ``Several``."""
-        truth = partial(_truth, self.noise.signed)
         k = len(self.labels)
-        return many_bundles(values, k, truth, self.noise, self.report_size, entropy)
+        return many_bundles(values, k, self._truth, self.noise, self.report_size, entropy)
+
+    def _truth(self, value: int, entropy: Entropy) -> int:
+        """The true message as a number."""
+        cell = drawn_cell(self.response, value, entropy)
+        return 2 * cell if self.noise.signed else cell
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: those that name a cell, and its sign."""
@@ -120,32 +140,12 @@ class BundledHistogram:
             values = pairs[:, 0] - pairs[:, 1]
         else:
             values = counts - noise_of_batch.mean(self.noise, reports)
-        return estimated(self.labels, values, self.noise, reports)
+        return estimated(self.labels, values, self.noise, self.response, reports)
 
     def expected_stderr(self, reports: int) -> float:
-        """In devices: the same in every cell."""
-        return noise_of_batch.deviation(self.noise, reports)
+        """In devices: the same in every cell, or that of a cell that all devices hold."""
+        return self.stderr_of(reports, reports)
 
-
-def _truth(signed: bool, cell: int) -> int:
-    return 2 * cell if signed else cell
-
-
-def estimated(
-    labels: tuple[str, ...],
-    values: NDArray[np.float64],
-    law: NoiseLaw,
-    reports: int,
-    scale: float = 1.0,
-) -> Estimate:
-    """Unbiased ``values`` with the errors of a batch's noise, ``scale`` times one cell's."""
-    error = scale * noise_of_batch.deviation(law, reports)
-    below, above = noise_of_batch.reach(law, reports)
-    return Estimate(
-        labels,
-        values,
-        np.full(len(labels), error),
-        # the noise lies from mean - below to mean + above, so the truth the other way round
-        values - scale * above,
-        values + scale * below,
-    )
+    def stderr_of(self, reports: int, holders: float) -> float:
+        """In devices: of a cell that ``holders`` of them hold."""
+        return deviation(self.noise, self.response, reports, holders)

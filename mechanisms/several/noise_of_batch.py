@@ -44,19 +44,22 @@ def reach(law: NoiseLaw, reports: int) -> tuple[float, float]:
     """(below, above): the noise lies within [mean - below, mean + above] with probability 0.95 or
     more, and outside at most half of the rest on either side.
     """
+    pmf, first, centre = noise_pmf(law, reports)
+    low, high = between(pmf)
+    return centre - (first + low), first + high - centre
+
+
+def noise_pmf(law: NoiseLaw, reports: int) -> tuple[NDArray[np.float64], int, float]:
+    """(pmf, first, mean) of one cell's noise, from the number ``first`` on."""
     if not law.signed:
         rate = mean(law, reports)
-        pmf, first = _poisson(rate)
-        low, high = _between(pmf)
-        return rate - (first + low), first + high - rate
+        return (*_poisson(rate), rate)
     one_sided = _singles(law, reports)
-    both = np.convolve(one_sided, one_sided[::-1])  # of D, from -(n - 1) to n - 1
-    low, high = _between(both)
-    centre = len(one_sided) - 1
-    return float(centre - low), float(high - centre)
+    # of D, from -(n - 1) to n - 1
+    return np.convolve(one_sided, one_sided[::-1]), 1 - len(one_sided), 0.0
 
 
-def _between(pmf: NDArray[np.float64]) -> tuple[int, int]:
+def between(pmf: NDArray[np.float64]) -> tuple[int, int]:
     """The largest place below which, and the smallest above which, lies at most half of what may
     be outside. Mass that rounding or a window left out counts as outside.
     """

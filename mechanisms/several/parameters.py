@@ -8,6 +8,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Parameter
 from shoal.mechanisms.noise import polya
+from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.mechanisms.several.names import CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX
 from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
 from shoal.task import MechanismSpec
@@ -47,6 +48,14 @@ PARAMETERS = {
         Parameter("bytes", 2, 8, "of a message; numbers are added modulo 2^(8 bytes)"),
     ),
 }
+_UNIFORM = Parameter(
+    "uniform",
+    1,
+    WORDS - 1,
+    "probability, out of 2^64, that the true message is of a cell drawn from all",
+)
+OPTIONAL = dict.fromkeys((CANCELLING, DUMMIES, SIGNED_COUNT), (_UNIFORM,))
+"""Left out where the true message is the value."""
 
 
 def law_of(spec: MechanismSpec) -> NoiseLaw:
@@ -68,7 +77,12 @@ def law_of(spec: MechanismSpec) -> NoiseLaw:
     )
 
 
-def spec_of(name: str, law: NoiseLaw) -> MechanismSpec:
+def uniform_of(spec: MechanismSpec) -> int | None:
+    """The optional "uniform" of ``krr`` for the true message; None where it is left out."""
+    return dict(spec.parameters).get("uniform")
+
+
+def spec_of(name: str, law: NoiseLaw, uniform: int | None = None) -> MechanismSpec:
     """The other way round. Raises INVALID for a law whose fractions are not out of 2^32."""
     numbers = {"shares": law.shares, "slots": law.slots}
     if law.truth is Truth.CELL:
@@ -78,6 +92,8 @@ def spec_of(name: str, law: NoiseLaw) -> MechanismSpec:
         numbers["longest"], numbers["largest"] = law.longest, law.largest
     else:
         numbers["dummies"] = _out_of_unit(law.dummies)
+    if uniform is not None:
+        numbers["uniform"] = uniform
     return MechanismSpec.of(name, **numbers)
 
 

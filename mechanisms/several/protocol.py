@@ -9,6 +9,9 @@ of noise that do not depend on the value.
 How many messages a bundle has is drawn, between ``fewest`` and ``messages``, and never depends on
 the value. Who sees connections sees frames of one size; the shuffler, which counts what it opens,
 learns a number that says nothing.
+
+The true message may be drawn by randomized response too. Then it keeps an ``epsilon0`` whoever
+works together: the bundle is made of the drawn cell, and of nothing else that depends on the value.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from shoal.mechanisms.base import Estimate, Tally, invalid
 if TYPE_CHECKING:
     from shoal.entropy import Entropy
     from shoal.mechanisms.several.noise_law import NoiseLaw
+    from shoal.privacy import KaryLaw
     from shoal.task import MechanismSpec
 
 
@@ -119,7 +123,8 @@ class Several(Protocol):
 
     def expected_stderr(self, reports: int) -> float:
         """The standard error of every label when ``reports`` devices take part, whatever they
-        answer: exact, of the noise that they add.
+        answer: exact, of the noise that they add. Where the true message is randomized it depends
+        on the answers a little, and this is the largest that there is.
         """
         ...
 
@@ -141,4 +146,13 @@ class Noisy(Several, Protocol):
     @property
     def noise(self) -> NoiseLaw:
         """What devices add, in the integers that are drawn from: what the accountant sees."""
+        ...
+
+    def stderr_of(self, reports: int, holders: float) -> float:
+        """The standard error of a label that ``holders`` of ``reports`` devices have; exact."""
+        ...
+
+    @property
+    def truth_law(self) -> KaryLaw | None:
+        """The law of the true message's cell where it is randomized; None where it is the value."""
         ...

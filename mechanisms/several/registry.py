@@ -22,31 +22,35 @@ def create(spec: MechanismSpec, domain: Domain) -> Several:
     """The mechanism that a task names. Raises INVALID, naming the parameter, unless every integer
     fits.
     """
+    from shoal.mechanisms.categories.krr import KaryResponse
     from shoal.mechanisms.several.histogram import BundledHistogram
-    from shoal.mechanisms.several.parameters import PARAMETERS, law_of
+    from shoal.mechanisms.several.parameters import OPTIONAL, PARAMETERS, law_of, uniform_of
     from shoal.mechanisms.several.signed_count import SignedCount
 
     if not is_several(spec.name):
         raise invalid(
             f"no mechanism of several messages has that name: choose one of {', '.join(NAMES)}"
         )
-    check_parameters(spec, PARAMETERS[spec.name])
+    check_parameters(spec, PARAMETERS[spec.name], OPTIONAL.get(spec.name, ()))
     if spec.name == SPLIT_MIX:
         from shoal.mechanisms.numbers.means import numeric
         from shoal.mechanisms.several.split_mix import SplitMix
 
         return SplitMix(spec, numeric(spec.name, domain))
+    uniform = uniform_of(spec)
     if spec.name == SIGNED_COUNT:
         if not isinstance(domain, YesNo):
             raise invalid(f"{SIGNED_COUNT} counts the answers of a yes/no question, and no other")
         no, yes = domain.labels
-        return SignedCount((no, yes), law_of(spec))
+        response = None if uniform is None else KaryResponse(domain.labels, uniform)
+        return SignedCount((no, yes), law_of(spec), response)
     if spec.get("k") != domain.size:
         raise invalid(
             f'{spec.name}: the parameter "k" is {spec.get("k")}, but the domain has {domain.size} '
             f"cells: set k = {domain.size}"
         )
-    return BundledHistogram(domain.labels, law_of(spec))
+    response = None if uniform is None else KaryResponse(domain.labels, uniform)
+    return BundledHistogram(domain.labels, law_of(spec), response)
 
 
 def create_any(spec: MechanismSpec, domain: Domain) -> Mechanism | Several:

@@ -10,37 +10,49 @@ every device sends one true message, and nobody can tell + from - but the analyz
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import Estimate, Tally, invalid
+from shoal.mechanisms.categories.krr import KaryResponse
 from shoal.mechanisms.parts import cells
-from shoal.mechanisms.several import noise_of_batch
 from shoal.mechanisms.several.bundling import many_bundles, one_bundle
 from shoal.mechanisms.several.events import MINUS, PLUS
-from shoal.mechanisms.several.histogram import estimated
 from shoal.mechanisms.several.names import SIGNED_COUNT
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import spec_of
 from shoal.mechanisms.several.protocol import Bundles
+from shoal.mechanisms.several.true_message import (
+    deviation,
+    drawn_cell,
+    epsilon0_of,
+    estimated,
+    law_of_truth,
+)
+from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
 
 _NUMBERS = 2  # messages that there are
+_PARTS = 2  # messages that an answer is worth: + in place of -
 
 
 @dataclass(frozen=True, slots=True)
 class SignedCount:
-    """``labels``: of no and of yes. Raises INVALID for another law than that of a signed count."""
+    """``labels``: of no and of yes; ``response``: what draws the true message's bit, or None.
+    Raises INVALID for another law than that of a signed count.
+    """
 
     labels: tuple[str, str]
     noise: NoiseLaw
+    response: KaryResponse | None = None
 
     def __post_init__(self) -> None:
         if self.noise.truth is not Truth.SIGN:
             raise invalid("the noise of a signed count is one of a sign")
+        if self.response is not None and self.response.k != len(self.labels):
+            raise invalid("the true bit of a signed count is drawn from two")
 
     @property
     def name(self) -> str:
@@ -50,7 +62,8 @@ class SignedCount:
     @property
     def spec(self) -> MechanismSpec:
         """The name with its integers."""
-        return spec_of(self.name, self.noise)
+        uniform = None if self.response is None else self.response.uniform
+        return spec_of(self.name, self.noise, uniform)
 
     @property
     def report_size(self) -> int:
@@ -73,9 +86,14 @@ class SignedCount:
         return self.noise.mean_messages
 
     @property
+    def truth_law(self) -> KaryLaw | None:
+        """See ``Noisy``."""
+        return law_of_truth(self.response)
+
+    @property
     def epsilon0(self) -> float:
-        """Infinite: the true message is the value."""
-        return math.inf
+        """Infinite where the true message is the value."""
+        return epsilon0_of(self.response)
 
     @property
     def least_devices(self) -> int:
@@ -84,13 +102,17 @@ class SignedCount:
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
         """See ``Several``: of cell 0, no, or 1, yes."""
-        truth = _truth(cells.check_value(value, len(self.labels)))
+        truth = self._truth(cells.check_value(value, len(self.labels)), entropy)
         return one_bundle(truth, self.noise, self.report_size, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> Bundles:
         """See ``Several``."""
         k = len(self.labels)
-        return many_bundles(values, k, _truth, self.noise, self.report_size, entropy)
+        return many_bundles(values, k, self._truth, self.noise, self.report_size, entropy)
+
+    def _truth(self, value: int, entropy: Entropy) -> int:
+        """The true message as a number."""
+        return PLUS if drawn_cell(self.response, value, entropy) else MINUS
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: those that are + or -."""
@@ -105,12 +127,12 @@ class SignedCount:
         plus, minus = cells.counts_of(tally, _NUMBERS)
         yes = (plus - minus + reports) / 2.0
         values = np.array([reports - yes, yes])
-        return estimated(self.labels, values, self.noise, reports, scale=0.5)
+        return estimated(self.labels, values, self.noise, self.response, reports, _PARTS)
 
     def expected_stderr(self, reports: int) -> float:
-        """In devices: of both labels."""
-        return noise_of_batch.deviation(self.noise, reports) / 2.0
+        """In devices: of both labels, whatever they answer."""
+        return self.stderr_of(reports, reports)
 
-
-def _truth(cell: int) -> int:
-    return PLUS if cell else MINUS
+    def stderr_of(self, reports: int, holders: float) -> float:
+        """The same: with two answers the errors of both are those of all draws."""
+        return deviation(self.noise, self.response, reports, holders, _PARTS)

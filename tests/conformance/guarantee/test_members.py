@@ -11,6 +11,7 @@ from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.of_task import guarantee_of, guaranteed
 from shoal.accounting.several_messages.dummies import UniformDummies
 from shoal.accounting.several_messages.noise import NoiseProtocol
+from shoal.accounting.several_messages.randomized_truth import RandomizedTruth
 from shoal.accounting.several_messages.split import SplitProtocol
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.domain import Numeric, Vector
@@ -18,7 +19,7 @@ from shoal.mechanisms import create, design
 from shoal.mechanisms.quantize import bounds
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.split_mix import SplitMix
-from shoal.privacy import PureLaw
+from shoal.privacy import KaryLaw, PureLaw, epsilon0_upper
 from shoal.secagg import Mode
 from shoal.task import MechanismSpec
 from tests.conformance.guarantee.suite import GuaranteeSuite
@@ -99,6 +100,27 @@ class TestSplitMix(TestMessagesBound):
         bound = certify_messages(protocol, n, DELTA, honest_fraction=honest_fraction)
         assert bound is not None
         return bound
+
+
+class TestRandomizedTruth(GuaranteeSuite):
+    """A true message that is drawn too, among few devices of much noise."""
+
+    TRUTH = KaryLaw(16, 3000, 1)
+
+    def make(self, n: int, honest_fraction: Fraction = Fraction(1)) -> Guarantee:
+        law = TestCancelling().law(int(n * honest_fraction))
+        protocol = RandomizedTruth(NoiseProtocol(law), self.TRUTH)
+        bound = certify_messages(protocol, n, DELTA, honest_fraction=honest_fraction)
+        assert bound is not None
+        return bound
+
+    def test_epsilon0_remains_without_the_shuffler(self) -> None:
+        """Planted: infinity, as where the value is sent -> fails; epsilon_upper for both ->
+        fails.
+        """
+        guarantee = self.make(self.N)
+        assert guarantee.remaining.together == guarantee.epsilon0 == epsilon0_upper(self.TRUTH)
+        assert guarantee.epsilon_upper < guarantee.epsilon0
 
 
 class TestSumBound(GuaranteeSuite):

@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.clients.memory.commitments import nano_up
@@ -14,15 +16,21 @@ from shoal.clients.memory.device_memory import Memory
 from shoal.clients.memory.setback import confirm, examine
 from shoal.domain import YesNo
 from shoal.entropy import SYSTEM
+from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.registry import create, fewest_messages
 from tests.unit.clients.owner.device_of_an_owner import Device
 from tests.worlds.devices.clients import START, WEEK, World, make_world
 
 
-def several(count: int = 4, start: int = START) -> World:
-    """A world whose task is a signed count, designed for its smallest batch."""
+def several(count: int = 4, start: int = START, epsilon0: float | None = None) -> World:
+    """A world whose task is a signed count, designed for its smallest batch; ``epsilon0``: if
+    shuffler and analyzer work together.
+    """
     world = make_world(domain=YesNo(), mechanism="binary_rr", count=count, start=start)
-    made = create(design_several("signed_count", YesNo(), 900, 1.0, 1e-8, windows=count), YesNo())
+    spec = design_several(
+        "signed_count", YesNo(), 900, 1.0, 1e-8, windows=count, epsilon0_if_colluding=epsilon0
+    )
+    made = create(spec, YesNo())
     world.task = replace(
         world.task,
         mechanism=made.spec,
@@ -45,6 +53,37 @@ async def test_an_owner_is_told_of_no_promise_that_there_is_not(tmp_path: Path) 
     assert "they see your answer itself: nothing of the promise is left" in told
     assert "where it fails, nothing of the promise is left" in told
     assert "together is left" not in told
+
+
+async def test_a_true_message_that_is_drawn_is_a_report_like_others(tmp_path: Path) -> None:
+    """Its epsilon0 is told, held against the owner's limit, and charged; nobody is asked by name.
+
+    Planted: infinity for its epsilon0 -> refused, fails; charged what the certificate guarantees ->
+    fails; the words of a value that is sent as it is -> fails.
+    """
+    world = several(epsilon0=1.9)
+    device = Device(tmp_path, world)
+    async with device.agent() as agent:
+        told = "\n".join(await agent.explain("visits"))
+        await agent.report("visits", True)
+        spent = agent.memory.commitments.spent()
+        epsilon0 = agent.tasks.all()[0].epsilon0
+    assert 1.89 < epsilon0 <= 1.9
+    assert spent == nano_up(epsilon0)
+    assert "your answer itself" not in told
+    assert "as it is" not in told
+    assert "after it was randomized (epsilon0 = 1.9)" in told
+    assert "the one randomized answer that this device sent" in told
+    assert "together is left" in told
+
+
+async def test_a_drawn_message_above_the_limit_is_refused_as_any(tmp_path: Path) -> None:
+    """Planted: a task of several messages never refused once its epsilon0 is finite -> fails."""
+    device = Device(tmp_path, several(epsilon0=5.0))
+    async with device.agent() as agent:
+        with pytest.raises(ShoalError, match="one report has epsilon0 = 5") as refused:
+            await agent.report("visits", True)
+    assert refused.value.kind is Kind.REFUSED
 
 
 async def test_what_was_charged_in_a_lost_memory_is_taken_as_spent(tmp_path: Path) -> None:

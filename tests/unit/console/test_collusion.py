@@ -42,5 +42,8 @@ def test_a_release_says_of_which_kind_it_is() -> None:
     privacy: dict[str, object] = {}
     assert kind_of({"privacy": privacy}) == "single"
     assert kind_of({"privacy": {"memoized": {}}}) == "memoized"
+    assert kind_of({"privacy": {"epsilon0": None, "method": "cancelling"}}) == "several"
+    drawn = {"epsilon0": 8.0, "method": "randomized-cancelling"}
+    assert kind_of({"privacy": drawn}) == "several, drawn"
     for mode, kind in (("default", "sum"), ("strict", "strict sum"), ("helper", "helper")):
         assert kind_of({"privacy": privacy, "rounds": {"mode": mode}}) == kind

@@ -43,6 +43,16 @@ def test_what_can_not_hold_is_an_error(changes: dict[str, Any], said: str | None
     assert [said in error for error in found.errors] == [True] if said else found.errors == ()
 
 
+@for_each("epsilon0, said", [(None, "see the value itself"), (5.0, "with epsilon0 5;")])
+def test_what_both_see_together_is_warned_of(epsilon0: float | None, said: str) -> None:
+    """Planted: the same words for a value that is randomized first -> fails."""
+    found = lint(several(epsilon0=epsilon0).task)
+    assert found.errors == ()
+    (warning,) = [each for each in found.warnings if "shuffler and analyzer together" in each]
+    assert said in warning
+    assert "one device can move a count by up to" in warning
+
+
 def test_noise_that_is_cut_off_for_fewer_windows_is_warned_of() -> None:
     """Thirty windows with the noise of one. The number told is right: so many have an epsilon
     together, and one more has none. Planted: the charge of one window compared with delta -> no

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from itertools import combinations_with_replacement, permutations
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations_with_replacement, permutations, product
 from operator import add
 
 from shoal.mechanisms.several.noise_law import RATE_BITS, NoiseKind, NoiseLaw, Truth
+from shoal.privacy import KaryLaw
 
 View = tuple[int, ...]
 Masses = Mapping[View, float]
@@ -83,18 +84,69 @@ def pairs_of_views(law: NoiseLaw, honest: int, known: int = 0) -> Iterator[tuple
     """All pairs of views of ``honest`` devices and ``known`` others, which send a true message
     alone: every dataset of the others, every ordered pair of answers. Padding is counted.
     """
+    for views in views_of(law, honest, known).values():
+        for x, other_x in permutations(values_of(law), 2):
+            yield views[x], views[other_x]
+
+
+def views_of(
+    law: NoiseLaw, honest: int, known: int = 0
+) -> dict[tuple[int, ...], dict[int, Masses]]:
+    """The same views: for the sorted true messages of the others, by that of the first device."""
     one = noise_of_one(law)
     noise: Masses = one
     for _ in range(honest - 1):
         noise = together(noise, one)
     room = (honest + known) * law.slots
+    found = {}
     for others in combinations_with_replacement(values_of(law), honest + known - 1):
-        views = {}
+        views: dict[int, Masses] = {}
         for value in values_of(law):
             shift = truth_of(law, value)
             for other in others:
                 shift = plus(shift, truth_of(law, other))
             sent = {plus(view, shift): mass for view, mass in noise.items()}
             views[value] = {(*view, room - sum(view)): mass for view, mass in sent.items()}
-        for x, other_x in permutations(values_of(law), 2):
-            yield views[x], views[other_x]
+        found[others] = views
+    return found
+
+
+def mixed(parts: Iterable[tuple[float, Masses]]) -> dict[View, float]:
+    """The law of a view that is one of ``parts``, each with its probability."""
+    out: dict[View, float] = defaultdict(float)
+    for share, masses in parts:
+        for view, mass in masses.items():
+            out[view] += share * mass
+    return dict(out)
+
+
+def randomized(views: Mapping[int, Masses], truth: KaryLaw) -> dict[int, Masses]:
+    """By answer, where the first device's true message is drawn from ``truth``."""
+    return {
+        x: mixed((chance_of(truth, x, y), masses) for y, masses in views.items()) for x in views
+    }
+
+
+def all_randomized(law: NoiseLaw, truth: KaryLaw, honest: int) -> Iterator[tuple[Masses, Masses]]:
+    """All pairs of views of ``honest`` devices whose true messages are all drawn from ``truth``:
+    every dataset of the others, every ordered pair of answers.
+    """
+    views = {others: randomized(each, truth) for others, each in views_of(law, honest).items()}
+    values = values_of(law)
+    for answers in combinations_with_replacement(values, honest - 1):
+        whole = {
+            x: mixed(
+                (
+                    math.prod(chance_of(truth, a, y) for a, y in zip(answers, drawn, strict=True)),
+                    views[tuple(sorted(drawn))][x],
+                )
+                for drawn in product(values, repeat=honest - 1)
+            )
+            for x in values
+        }
+        for x, other_x in permutations(values, 2):
+            yield whole[x], whole[other_x]
+
+
+def chance_of(truth: KaryLaw, answer: int, drawn: int) -> float:
+    return (truth.same if answer == drawn else truth.other) / truth.total

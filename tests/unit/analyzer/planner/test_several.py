@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,7 +12,7 @@ from shoal.accounting.composition.compose import compose
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.analyzer.planner import Frequencies, Mean, Request
-from shoal.analyzer.planner.several import several_options
+from shoal.analyzer.planner.several import least_worthwhile, several_options
 from shoal.domain import Categories, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.registry import create
@@ -44,6 +45,29 @@ def test_noise_is_that_of_the_smallest_batch_at_a_full_one() -> None:
     smaller = replace(REQUEST, min_batch=50_000, honest_fraction=Fraction(9, 10))
     (half, *_), _ = several_options(smaller)
     assert half.error / full.error == pytest.approx((100 / 45) ** 0.5, rel=0.01)
+
+
+def test_what_an_epsilon0_costs_is_shown_beside() -> None:
+    """The reference's errors; no more than was asked; a limit on epsilon0 leaves these alone.
+
+    Planted: the error of a cell that all hold -> fails; epsilon0 not held against the limit ->
+    fails.
+    """
+    found, unsuited = several_options(REQUEST, 10.0)
+    kept = [option for option in found if math.isfinite(option.epsilon0)]
+    assert [round(option.error, 2) for option in found] == [3.12, 4.27, 6.53, 7.16]
+    assert [option.spec.name for option in kept] == ["cancelling", "dummies"]
+    assert all(9.99 < option.epsilon0 <= 10.0 for option in kept)
+    assert kept[0].to_json()["epsilon0"] == kept[0].epsilon0
+    assert unsuited == ()
+    heavy = replace(REQUEST, question=replace(CELLS, worst=True))
+    errors = [round(option.error, 2) for option in several_options(heavy, 10.0)[0]]
+    assert errors[:3] == [3.12, 6.53, 6.79]
+    limited, ruled_out = several_options(replace(REQUEST, most_epsilon0=10.0), 10.0)
+    assert [option.spec for option in limited] == [option.spec for option in kept]
+    assert {each.mechanism for each in ruled_out} == {"cancelling", "dummies"}
+    assert several_options(replace(REQUEST, most_epsilon0=9.0), 10.0)[0] == ()
+    assert least_worthwhile(100_000) == pytest.approx(math.log(10_000))
 
 
 @for_each("target, windows", [(4.0, 4), (6.0, 30)])

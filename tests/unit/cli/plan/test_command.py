@@ -404,6 +404,13 @@ def test_several_messages_are_shown_beside_the_plan(capsys: Capture) -> None:
     assert (first["mechanism"], first["epsilon0"]) == ("signed_count", None)
     _, out, _ = run(capsys, *asked, "--json")
     assert "several_messages" not in json.loads(out)
+    status, out, _ = run(capsys, *asked, "--several-messages", "--epsilon0-if-colluding", "5")
+    assert status == 0
+    assert "poor trade" in " ".join(out.split())
+    assert "and epsilon0_if_colluding = 5" in " ".join(out.split())
+    status, _, err = run(capsys, *asked, "--epsilon0-if-colluding", "5")
+    assert status == 2
+    assert "goes with --several-messages" in err
     status, _, err = run(capsys, "mean", "--n", "5000", "--epsilon", "1", "--several-messages")
     assert status == 2
     assert "leave --several-messages out" in err

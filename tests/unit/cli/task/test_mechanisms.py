@@ -130,6 +130,32 @@ def test_noise_of_several_messages_is_chosen_for_all_windows_of_the_task(
     assert main(["task", "lint", str(path)]) == 0
 
 
+@for_each("name", ["signed_count", "cancelling", "dummies"])
+def test_a_true_message_may_be_randomized(tmp_path: Path, name: str, capsys: Capture) -> None:
+    """By its line in the sample. Planted: the key read and left alone -> infinity, fails."""
+    path = write(tmp_path, f"mechanism.name={name}", "delta=1e-6")
+    text = path.read_text().replace("# epsilon0_if_colluding", "epsilon0_if_colluding")
+    lines = [line for line in text.splitlines() if not line.startswith("epsilon0 ")]
+    path.write_text("\n".join(lines))
+    made = read_task(path)
+    epsilon0 = several(made.mechanism, made.domain).epsilon0
+    assert 8.0 - 1e-9 < epsilon0 <= 8.0
+    assert main(["task", "lint", str(path)]) == 0
+    assert "with epsilon0 8" in " ".join(capsys.readouterr().out.split())
+    numbers = ", ".join(f"{key} = {value}" for key, value in made.mechanism.parameters)
+    path.write_text("\n".join(lines).replace("setting =", f"parameters = {{ {numbers} }} #"))
+    assert main(["task", "lint", str(path)]) != 0
+    assert "leave one of the two out" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_single_message_has_no_epsilon0_if_colluding(tmp_path: Path, capsys: Capture) -> None:
+    """One line that says what to give. Planted: the key taken and left alone -> fails."""
+    path = write(tmp_path, "delta=1e-6")
+    path.write_text(path.read_text().replace("# epsilon0_if_colluding", "epsilon0_if_colluding"))
+    assert main(["task", "lint", str(path)]) != 0
+    assert "give epsilon0 instead" in " ".join(capsys.readouterr().err.split())
+
+
 def test_the_sample_names_every_mechanism() -> None:
     """Planted: the names typed into the sample -> the next one registered is missing, and this
     fails.
