@@ -131,10 +131,13 @@ async def by_broker(link: SlowLink) -> None:
     assert link.opened == 1
 
 
-async def to_the_analyzer(folder: Path, link: SlowLink) -> None:
-    """A batch from a shuffler to an analyzer that is far from it."""
+async def to_the_analyzer(folder: Path, link: SlowLink, most: int = 1) -> None:
+    """A batch from a shuffler to an analyzer that is far from it, of reports of 1 to ``most``
+    messages; where these are several, the devices are as far from the shuffler.
+    """
     world, clock = shuffler_world.World(folder), Running()
-    published, count = world.publish(max_batch=size(40, 1_000)), size(40, 1_000)
+    count, several = size(40, 1_000), {"messages": most, "fewest_messages": 1}
+    published = world.publish(max_batch=count, **(several if most > 1 else {}))
     analyzer = shuffler_world.AnalyzerEnd(world)
     async with AsyncExitStack() as stack:
         link.target = int((await analyzer.start()).rpartition(":")[2])
@@ -143,13 +146,17 @@ async def to_the_analyzer(folder: Path, link: SlowLink) -> None:
         shuffler = await stack.enter_async_context(
             Shuffler(world.config(f"127.0.0.1:{link.port}"), clock=clock)
         )
-        channel = build_channel(
-            f"127.0.0.1:{shuffler.port}", shuffler_world.CA.cert_pem, private_pool=True
-        )
+        port = shuffler.port
+        if most > 1:
+            here = replace(link, target=port, seed=link.seed + 1)
+            port = (await stack.enter_async_context(here.open())).port
+        channel = build_channel(f"127.0.0.1:{port}", shuffler_world.CA.cert_pem, private_pool=True)
         stack.push_async_callback(channel.close)
-        sealed = [published.sealed() for _ in range(count)]
-        for at in range(0, count, 1_000):
-            frames = [published.frame(one) for one in sealed[at : at + 1_000]]
+        reports = [
+            tuple(published.sealed() for _ in range(1 + number % most)) for number in range(count)
+        ]
+        for at in range(0, count, 200):
+            frames = [published.bundle(one) for one in reports[at : at + 200]]
             await call(
                 channel, "/shoal.v1.Ingress/SubmitBatch", shuffler_world.submit_batch(frames), 60.0
             )
@@ -158,8 +165,9 @@ async def to_the_analyzer(folder: Path, link: SlowLink) -> None:
             record := shuffler.store.record(window)
         ) is None or record.state is not WindowState.SHREDDED:
             await asyncio.sleep(0.05)
-    assert record.outcome is WindowState.ACKNOWLEDGED
-    assert [sorted(rows) for rows in analyzer.delivered.values()] == [sorted(sealed)]
+    assert (record.outcome, record.reports) == (WindowState.ACKNOWLEDGED, count)
+    sent = sorted(message for report in reports for message in report)
+    assert [sorted(rows) for rows in analyzer.delivered.values()] == [sent]
 
 
 async def short(seconds: float) -> None:
@@ -228,13 +236,14 @@ async def test_everything_arrives_over_a_long_link(
     can't be sent; services, which try again and again, take longer. Planted: mqtt_connect_s = 0.3
     -> the broker's way fails.
     """
-    ways = ("hand", "batch", "broker", "analyzer", "rounds")
+    ways = ("hand", "batch", "broker", "analyzer", "several", "rounds")
     links = {way: SlowLink(0, rtt_s, loss, seed=number) for number, way in enumerate(ways)}
     async with asyncio.TaskGroup() as together:
         together.create_task(by_hand(tmp_path / "device", links["hand"]))
         together.create_task(by_batch(links["batch"]))
         together.create_task(by_broker(links["broker"]))
         together.create_task(to_the_analyzer(tmp_path / "shuffler", links["analyzer"]))
+        together.create_task(to_the_analyzer(tmp_path / "several", links["several"], most=4))
         together.create_task(by_rounds(tmp_path / "rounds", links["rounds"]))
 
 

@@ -84,6 +84,11 @@ class Published:
     def frame(self, sealed: bytes | None = None, window: int = 0, **changes: Any) -> bytes:
         return seal_frame(self.hop.config, self.content(sealed, window, **changes))
 
+    def bundle(self, sealed: tuple[bytes, ...], window: int = 0) -> bytes:
+        """The frame of a report of several messages, as large as one of the task's most."""
+        content = replace(self.content(window=window), sealed=sealed)
+        return seal_frame(self.hop.config, content, messages=self.task.messages)
+
     def proven(
         self, device: DeviceIdentity, sealed: bytes | None = None, window: int = 0, **changes: Any
     ) -> HopContent:

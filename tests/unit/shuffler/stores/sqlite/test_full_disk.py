@@ -27,35 +27,41 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield made
 
 
-def opened(disk: SmallDisk) -> SqliteStore:
+def opened(disk: SmallDisk, most: int = 1) -> SqliteStore:
     store = SqliteStore(disk.folder)
-    store.adopt(WINDOW.task_id, Digest(bytes(32)), Capacity(1, 0, 10_000), ROW)
+    store.adopt(WINDOW.task_id, Digest(bytes(32)), Capacity(most, 0, 10_000), ROW)
     return store
 
 
-def send(store: SqliteStore, count: int = 8) -> Kind | None:
-    (kind,) = set(
-        store.append([AdmittedReport(WINDOW, (secrets.token_bytes(ROW),)) for _ in range(count)])
-    )
+def send(store: SqliteStore, count: int = 8, most: int = 1) -> Kind | None:
+    reports = [
+        AdmittedReport(WINDOW, tuple(secrets.token_bytes(ROW) for _ in range(1 + number % most)))
+        for number in range(count)
+    ]
+    (kind,) = set(store.append(reports))
     return kind
 
 
-def test_reports_on_a_full_disk(disk: SmallDisk, caplog: pytest.LogCaptureFixture) -> None:
-    """Devices come again later, and the log says why. Planted: SQLITE_FULL taken for a failing disk
-    -> INTERNAL.
+@pytest.mark.parametrize(("most", "rows"), [(1, 16), (3, 30)])
+def test_reports_on_a_full_disk(
+    disk: SmallDisk, caplog: pytest.LogCaptureFixture, most: int, rows: int
+) -> None:
+    """Devices come again later, and the log says why. Of reports of one to three messages nothing
+    half is left. Planted: SQLITE_FULL taken for a failing disk -> INTERNAL.
     """
-    store = opened(disk)
-    assert send(store) is None
+    store = opened(disk, most)
+    assert send(store, most=most) is None
     disk.fill()
-    assert send(store, 64) is Kind.OVERLOADED
+    assert send(store, 64, most) is Kind.OVERLOADED
     assert "the disk is full" in caplog.text
     disk.restore()
-    assert send(store) is None
+    assert send(store, most=most) is None
     store.close_intake(WINDOW)
     record = store.record(WINDOW)
     assert record is not None
     assert (record.state, record.reports) == (WindowState.CLOSING, 16)
-    assert store.seal(WINDOW).rows == 16
+    sealed = store.seal(WINDOW)
+    assert (sealed.reports, sealed.rows, sealed.damaged) == (16, rows, 0)
     store.close()
 
 
