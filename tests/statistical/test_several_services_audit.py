@@ -65,11 +65,10 @@ class Seen:
     def statistics(self, *, kept: bool) -> dict[str, NDArray[np.float64]]:
         """float64[VICTIMS] each. ``kept``: as if the order of arrival had been."""
         rows = self.sent if kept else self.delivered
-        cells, signs = (
-            (rows >> 1, 1 - 2 * (rows & 1)) if self.signed else (rows, np.ones_like(rows))
-        )
-        counts = np.bincount(cells, signs, minlength=DOMAIN.size)[: 2 * VICTIMS]
-        first, second = counts.reshape(VICTIMS, 2).T
+        cells = rows >> 1 if self.signed else rows
+        signs = np.where(rows & 1 if self.signed else np.zeros_like(rows), -1.0, 1.0)
+        counts = np.bincount(cells, signs, minlength=DOMAIN.size).astype(np.float64)
+        first, second = counts[: 2 * VICTIMS].reshape(VICTIMS, 2).T
         ends = np.cumsum(self.sizes)
         place = np.zeros(VICTIMS)
         for victim, (end, length) in enumerate(zip(ends, self.sizes, strict=True)):

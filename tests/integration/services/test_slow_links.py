@@ -136,8 +136,8 @@ async def to_the_analyzer(folder: Path, link: SlowLink, most: int = 1) -> None:
     messages; where these are several, the devices are as far from the shuffler.
     """
     world, clock = shuffler_world.World(folder), Running()
-    count, several = size(40, 1_000), {"messages": most, "fewest_messages": 1}
-    published = world.publish(max_batch=count, **(several if most > 1 else {}))
+    count = size(40, 1_000)
+    published = world.publish(max_batch=count, messages=most, fewest_messages=1 if most > 1 else 0)
     analyzer = shuffler_world.AnalyzerEnd(world)
     async with AsyncExitStack() as stack:
         link.target = int((await analyzer.start()).rpartition(":")[2])
