@@ -14,6 +14,7 @@ SLOWEST = tuple(
         "integration/pipeline/test_mechanisms.py",
         "unit/benchmarks/test_benchmarks.py",
         "integration/load/test_load.py",
+        "integration/pipeline/test_released_errors.py",
         "faults/test_rounds_failpoints.py",
         "integration/pipeline/test_first_hours.py",
         "integration/pipeline/test_demo_secagg.py",

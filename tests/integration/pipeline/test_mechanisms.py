@@ -13,8 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,7 +23,6 @@ import pytest
 from shoal.accounting.of_task import guaranteed
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
-from shoal.cli.demo.processes import Process
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, assign, seal
@@ -47,6 +44,7 @@ from shoal.mechanisms.several.registry import fewest_messages
 from shoal.privacy import epsilon0_upper
 from shoal.task import Task, WindowPlan
 from tests.sizes import size
+from tests.worlds.services.releasing import running
 
 SIMULATED = size(200, 4_000)
 HOSTILE = 3
@@ -121,23 +119,6 @@ def ask(site: Site, name: str, domain: Domain, mechanism: Made, devices: int) ->
         fewest_messages=fewest_messages(mechanism),
     )
     return Asked(mechanism, task, *site.add(task))
-
-
-@asynccontextmanager
-async def running(site: Site) -> AsyncIterator[None]:
-    services = [
-        Process("analyzer", site.analyzer_config, site.analyzer_admin),
-        Process("shuffler", site.shuffler_config, site.shuffler_admin),
-    ]
-    try:
-        for one in services:
-            one.start()
-        for one in services:
-            await one.ready()
-        yield
-    finally:
-        for one in reversed(services):
-            one.stop()
 
 
 def refused_bytes(mechanism: Mechanism) -> list[bytes]:

@@ -38,10 +38,11 @@ from shoal.ids import TaskId
 from shoal.mechanisms.several.protocol import Noisy, Several
 from shoal.mechanisms.several.registry import create
 from shoal.mechanisms.several.split_mix import SplitMix
-from tests.integration.pipeline.test_mechanisms import DELTA, Asked, ask, releases, running
+from tests.integration.pipeline.test_mechanisms import DELTA, Asked, ask, releases
 from tests.integration.pipeline.test_mechanisms import EPSILON0 as EPSILON
 from tests.sizes import size
 from tests.worlds.ports import free_port
+from tests.worlds.services.releasing import running
 
 SIMULATED = size(400, 10_000)
 HOSTILE = 3
