@@ -15,6 +15,10 @@ one convolution for every d. Outcomes of a cell with one message of + more (``mo
 A signed count, u - v = d >= 1: P = F_(d-1)(v), Q = F_(d+1)(v - 1); what the other outcomes add to
 the divergence is left out.
 
+With further messages of + in a cell, a Poisson number of them (``extra``: others' true messages),
+the two signs have laws of their own: F_d(m) is then one table for u - v = d, with g of + at m - c +
+d, and one for v - u = d, with g of - there.
+
 *For lower curves only.* Outcomes of nearly one ratio are put together, which is post-processing:
 it can only lower the divergence. So can leaving outcomes out, but for what ``lost`` says of both
 laws. Direction: LOWER.
@@ -23,6 +27,7 @@ laws. Direction: LOWER.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from shoal.accounting.numerics.binomial import Floats
 from shoal.accounting.numerics.compound import UNIT, highest, lowest, masses
@@ -39,31 +44,56 @@ _BIN = 2.0**-11
 _SMALLEST = 1e-250
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """``plus``, ``minus``: float64[d, m], F_d(m) for u - v = d and for v - u = d, and a row of
+    zeros. ``lost``: mass that is not in them, at most. ``error``: of the masses, relative, at most.
+    """
+
+    plus: Floats
+    minus: Floats
+    lost: float
+    error: float
+
+
 def shown_many(law: NoiseLaw, devices: int, tail: float) -> Shown | CountShown | None:
     """The classes of one cell, or of a count, with the noise of ``devices``, but for ``tail`` at
     the ends of g and p; None where that takes too long. Direction: LOWER.
+    """
+    drawn = drawn_law(law, devices, tail)
+    if drawn is None:
+        return None
+    if law.truth is Truth.CELL:
+        return cell_of(drawn)
+    return _count(drawn.plus, drawn.lost, drawn.error)
+
+
+def drawn_law(law: NoiseLaw, devices: int, tail: float, extra: float = 0.0) -> Drawn | None:
+    """The law of one cell with the noise of ``devices``, and ``extra`` further messages of +
+    expected, but for ``tail`` at the ends of g and p; None where that takes too long.
     """
     log_tail = math.log(tail)
     singles, floods = (
         drawn_rates(law, event, devices) for event in (NoiseKind.PLUS, NoiseKind.FLOOD)
     )
+    more = singles.copy()
+    more[1] += extra
     reach, low, high = (
-        highest(singles, log_tail),
+        highest(more, log_tail),
         lowest(floods, log_tail),
         highest(floods, log_tail),
     )
     if float(reach + 1) ** 2 * (high + 1) > _MOST_WORK:
         return None
     g, error_g = masses(singles, reach)
+    g_more, error_more = masses(more, reach)
     p, error_p = masses(floods, high)
     p[:low] = 0.0
-    table = _table(p, g)
-    error = error_p + 2.0 * error_g + (high + reach + 16) * UNIT
+    error = error_p + error_g + error_more + (high + reach + 16) * UNIT
+    plus = _table(p, g, g_more)
+    minus = plus if extra == 0.0 else _table(p, g_more, g)
     # Either end of the floods, and the upper end of the singles of both signs.
-    lost = 4.0 * tail
-    if law.truth is Truth.CELL:
-        return _cell(table, lost, error)
-    return _count(table, lost, error)
+    return Drawn(plus, minus, 4.0 * tail, error)
 
 
 def drawn_rates(law: NoiseLaw, event: NoiseKind, devices: int) -> Floats:
@@ -77,12 +107,14 @@ def drawn_rates(law: NoiseLaw, event: NoiseKind, devices: int) -> Floats:
     return out
 
 
-def _table(p: Floats, g: Floats) -> Floats:
-    """float64[d, m]: F_d(m) for d up to where g ends, and a row of zeros."""
+def _table(p: Floats, g: Floats, ahead: Floats) -> Floats:
+    """float64[d, m]: F_d(m) for d up to where g ends, and a row of zeros; ``ahead``: the law of the
+    sign with d more.
+    """
     reach = len(g) - 1
     rows = np.zeros((reach + 2, len(p) + reach))
     for d in range(reach + 1):
-        rows[d, : len(p) + reach - d] = np.convolve(p, g[: reach + 1 - d] * g[d:])
+        rows[d, : len(p) + reach - d] = np.convolve(p, g[: reach + 1 - d] * ahead[d:])
     return rows
 
 
@@ -91,13 +123,15 @@ def _below(rows: Floats) -> Floats:
     return np.concatenate([np.zeros((len(rows), 1)), rows[:, :-1]], axis=1)
 
 
-def _cell(table: Floats, lost: float, error: float) -> Shown:
-    more = np.concatenate([table[:-1].ravel(), _below(table[1:]).ravel()])
-    without = np.concatenate([table[1:].ravel(), table[:-1].ravel()])
+def cell_of(drawn: Drawn) -> Shown:
+    """The classes of a cell. Direction: LOWER."""
+    plus, minus = drawn.plus, drawn.minus
+    more = np.concatenate([plus[:-1].ravel(), _below(minus[1:]).ravel()])
+    without = np.concatenate([plus[1:].ravel(), minus[:-1].ravel()])
     certain = float(np.sum(without[(more == 0.0) & (without > _SMALLEST)]))
     ratios, more, without = _together(more, without)
-    rounding = (len(more) + table.size) * UNIT
-    return Shown(ratios, more, without, certain, lost, error + rounding)
+    rounding = (len(more) + plus.size) * UNIT
+    return Shown(ratios, more, without, certain, drawn.lost, drawn.error + rounding)
 
 
 def _count(table: Floats, lost: float, error: float) -> CountShown:

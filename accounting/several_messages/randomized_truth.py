@@ -31,7 +31,7 @@ above 0 have V_x > V_y and grow with g. For two cells the average has one term: 
 the others drew.
 
 **What is left out.** The others' draws are noise too, which the analyzer can't see: the truth is
-below this curve, and a lower curve has to count them. There is none yet: it is 0.
+below this curve. Lower curves count them (``randomized_lower``).
 
 With fewer honest devices than shares nothing is proven by the mixture; epsilon0 remains.
 
@@ -71,6 +71,7 @@ from shoal.accounting.several_messages.messages import LARGEST_EPSILON
 from shoal.accounting.several_messages.noise import METHODS as NOISE_METHODS
 from shoal.accounting.several_messages.noise import NoiseProtocol
 from shoal.accounting.several_messages.noise_losses import noise_losses
+from shoal.accounting.several_messages.randomized_lower import lower_curve
 from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import KaryLaw, epsilon0_upper
@@ -116,10 +117,11 @@ class RandomizedTruth:
         )
 
     def curve(self, n_honest: int, direction: Direction, delta: float) -> Callable[[float], float]:
-        """See ``SeveralMessages``: above 1 where nothing is proven; 0 for LOWER."""
+        """See ``SeveralMessages``: above 1 (UPPER) and 0 (LOWER) where nothing is proven."""
+        few = check_n(n_honest) < self.noise.law.shares
         if direction is Direction.LOWER:
-            return _nothing
-        if check_n(n_honest) < self.noise.law.shares:
+            return _nothing if few else lower_curve(self.noise.law, self.truth, n_honest, delta)
+        if few:
             return _unproven
         inner, epsilon0 = self.noise.curve(n_honest, direction, delta), self.epsilon0
 

@@ -129,7 +129,7 @@ async def test_tasks_of_several_messages_from_agent_to_release(tmp_path: Path) -
     release per task; no device answers what keeps no epsilon0 without its owner's word.
 
     Planted: rows counted for devices at the shuffler -> the window closes early, fails; the signed
-    count's n taken from messages -> fails; the chance of other cells not taken off -> fails.
+    count's n taken from messages -> fails.
     """
     site = prepare(tmp_path, free_port)
     asked = [ask(site, *design, N) for design in designs()]

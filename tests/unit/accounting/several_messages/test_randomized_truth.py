@@ -135,7 +135,7 @@ def test_the_curve_holds_what_devices_send(name: str) -> None:
 )
 def test_the_curve_holds_where_all_draw(name: str) -> None:
     """The mechanism itself: the others' true messages are drawn too. The truth is below what it is
-    for who knows their draws, and no lower curve is claimed.
+    for who knows their draws, and not below the lower curve.
 
     Planted: P and Q without the protected device's own draw -> fails.
     """
@@ -146,8 +146,8 @@ def test_the_curve_holds_where_all_draw(name: str) -> None:
         largest = max(divergence_of(p, q, e) for p, q in all_randomized(law, truth, honest))
         assert largest <= max(divergence_of(p, q, e) for p, q in knowing) * (1 + 1e-12)
         assert largest <= upper(law, truth, honest, epsilon) * (1 + 1e-12)
-    protocol = RandomizedTruth(NoiseProtocol(law), truth)
-    assert protocol.curve(honest, Direction.LOWER, DELTA)(0.0) == 0.0
+        protocol = RandomizedTruth(NoiseProtocol(law), truth)
+        assert protocol.curve(honest, Direction.LOWER, DELTA)(epsilon) <= largest
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -216,7 +216,7 @@ def test_a_design_just_reaches_its_target(name: str, domain: Domain, epsilon0: f
     made, plain = (designed(name, domain, 10_000, asked) for asked in (epsilon0, None))
     bound = guaranteed_several(made, 10_000, 1, DELTA)
     assert 0.9999 < bound.epsilon_upper <= 1.0
-    assert bound.epsilon_lower == 0.0
+    assert bound.epsilon_lower > (0.91 if epsilon0 == 8.0 else -1.0)
     assert epsilon0 - 1e-9 < bound.epsilon0 <= epsilon0
     assert bound.remaining.together == bound.epsilon0 == made.epsilon0
     assert bound.to_json()["epsilon0"] == bound.epsilon0
@@ -264,6 +264,7 @@ def test_few_honest_devices_and_large_targets() -> None:
     law, truth = replace(HISTOGRAM, shares=3), KaryLaw(2, 12, 1)
     protocol = RandomizedTruth(NoiseProtocol(law), truth)
     assert protocol.curve(2, Direction.UPPER, DELTA)(1.0) > 1.0
+    assert protocol.curve(2, Direction.LOWER, DELTA)(0.0) == 0.0
     assert epsilon_interval(protocol, 2, DELTA) is None
     assert randomized_losses(protocol, 2, DELTA) is None
     bound = certify_messages(protocol, 3, 1e-12)
