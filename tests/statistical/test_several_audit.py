@@ -4,7 +4,7 @@ same attack with the same numbers.
 Real ``randomize`` with seeded entropy: ``DEVICES`` send their bundles, the victim yes or no (the
 first cell or the second), and the analyzer sees how often each message came. Noise is designed for
 (2, 0.01), which so few trials can see. Every assertion "not refuted" is wrong with probability at
-most 1e-6 (``FALSE_ALARM``) over seeds; there are 4, and the seeds are fixed. That the attack has
+most 1e-6 (``FALSE_ALARM``) over seeds; there are 10, and the seeds are fixed. That the attack has
 teeth is asserted too: of an honest mixture it measures at least a stated share of what is claimed.
 
 The broken ones: noise of one device in place of all (split over more than are honest), and the
@@ -17,6 +17,7 @@ Of split numbers the attack looks at the sum of all shares, and at the number of
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,8 +27,10 @@ from shoal.accounting.audit.audit import AuditResult, audit
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SeededEntropy
+from shoal.mechanisms.several.histogram import BundledHistogram
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import create
+from shoal.mechanisms.several.signed_count import SignedCount
 from shoal.mechanisms.several.split_mix import SplitMix
 from tests.cases import for_each
 from tests.sizes import CAMPAIGN, FULL, size
@@ -39,16 +42,21 @@ TWO = Categories(("a", "b"))  # and no answer, which the others give
 DOMAINS: dict[str, Domain] = {"cancelling": TWO, "dummies": TWO, "signed_count": YesNo()}
 TEETH = 0.45 if CAMPAIGN else 0.4 if FULL else 0.3
 KINDS = 6  # of messages, at most
+DRAWN = 2.1  # epsilon0 of true messages that are drawn
+TEETH_OF_DRAWN, TEETH_OF_GROUPED = 0.2, 0.6
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The number of each message, and the device that it came from, of all trials after another."""
 Break = Callable[[Rows], Rows]
 
 
-def made(name: str) -> Several:
-    """Designed for all devices."""
+def made(name: str, epsilon0: float | None = None) -> Several:
+    """Designed for all devices; ``epsilon0``: of true messages that are drawn."""
     domain = DOMAINS[name]
-    return create(design_several(name, domain, DEVICES, EPSILON, DELTA, windows=1), domain)
+    spec = design_several(
+        name, domain, DEVICES, EPSILON, DELTA, windows=1, epsilon0_if_colluding=epsilon0
+    )
+    return create(spec, domain)
 
 
 def sent(mechanism: Several, which: int, trials: int, entropy: SeededEntropy) -> Rows:
@@ -72,9 +80,17 @@ def statistics(name: str, counts: NDArray[np.float64]) -> dict[str, NDArray[np.f
     return {"difference": one - two, "ratio": np.log(one + 0.5) - np.log(two + 0.5)}
 
 
-def attack(name: str, seed: str, broken: Break | None = None, grouped: bool = False) -> AuditResult:
+def attack(
+    name: str,
+    seed: str,
+    broken: Break | None = None,
+    grouped: bool = False,
+    mechanism: Several | None = None,
+    claimed: float = EPSILON,
+) -> AuditResult:
     """``grouped``: it is seen whose messages are whose."""
-    mechanism, entropy = made(name), SeededEntropy(f"{name} {seed}")
+    mechanism = mechanism or made(name)
+    entropy = SeededEntropy(f"{name} {seed}")
 
     def views(which: int, trials: int) -> dict[str, NDArray[np.float64]]:
         rows = sent(mechanism, which, trials, entropy)
@@ -86,8 +102,9 @@ def attack(name: str, seed: str, broken: Break | None = None, grouped: bool = Fa
         counts = np.bincount(cells, minlength=KINDS * trials).reshape(trials, KINDS)
         return statistics(name, counts.astype(np.float64))
 
-    trials = TRIALS if broken is None and not grouped else OF_BROKEN
-    return audit(views, EPSILON, DELTA, trials, at_once=5_000)
+    fails = broken is not None or (grouped and claimed == EPSILON)
+    trials = OF_BROKEN if fails else TRIALS
+    return audit(views, claimed, DELTA, trials, at_once=5_000)
 
 
 def of_one_device(rows: Rows) -> Rows:
@@ -112,6 +129,33 @@ def test_noise_that_is_split_over_more_than_are_honest_is_caught(name: str) -> N
 @for_each("name", DOMAINS)
 def test_messages_that_are_still_grouped_are_caught(name: str) -> None:
     found = attack(name, "grouped", grouped=True)
+    assert found.refuted
+
+
+@for_each("name", DOMAINS)
+def test_a_drawn_true_message_stays_under_its_certificate(name: str) -> None:
+    """With less noise than where it is the value."""
+    found = attack(name, "drawn", mechanism=made(name, DRAWN))
+    assert not found.refuted
+    assert found.epsilon_measured_lower >= TEETH_OF_DRAWN * EPSILON
+
+
+@for_each("name", DOMAINS)
+def test_a_drawn_true_message_keeps_its_epsilon0_among_colluders(name: str) -> None:
+    """Whose messages are whose is seen, and what is left is the draw's."""
+    found = attack(
+        name, "drawn and grouped", grouped=True, mechanism=made(name, DRAWN), claimed=DRAWN
+    )
+    assert not found.refuted
+    assert found.epsilon_measured_lower >= TEETH_OF_GROUPED * DRAWN
+
+
+@for_each("name", DOMAINS)
+def test_less_noise_without_the_draw_is_caught(name: str) -> None:
+    """The noise that a draw allows for, around the value itself."""
+    drawn = made(name, DRAWN)
+    assert isinstance(drawn, BundledHistogram | SignedCount)
+    found = attack(name, "not drawn", mechanism=replace(drawn, response=None))
     assert found.refuted
 
 
