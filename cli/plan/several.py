@@ -51,6 +51,11 @@ class Beside:
                 "see the answers themselves (no epsilon0), and one hostile device can move a count "
                 "by as many messages as a report may have. So devices answer only if their owners "
                 "agree to that task by name."
+                if self.epsilon0 is None
+                else "Without epsilon0 errors are those of every count, whatever devices answer; "
+                "shuffler and analyzer together see the answers themselves, so devices answer only "
+                "if their owners agree to that task by name. One hostile device can move a count "
+                "by as many messages as a report may have."
             )
             if self.epsilon0 is not None:
                 say(_trade(self.epsilon0, self.worthwhile))
@@ -95,7 +100,7 @@ def _trade(epsilon0: float, worthwhile: float) -> str:
     good = (
         "a good trade"
         if epsilon0 >= worthwhile
-        else "a poor trade: their draws add more error than all of the noise"
+        else "a poor trade, as the draws add more error than all of the noise"
     )
     return (
         f"Those with epsilon0 randomize the true message first: {bound_text(epsilon0)} is kept "

@@ -15,10 +15,11 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY
 from shoal.mechanisms.several.names import NAMES
 
-# Keys whose defaults the sample of sums shows in comments: a value makes a line of it.
+# Keys whose defaults the samples show in comments: a value makes a line of it.
 _IN_COMMENTS = frozenset(
     {
         "domain.grid",
+        "mechanism.epsilon0_if_colluding",
         "pairwise.cohort_min",
         "pairwise.join_s",
         "pairwise.share_s",

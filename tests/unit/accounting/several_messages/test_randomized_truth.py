@@ -14,6 +14,7 @@ import pytest
 
 from shoal.accounting.composition.compose import compose
 from shoal.accounting.composition.losses import hockey
+from shoal.accounting.meaning import bound_text, sentences
 from shoal.accounting.numerics.curve import Direction
 from shoal.accounting.of_task import guaranteed_several
 from shoal.accounting.several_messages.charges import full_submissions, long_singles
@@ -227,6 +228,8 @@ def test_a_design_just_reaches_its_target(name: str, domain: Domain, epsilon0: f
     assert losses is not None
     assert compose([(losses, 1)], DELTA).epsilon_upper == pytest.approx(1.0, abs=1e-3)
     assert not any("infinite" in line for line in bound.assumptions)
+    (told,) = [line for line in sentences(bound) if "worked together" in line]
+    assert f"epsilon0 = {bound_text(bound.epsilon0)} would remain" in told
     assert math.isinf(plain.epsilon0)
 
 

@@ -141,11 +141,22 @@ def test_a_true_message_may_be_randomized(tmp_path: Path, name: str, capsys: Cap
     epsilon0 = several(made.mechanism, made.domain).epsilon0
     assert 8.0 - 1e-9 < epsilon0 <= 8.0
     assert main(["task", "lint", str(path)]) == 0
+    losses = losses_of(several(made.mechanism, made.domain), made.n_certified, 1e-6)
+    assert losses is not None
+    together = compose([(losses, made.windows.count)], 1e-6).epsilon_upper
+    assert together < made.windows.count * 2.0
+    assert not any("windows together" in warning for warning in lint(made).warnings)
     assert "with epsilon0 8" in " ".join(capsys.readouterr().out.split())
     numbers = ", ".join(f"{key} = {value}" for key, value in made.mechanism.parameters)
     path.write_text("\n".join(lines).replace("setting =", f"parameters = {{ {numbers} }} #"))
     assert main(["task", "lint", str(path)]) != 0
     assert "leave one of the two out" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_sample_takes_an_epsilon0_if_colluding() -> None:
+    """Planted: its comment left one -> a key that there is not, fails."""
+    assert "\nepsilon0_if_colluding = 6.5" in sample(["mechanism.epsilon0_if_colluding=6.5"])
+    assert "\nepsilon0_if_colluding" not in sample([])
 
 
 def test_a_single_message_has_no_epsilon0_if_colluding(tmp_path: Path, capsys: Capture) -> None:
