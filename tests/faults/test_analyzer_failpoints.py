@@ -25,7 +25,7 @@ from shoal.mechanisms import Tally
 from shoal.protos import delivery_pb2
 from tests.faults.conftest import Forge
 from tests.sizes import FULL
-from tests.worlds.services.analyzer import Batch, World, make_world
+from tests.worlds.services.analyzer import Batch, World, make_world, several_world
 
 CELLS = [i % 7 for i in range(40)]
 NONCE = bytes(range(16))
@@ -58,20 +58,21 @@ def anvil() -> Iterator[Forge]:
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return make_world()
+def world(request: pytest.FixtureRequest) -> World:
+    """With the parameter "several": devices send several messages."""
+    return several_world() if getattr(request, "param", "") == "several" else make_world()
 
 
 @pytest.fixture(scope="module")
 def batch(world: World) -> Batch:
-    """40 good rows, one that repeats a nonce, one that does not open."""
+    """40 good rows, one that repeats a nonce, one that does not open: of 40 reports, or of 25."""
     rows = world.seal_cells(CELLS[:-1])
     rows += [
         world.seal(world.report(CELLS[-1]), nonce=NONCE),
         world.seal(world.report(0), nonce=NONCE),
         bytes(world.row_size()),
     ]
-    return world.batch(rows)
+    return world.batch(rows, reports=25) if world.task.messages > 1 else world.batch(rows)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,9 @@ def check(folder: Path, world: World, batch: Batch) -> None:
     tally = store.tally(world.task_id, 0)
     store.close()
     release = to_json(decode_release(stored.release))
-    assert (release["n"], release["rejected"]) == (40, {"duplicate": 1, "unopenable": 1})
+    # a report of several messages counts as rejected with any of its rows
+    n = batch.manifest.reports - 2 if batch.manifest.reports else 40
+    assert (release["n"], release["rejected"]) == (n, {"duplicate": 1, "unopenable": 1})
     assert known.state is BatchState.DONE
     assert tally == Tally(np.bincount(CELLS, minlength=7), 40).to_bytes()
     assert release["privacy"]["windows_composed"] == 1
@@ -128,6 +131,7 @@ def tried(count: int) -> list[int]:
     return [*range(1, count + 1)] if FULL else sorted({1, count})
 
 
+@pytest.mark.parametrize("world", ["single", "several"], indirect=True)
 def test_every_crash_is_survived_and_counts_once(
     anvil: Forge, world: World, batch: Batch, fresh: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import codec
+from shoal.accounting.several_messages.of_domain import design_several
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.codec import Manifest, Signed
 from shoal.crypto import keyfiles
@@ -27,6 +28,8 @@ from shoal.crypto.trust import ServedTask, serve_task
 from shoal.domain import Categories, Domain
 from shoal.ids import Digest, TaskId
 from shoal.mechanisms import Mechanism, create, design
+from shoal.mechanisms.several.registry import create as create_several
+from shoal.mechanisms.several.registry import fewest_messages
 from shoal.protos import delivery_pb2
 from shoal.rpc.tls import TlsIdentity
 from shoal.task import Task, WindowKeys, WindowPlan
@@ -113,7 +116,11 @@ class World:
         self.served: ServedTask = serve_task(
             self.signed_task, self.signed_schedule, {self.authority.public}
         )
-        self.mechanism: Mechanism = create(self.task.mechanism, self.task.domain)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """Of a task whose reports are single messages."""
+        return create(self.task.mechanism, self.task.domain)
 
     def schedule(self) -> bytes:
         windows = tuple(
@@ -284,3 +291,21 @@ def make_task(
 
 def make_world(**changes: Any) -> World:
     return World(make_task(**changes))
+
+
+def several_world() -> World:
+    """Its devices send several messages: ``dummies``, for the honest ones of the smallest batch."""
+    task = make_task(target_epsilon=1.0)
+    honest = task.min_batch * task.honest_fraction_ppm // 1_000_000
+    made = create_several(
+        design_several("dummies", task.domain, honest, 1.0, task.delta, windows=2), task.domain
+    )
+    return World(
+        replace(
+            task,
+            mechanism=made.spec,
+            report_size=made.report_size,
+            messages=made.messages,
+            fewest_messages=fewest_messages(made),
+        )
+    )
