@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shoal.accounting.several_messages.of_domain import serves as serves_several
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -38,3 +39,29 @@ def _categories(k: int) -> Domain:
 
 def _numbers(k: int) -> Domain:
     return Numeric(0.0, float(k - 2), k - 1)
+
+
+def domain_of_several(name: str, k: int | None) -> Domain:
+    """The domain of k cells that a mechanism of several messages serves: categories, yes/no or
+    numbers from 0 to 1. Raises CONFIG naming --k.
+    """
+    yes_or_no = serves_several(name, YesNo())
+    if k == 2 and yes_or_no:
+        return YesNo()
+    make = next((make for make in (_categories, _unit) if serves_several(name, make(3))), None)
+    if make is None:
+        if k is None:
+            return YesNo()
+        raise ShoalError(Kind.CONFIG, f"{name} is about yes or no: leave --k out, or give 2")
+    least = 2 if yes_or_no else 3
+    if k is None or not least <= k <= LIMITS.cells:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{name} wants --k, the number of cells, that of no answer included: a whole number "
+            f"from {least} to {LIMITS.cells}",
+        )
+    return make(k)
+
+
+def _unit(k: int) -> Domain:
+    return Numeric(0.0, 1.0, k - 1)

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
-from shoal.accounting.composition.compose import compose
 from shoal.accounting.several_messages.of_domain import design_several, serves
-from shoal.accounting.several_messages.of_mechanism import losses_of
+from shoal.accounting.several_messages.of_windows import epsilon_of_each
 from shoal.analyzer.planner.candidates import Unsuited
 from shoal.analyzer.planner.predict import frame_bytes, profile
 from shoal.analyzer.planner.question import Frequencies, Request, wrong
@@ -29,9 +29,6 @@ from shoal.mechanisms.several.names import NAMES
 from shoal.mechanisms.several.protocol import Noisy
 from shoal.mechanisms.several.registry import create
 from shoal.task import MechanismSpec
-
-_NEAR = 1.01  # how near to the largest the epsilon of one of several releases is found
-_STEP = 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,29 +166,11 @@ def _option(request: Request, design: _Design, target: float) -> SeveralOption:
 
 def _of_each(request: Request, design: _Design, total: float) -> float:
     """The largest epsilon of one release with which all together are at most ``total``. Raises
-    CONFIG where not even the plain share of each will do.
+    CONFIG where there is none.
     """
-
-    def keeps(epsilon: float) -> bool:
-        try:
-            made = design.made(request, epsilon)
-        except ShoalError:
-            return False
-        losses = losses_of(made, request.n_honest, request.delta)
-        if losses is None:
-            return False
-        return compose([(losses, request.rounds)], request.delta).epsilon_upper <= total
-
-    low, least = total, 0.9 * total / request.rounds
-    while not keeps(low):
-        low /= _STEP
-        if low < least:
-            raise wrong(
-                f"no noise of it keeps {request.rounds} releases together at {total:g}: give a "
-                "larger --epsilon, or --per-window"
-            )
-    high = min(total, low * _STEP)
-    while high > low * _NEAR:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
+    try:
+        return epsilon_of_each(
+            partial(design.made, request), request.n_honest, total, request.delta, request.rounds
+        )
+    except ShoalError as error:
+        raise wrong(f"{error.message}: give a larger --epsilon, or --per-window") from None

@@ -21,7 +21,14 @@ from shoal.cli.epsilon import options as epsilon_options
 from shoal.cli.epsilon.laws import fraction, lifetime_of, subject_of
 from shoal.cli.epsilon.plot import plot
 from shoal.cli.epsilon.request import EpsilonRequest, Solved
-from shoal.cli.epsilon.show import show_bound, show_composed, show_routes
+from shoal.cli.epsilon.several import Mixture
+from shoal.cli.epsilon.show import (
+    designed_sentence,
+    show_bound,
+    show_composed,
+    show_mixture,
+    show_routes,
+)
 from shoal.cli.epsilon.subjects import Bound, Pure, Subject
 from shoal.cli.options import HonestFractionOption
 from shoal.cli.output import emit_json, say, stderr
@@ -29,6 +36,10 @@ from shoal.cli.pictures.writing import check_plot
 from shoal.errors import Kind, ShoalError
 
 _MOST_ROUNDS = 1_000_000
+_OF_MECHANISMS = (
+    *("k", "g", "subset_size", "sigma", "sensitivity"),
+    *("buckets", "per_device", "probability", "setting", "parameters", "if_colluding"),
+)  # the options that only some mechanisms take
 
 HELP = """The central epsilon of a shuffled batch: proven upper bound, matching lower bound.
 
@@ -56,6 +67,12 @@ epsilon.svg
 
 Dummies for a target: shoal epsilon --mechanism dummies --buckets 64 --n 1000 --delta 1e-6
 --solve per-device --target 1
+
+Several messages per device, designed for a target: shoal epsilon --mechanism cancelling --k 16
+--n 100000 --delta 1e-6 --target 1
+
+With a task's integers: shoal epsilon --mechanism dummies --k 16 --parameters
+dummies=183200751222,shares=100000,slots=6 --n 100000 --delta 1e-6 --rounds 4
 """
 
 
@@ -78,6 +95,8 @@ def epsilon(
     buckets: epsilon_options.BucketsOption = None,
     per_device: epsilon_options.PerDeviceOption = None,
     probability: epsilon_options.ProbabilityOption = None,
+    parameters: epsilon_options.ParametersOption = None,
+    if_colluding: epsilon_options.IfColludingOption = None,
     honest_fraction: HonestFractionOption = "1",
     rounds: epsilon_options.RoundsOption = None,
     memoized: epsilon_options.EpsilonMemoizedOption = False,
@@ -88,19 +107,8 @@ def epsilon(
     as_json: epsilon_options.EpsilonJsonOption = False,
 ) -> None:
     """See ``HELP``."""
-    options: dict[str, Any] = {
-        "k": k,
-        "g": g,
-        "subset_size": subset_size,
-        "sigma": sigma,
-        "sensitivity": sensitivity,
-    }
-    options |= {
-        "buckets": buckets,
-        "per_device": per_device,
-        "probability": probability,
-        "setting": setting,
-    }
+    given = locals()
+    options: dict[str, Any] = {name: given[name] for name in _OF_MECHANISMS}
     subject = subject_of(mechanism, options, solved=solve.name if solve else None)
     request = EpsilonRequest(mechanism, subject, epsilon0, n, delta, fraction(honest_fraction))
     request.check(solve, target)
@@ -108,9 +116,12 @@ def epsilon(
     if picture is not None:
         check_plot(picture)
     solution: dict[str, float | int] = {}
-    if solve is not None and target is not None:
-        with stderr.status("searching ..."):  # on a terminal alone
+    integers: dict[str, int] = {}
+    with stderr.status("searching ..."):  # on a terminal alone
+        if solve is not None and target is not None:
             request, solution = request.solved(solve, target, rounds)
+        elif target is not None:
+            request, integers = request.designed(target, rounds)
     bound = request.bound()
     if picture is not None:
         plot(picture, request.subject, request.epsilon0, bound, request.share)
@@ -118,9 +129,11 @@ def epsilon(
         bound, request, rounds, compared, lifetime_of(mechanism, options, request.epsilon0)
     )
     if as_json:
-        value = shown.json()
-        emit_json({"solved": solution, "target": target, "certificate": value} if solve else value)
+        value, found = shown.json(), {"parameters": integers} if integers else solution
+        emit_json({"solved": found, "target": target, "certificate": value} if found else value)
     else:
+        if integers:
+            say(designed_sentence(mechanism, integers, target or 0.0, rounds))
         for name, solved_value in solution.items():
             say(_sentence(name, solved_value, target or 0.0, rounds))
         shown.show()
@@ -178,14 +191,18 @@ class _Shown:
         return value
 
     def show(self) -> None:
+        # Before anything is shown: several messages may not compose to any epsilon.
+        composed = None if self.rounds is None else self._composed(self.rounds)
         show_bound(self.bound)
+        if isinstance(self.request.subject, Mixture):
+            show_mixture(self.request.subject, self.bound.n)
         if self.lifetime is not None:
             say(
                 "These are about one report. In a memoized task, lifetime epsilon = "
                 f"{bound_text(self.lifetime)}: {PROMISE_KEPT}."
             )
-        if self.rounds is not None:
-            show_composed(self.rounds, self.bound.delta, self._composed(self.rounds))
+        if self.rounds is not None and composed is not None:
+            show_composed(self.rounds, self.bound.delta, composed)
         if self.compared:
             show_routes(*self._routes())
 
@@ -194,6 +211,8 @@ class _Shown:
         Direction: upper bounds.
         """
         request, bound = self.request, self.bound
+        if isinstance(request.subject, Mixture):
+            return request.subject.composed(bound.n, bound.delta, request.share, rounds)
         if not isinstance(request.subject, Pure) or request.epsilon0 is None:
             part = math.nextafter(bound.delta / rounds, 0.0) if rounds > 1 else bound.delta
             each = request.subject.certify(None, bound.n, part, request.share)

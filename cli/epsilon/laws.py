@@ -16,6 +16,7 @@ from typing import Any
 from shoal.accounting.certificate import check_honest
 from shoal.accounting.several_messages.dummies import BernoulliDummies, UniformDummies
 from shoal.approximate import GaussianLaw
+from shoal.cli.epsilon import several
 from shoal.cli.epsilon.subjects import Dummies, Gaussian, Pure, Subject
 from shoal.cli.mechanism_domain import domain_of
 from shoal.errors import Kind, ShoalError
@@ -25,6 +26,7 @@ from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.mechanisms.numbers import gaussian
 from shoal.mechanisms.parts import laws
 from shoal.mechanisms.parts.thresholds import WORDS
+from shoal.mechanisms.several.names import NAMES as SEVERAL_NAMES
 from shoal.privacy import KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
 
 # exp() of more does not fit a float; long before, a report is as good as the truth.
@@ -59,10 +61,11 @@ _MEANING = {
     "setting": "a way to choose its integers",
     "sigma": "the standard deviation of the noise: a finite number above 0",
     "sensitivity": "how far two values can lie apart: a finite number above 0",
-    "buckets": "the number of values: a whole number of at least 2",
+    "buckets": "the number of values: a whole number of at least 2 (of tasks: --k)",
     "probability": "that of a dummy, for each bucket and device: a number between 0 and 1",
     "per_device": "the dummies that each device adds: a whole number of at least 0",
 }
+_FLAGS = {"if_colluding": "--epsilon0-if-colluding"}  # where it is not the option's own name
 # Any other registered mechanism goes by its own name, with its cells and one of its settings;
 # gaussian is already noise of another kind.
 _LOCAL_GAUSSIAN = "local_gaussian"
@@ -71,9 +74,10 @@ REGISTERED = {
     for name in (*REGISTRY, _LOCAL_GAUSSIAN)
     if name not in {*_NEEDS, "binary_rr"}
 }
-_ALL = {**_NEEDS, **REGISTERED}
-NAMES = tuple(_ALL)
-WITHOUT_EPSILON0 = frozenset({"gaussian", "dummies", "bucket-dummies"})
+_SEVERAL = dict.fromkeys(SEVERAL_NAMES, several.OPTIONS)
+_ALL = {**_SEVERAL, **_NEEDS, **REGISTERED}
+NAMES = tuple(dict.fromkeys((*_NEEDS, *REGISTERED, *SEVERAL_NAMES)))
+WITHOUT_EPSILON0 = frozenset({"gaussian", "dummies", "bucket-dummies", *SEVERAL_NAMES})
 
 
 def subject_of(name: str, options: Options, *, solved: str | None = None) -> Subject:
@@ -94,18 +98,22 @@ def subject_of(name: str, options: Options, *, solved: str | None = None) -> Sub
         raise ShoalError(
             Kind.CONFIG, f"--mechanism must be one of {', '.join(NAMES)}, got {name!r}"
         )
+    mixture = several.is_mixture(name, options)
+    takes = several.OPTIONS if mixture else _ALL[name]
     for option, value in options.items():
-        flag = "--" + option.replace("_", "-")
-        if option in _ALL[name]:
-            if value is None and option not in (solved, "setting"):
+        flag = _FLAGS.get(option, "--" + option.replace("_", "-"))
+        if option in takes:
+            if value is None and not mixture and option not in (solved, "setting"):
                 raise ShoalError(
                     Kind.CONFIG, f"--mechanism {name} wants {flag}, {_MEANING[option]}"
                 )
         elif value is not None and not (option == "k" and value == 2 and name == "rr"):
+            other = _taker(option) if option not in _NEEDS.get(name, ()) else f"{name} without --k"
             raise ShoalError(
-                Kind.CONFIG,
-                f"--mechanism {name} takes no {flag}: leave it out, or use {_taker(option)}",
+                Kind.CONFIG, f"--mechanism {name} takes no {flag}: leave it out, or use {other}"
             )
+    if mixture:
+        return several.mixture_of(name, options)
     if name == "gaussian":
         return Gaussian(GaussianLaw(options["sigma"], options["sensitivity"]))
     if name == "dummies":
@@ -125,7 +133,8 @@ def subject_of(name: str, options: Options, *, solved: str | None = None) -> Sub
 
 
 def _taker(option: str) -> str:
-    return " or ".join(name for name, needs in _ALL.items() if option in needs)
+    takers = [name for name, needs in _ALL.items() if option in needs]
+    return " or ".join(takers if option not in several.OPTIONS[1:] else _SEVERAL)
 
 
 def _pure(name: str, options: Options) -> Pure:

@@ -11,6 +11,7 @@ import typer
 
 from shoal.cli.epsilon.laws import REGISTERED
 from shoal.cli.epsilon.request import Solved
+from shoal.mechanisms.several.names import NAMES as SEVERAL_NAMES
 
 MechanismNameOption = Annotated[
     str,
@@ -20,7 +21,8 @@ MechanismNameOption = Annotated[
         "k values or levels; sue, oue: unary encodings; hash: local hashing; subset: subset "
         "selection; hadamard: one Hadamard bit; "
         "gaussian: Gaussian noise on a number; dummies, bucket-dummies: true values among dummies; "
-        f"and registered ones, with --k and --setting: {', '.join(REGISTERED)}.",
+        f"registered ones, with --k and --setting: {', '.join(REGISTERED)}; and those of several "
+        f"messages, with --k and --target or --parameters: {', '.join(SEVERAL_NAMES)}.",
     ),
 ]
 Epsilon0Option = Annotated[
@@ -35,6 +37,22 @@ EpsilonDeltaOption = Annotated[
 ]
 EpsilonKOption = Annotated[
     int | None, typer.Option("--k", help="Values or levels, at least 2 (krr, kmean, subset).")
+]
+ParametersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--parameters",
+        metavar="NAME=INTEGER,...",
+        help="The integers of a task whose devices send several messages.",
+    ),
+]
+IfColludingOption = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon0-if-colluding",
+        help="Of several messages: the true one is randomized, so that this much is kept against "
+        "shuffler and analyzer together.",
+    ),
 ]
 GOption = Annotated[int | None, typer.Option("--g", help="Hash values, at least 2 (hash).")]
 SubsetSizeOption = Annotated[
@@ -82,7 +100,11 @@ SolveOption = Annotated[
 ]
 TargetOption = Annotated[
     float | None,
-    typer.Option(metavar="EPS", help="The central epsilon wanted, above 0 (with --solve)."),
+    typer.Option(
+        metavar="EPS",
+        help="The central epsilon wanted, above 0 (with --solve; several messages are designed for "
+        "it).",
+    ),
 ]
 CompareOption = Annotated[
     bool,

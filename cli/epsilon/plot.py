@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.meaning import bound_text
+from shoal.cli.epsilon.several import Mixture
 from shoal.cli.epsilon.subjects import Bound, Dummies, Subject
 from shoal.cli.pictures.chart import Mark, Series, draw
 from shoal.cli.pictures.writing import bar_of_points, write_plot
@@ -60,7 +61,7 @@ def plot(
             else:
                 with (
                     contextlib.suppress(ShoalError)
-                    if isinstance(subject, Dummies)
+                    if isinstance(subject, Dummies | Mixture)
                     else contextlib.nullcontext()
                 ):
                     bounds.append(subject.certify(epsilon0, n, bound.delta, share))

@@ -19,6 +19,7 @@ from shoal.accounting.solving.solve_total import (
     smallest_n_of_rounds,
 )
 from shoal.cli.epsilon.laws import WITHOUT_EPSILON0, check_epsilon0
+from shoal.cli.epsilon.several import Mixture
 from shoal.cli.epsilon.subjects import Bound, Dummies, Pure, Subject
 from shoal.errors import Kind, ShoalError
 
@@ -55,7 +56,9 @@ class EpsilonRequest:
         """Raises ShoalError CONFIG naming the option that is missing, out of range, or given
         although it is solved for.
         """
-        if (solve is None) != (target is None):
+        if isinstance(self.subject, Mixture):
+            self._check_mixture(solve, target)
+        elif (solve is None) != (target is None):
             raise ShoalError(
                 Kind.CONFIG,
                 "--solve and --target go together: --solve epsilon0|n|delta|per-device|probability "
@@ -82,10 +85,11 @@ class EpsilonRequest:
                         "from its own options",
                     )
             elif value is None and option is not solve:
+                found = f", or find it with --solve {option} --target EPS"
                 raise ShoalError(
                     Kind.CONFIG,
-                    f"--{option} is missing: {_RANGES[option]}, or find it with --solve {option} "
-                    "--target EPS",
+                    f"--{option} is missing: {_RANGES[option]}"
+                    + ("" if isinstance(self.subject, Mixture) else found),
                 )
             elif value is not None and option is solve:
                 raise ShoalError(
@@ -97,6 +101,22 @@ class EpsilonRequest:
             check_n(self.n)
         if self.delta is not None:
             check_delta(self.delta)
+
+    def _check_mixture(self, solve: Solved | None, target: float | None) -> None:
+        """Either --target or --parameters, and no --solve."""
+        given = isinstance(self.subject, Mixture) and self.subject.made is not None
+        if solve is not None:
+            raise ShoalError(
+                Kind.CONFIG,
+                f"--solve {solve} does not go with --mechanism {self.mechanism}: leave it out, and "
+                "its noise is designed for --target",
+            )
+        if given == (target is not None):
+            raise ShoalError(
+                Kind.CONFIG,
+                f"--mechanism {self.mechanism} wants --target EPS to be designed for it, or the "
+                "--parameters of a task: give one of the two",
+            )
 
     def _check_solvable(self, solve: Solved | None) -> None:
         if solve is None:
@@ -118,6 +138,15 @@ class EpsilonRequest:
             )
         if isinstance(self.subject, Dummies) and self.subject.known:
             raise ShoalError(Kind.CONFIG, f"--solve {solve} finds --{solve}: leave that option out")
+
+    def designed(self, target: float, rounds: int | None) -> tuple[EpsilonRequest, dict[str, int]]:
+        """The request with the integers of a mechanism of several messages for ``target``, of
+        ``rounds`` together, and these integers. Raises ShoalError CONFIG where there are none.
+        """
+        if not isinstance(self.subject, Mixture) or self.n is None or self.delta is None:
+            raise ShoalError(Kind.INVALID, "a design wants several messages, n and delta")
+        subject, parameters = self.subject.designed(self.n, self.delta, self.share, target, rounds)
+        return replace(self, subject=subject), parameters
 
     def solved(
         self, solve: Solved, target: float, rounds: int | None = None

@@ -13,8 +13,11 @@ from shoal.accounting.accountant import RouteValue
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.meaning import best_guess, bound_text, percent_text, sentences
 from shoal.accounting.reference.published import PublishedBound
+from shoal.cli.epsilon.several import Mixture, typed
 from shoal.cli.epsilon.subjects import Bound
+from shoal.cli.figures import counted, figure
 from shoal.cli.output import say, say_table
+from shoal.domain import Numeric
 
 _WAYS = {
     "pld": "privacy loss distributions, convolved: the figure to use",
@@ -68,8 +71,34 @@ def _in_words(bound: Bound) -> list[str]:
         "device equally likely "
         f"guesses the right one at most {guess} of the time (blind guessing: 50 %).",
         "If shuffler and analyzer worked together, nothing would remain: they would see the value "
-        "itself.",
+        "itself."
+        if math.isinf(bound.epsilon0)
+        else f"If shuffler and analyzer worked together, epsilon0 = {bound_text(bound.epsilon0)} "
+        "would remain.",
     ]
+
+
+def designed_sentence(
+    name: str, integers: Mapping[str, int], target: float, rounds: int | None
+) -> str:
+    """What --target found, in the form in which it can be asked for again."""
+    what = "" if rounds is None else f" over {rounds} rounds together"
+    return f"{name} for epsilon <= {target:g}{what}: --parameters {typed(integers)}"
+
+
+def show_mixture(mixture: Mixture, n: int) -> None:
+    """What a device sends, and how much is known in the end."""
+    made = mixture.known
+    what = (
+        "of a mean of numbers from 0 to 1"
+        if isinstance(mixture.domain, Numeric)
+        else "of each count, in devices"
+    )
+    say(
+        f"A device sends {float(made.mean_messages):.3g} messages on average, {made.messages} at "
+        f"most, of {counted(made.report_size, 'byte')} each. Standard error with {n:,} devices, "
+        f"{what}: {figure(made.expected_stderr(n))}."
+    )
 
 
 def show_composed(rounds: int, delta: float, composed: Mapping[str, float]) -> None:

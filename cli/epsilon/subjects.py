@@ -22,6 +22,7 @@ from shoal.accounting.several_messages.dummies import (
 )
 from shoal.accounting.several_messages.messages import MessagesBound, certify_messages
 from shoal.approximate import GaussianLaw
+from shoal.cli.epsilon.several import Mixture
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import LocalPrivacy
 
@@ -129,4 +130,4 @@ class Dummies:
             shown *= 1.0 + 1e-7
 
 
-Subject = Pure | Gaussian | Dummies
+Subject = Pure | Gaussian | Dummies | Mixture
