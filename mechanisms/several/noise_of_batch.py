@@ -20,7 +20,7 @@ from functools import lru_cache
 from shoal.arrays import NDArray, np
 from shoal.mechanisms.several.noise_law import RATE_BITS, NoiseKind, NoiseLaw
 
-_OUTSIDE = 0.05  # of an interval
+OUTSIDE = 0.05  # of an interval
 _FAR = 60  # standard deviations beyond which no mass is looked for
 
 
@@ -49,14 +49,18 @@ def reach(law: NoiseLaw, reports: int) -> tuple[float, float]:
     return centre - (first + low), first + high - centre
 
 
+@lru_cache(maxsize=8)
 def noise_pmf(law: NoiseLaw, reports: int) -> tuple[NDArray[np.float64], int, float]:
     """(pmf, first, mean) of one cell's noise, from the number ``first`` on."""
     if not law.signed:
         rate = mean(law, reports)
-        return (*_poisson(rate), rate)
+        pmf, first = _poisson(rate)
+        pmf.flags.writeable = False
+        return pmf, first, rate
     one_sided = _singles(law, reports)
-    # of D, from -(n - 1) to n - 1
-    return np.convolve(one_sided, one_sided[::-1]), 1 - len(one_sided), 0.0
+    both = np.convolve(one_sided, one_sided[::-1])  # of D, from -(n - 1) to n - 1
+    both.flags.writeable = False
+    return both, 1 - len(one_sided), 0.0
 
 
 def between(pmf: NDArray[np.float64]) -> tuple[int, int]:
@@ -66,8 +70,8 @@ def between(pmf: NDArray[np.float64]) -> tuple[int, int]:
     lost = max(0.0, 1.0 - float(pmf.sum()))
     below = np.cumsum(pmf) + lost
     above = np.cumsum(pmf[::-1])[::-1] + lost
-    low = int(np.searchsorted(below, _OUTSIDE / 2.0, side="right"))
-    high = len(pmf) - 1 - int(np.searchsorted(above[::-1], _OUTSIDE / 2.0, side="right"))
+    low = int(np.searchsorted(below, OUTSIDE / 2.0, side="right"))
+    high = len(pmf) - 1 - int(np.searchsorted(above[::-1], OUTSIDE / 2.0, side="right"))
     return low, high
 
 

@@ -24,7 +24,7 @@ from shoal.mechanisms.several.parameters import uniform_of
 from shoal.mechanisms.several.protocol import Noisy
 from shoal.mechanisms.several.registry import create
 from shoal.mechanisms.several.signed_count import SignedCount
-from shoal.mechanisms.several.true_message import reach
+from shoal.mechanisms.several.true_message import estimated, reach
 from shoal.privacy import KaryLaw, epsilon0_upper
 from shoal.task import MechanismSpec
 from tests.cases import for_each
@@ -113,7 +113,8 @@ def test_totals_are_unbiased_and_err_as_they_say(make: Callable[[int], Made]) ->
     of every label. Seeds are fixed; another one gives a false alarm in 1e-5 of cases.
 
     Planted: n q not subtracted, no division by p - q, the draws' variance left out of the error, an
-    interval of the noise alone -> each fails.
+    interval of the noise alone -> each fails. The law of the estimated number of holders for those
+    of all numbers -> 92 % where most hold, fails at full counts.
     """
     made, rounds = make(DEVICES), size(400, 6_000)
     cells = domain_of(made).size
@@ -149,15 +150,45 @@ def test_intervals_are_those_of_the_exact_law(make: Callable[[int], Made], holde
     noise, first, mean = noise_of_batch.noise_pmf(law, reports)
     kept, other = truth.same / truth.total, truth.other / truth.total
     centre = holders * kept + (reports - holders) * other
-    inside = less = 0.0
+    step, inside, less = 1 / parts, 0.0, 0.0
     for stay, a in enumerate(stats.binom.pmf(range(holders + 1), holders, kept)):
         for come, b in enumerate(
             stats.binom.pmf(range(reports - holders + 1), 60 - holders, other)
         ):
             off = stay + come - centre + (first + np.arange(len(noise)) - mean) / parts
             inside += a * b * noise[(-below - 1e-9 <= off) & (off <= above + 1e-9)].sum()
-            less += a * b * noise[(-below + 1e-9 < off) & (off < above - 1e-9)].sum()
+            less += a * b * noise[(step - below < off) & (off < above - step)].sum()
     assert less < 0.95 <= inside + 1e-12
+
+
+@for_each("make", MAKERS)
+@for_each("epsilon0", [0.5, 3.0, 9.0])
+def test_intervals_cover_whatever_is_held(make: Callable[[int], Made], epsilon0: float) -> None:
+    """Every sum that there may be, with its exact probability, for each number of holders: covered
+    with 95 % or more, and not much more.
+
+    Planted: the law of the estimated number for those of all -> 89 %, fails; one step to an end ->
+    below 95 %, fails.
+    """
+    plain, reports = make(30), 60
+    domain = domain_of(plain)
+    krr = KaryResponse(domain.labels, least_uniform(domain.size, epsilon0))
+    truth, parts = krr.privacy(), 2 if plain.name == "signed_count" else 1
+    noise, first, mean = noise_of_batch.noise_pmf(plain.noise, reports)
+    kept, other = truth.same / truth.total, truth.other / truth.total
+    sums = (first + np.arange(len(noise) + parts * reports) - mean) / parts
+    labels = tuple(map(str, range(len(sums))))
+    found = estimated(labels, sums, plain.noise, krr, reports, parts)
+    for holders in (0, 1, 7, 20, 40, 59, 60):
+        moved = np.convolve(
+            stats.binom.pmf(range(holders + 1), holders, kept),
+            stats.binom.pmf(range(reports - holders + 1), reports - holders, other),
+        )
+        spread = np.zeros(parts * reports + 1)
+        spread[::parts] = moved
+        masses = np.convolve(spread, noise)
+        covers = (found.ci_low <= holders + 1e-9) & (holders - 1e-9 <= found.ci_high)
+        assert 0.95 - 1e-9 <= masses[covers].sum() <= 0.99
 
 
 @for_each("make", MAKERS)
@@ -211,7 +242,7 @@ def test_errors_of_many_devices() -> None:
     reach.cache_clear()
     tallied = made.tally(np.zeros((0, 2), dtype=np.uint8))
     estimate = made.estimate(replace(tallied, counts=plus, rows=int(plus.sum())), 1_000_000)
-    assert reach.cache_info().misses <= 60
+    assert reach.cache_info().misses <= 180
     wide = (estimate.ci_high - estimate.ci_low) / (2 * 1.96 * estimate.stderr)
-    assert (wide > 0.98).all()
+    assert (wide > 0.95).all()
     assert (wide < 1.25).all()
