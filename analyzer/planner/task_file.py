@@ -5,17 +5,22 @@ FILL IN. `shoal task lint` certifies the file at the plan's own epsilon.
 from __future__ import annotations
 
 import importlib.resources
+import math
 import re
 import unicodedata
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.result import Plan
 from shoal.domain import Categories, Domain, Numeric
+
+if TYPE_CHECKING:
+    from shoal.analyzer.planner.frontier.several import SeveralOption
+    from shoal.task import MechanismSpec
 
 _BLANK = "FILL IN"
 _NUMBERED = re.compile(r"category [0-9]+")  # names that a plan for so many categories gives
@@ -99,22 +104,21 @@ def name_of(question: str) -> str:
 _NOTHING_TOLD = Settings()
 
 
-def task_text(plan: Plan, length_s: int = 604_800, told: Settings = _NOTHING_TOLD) -> str:
+def task_text(
+    plan: Plan,
+    length_s: int = 604_800,
+    told: Settings = _NOTHING_TOLD,
+    several: SeveralOption | None = None,
+) -> str:
     """The TOML text. With keys and addresses filled in, `shoal task lint` certifies it at the
-    plan's own epsilon. ``length_s``: of a window, if it isn't told.
+    plan's own epsilon. ``length_s``: of a window, if it isn't told. ``several``: what was chosen of
+    several messages, in place of the plan's choice.
     """
-    request, choice = plan.request, plan.choice
-    spec = choice.spec
-    if spec is None:
-        raise TypeError("a choice has its integers")
-    target = (
-        repr(request.epsilon)
-        if request.epsilon is not None
-        else bound_text(choice.epsilon_upper, digits=6)
-    )
+    request = plan.request
+    chosen = _of_plan(plan) if several is None else _of_several(several)
     mechanism_text = (
-        f"Planned by `shoal plan`: {choice.candidate.title}, for {request.n} devices, central "
-        f"epsilon <= {target}."
+        f"Planned by `shoal plan`: {chosen.title}, for {request.n} devices, central "
+        f"epsilon <= {chosen.target}."
     )
     text = (
         importlib.resources.files("shoal.analyzer.planner")
@@ -126,14 +130,14 @@ def task_text(plan: Plan, length_s: int = 604_800, told: Settings = _NOTHING_TOL
         "min_batch": request.min_batch,
         "honest_fraction": tomlkit.value(f"{float(request.honest_fraction):.6f}"),
         "delta": request.delta,
-        "target_epsilon": tomlkit.value(target),
+        "target_epsilon": tomlkit.value(chosen.target),
         "memoized": request.memoized,
     }
-    _describe(document["domain"], choice.candidate.domain)
+    _describe(document["domain"], chosen.domain)
     mechanism, windows = document["mechanism"], document["windows"]
-    _say(mechanism, f"planned: epsilon0 = {bound_text(choice.epsilon0, digits=6)}", 25)
-    mechanism["name"] = spec.name
-    integers = ", ".join(f"{name} = {value}" for name, value in spec.parameters)
+    _say(mechanism, f"planned: {chosen.promise}", 25)
+    mechanism["name"] = chosen.spec.name
+    integers = ", ".join(f"{name} = {value}" for name, value in chosen.spec.parameters)
     mechanism["parameters"] = tomlkit.value(f"{{ {integers} }}")
     windows["start"] = tomlkit.value(datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z"))
     windows["length_s"] = length_s
@@ -144,6 +148,39 @@ def task_text(plan: Plan, length_s: int = 604_800, told: Settings = _NOTHING_TOL
     if written.count(_BLANK) == 1:
         written = written.replace(f"Fill in what says {_BLANK}, check", "Check")
     return f"# {mechanism_text}\n{written}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What a file says of the mechanism: texts, and the target of one window as it is written."""
+
+    title: str
+    spec: MechanismSpec
+    domain: Domain
+    target: str
+    promise: str
+
+
+def _of_plan(plan: Plan) -> _Chosen:
+    choice, epsilon = plan.choice, plan.request.epsilon
+    if choice.spec is None:
+        raise TypeError("a choice has its integers")
+    return _Chosen(
+        choice.candidate.title,
+        choice.spec,
+        choice.candidate.domain,
+        repr(epsilon) if epsilon is not None else bound_text(choice.epsilon_upper, digits=6),
+        f"epsilon0 = {bound_text(choice.epsilon0, digits=6)}",
+    )
+
+
+def _of_several(option: SeveralOption) -> _Chosen:
+    promise = (
+        f"epsilon0 = {bound_text(option.epsilon0, digits=6)}"
+        if math.isfinite(option.epsilon0)
+        else "no epsilon0, so owners have to agree by name"
+    )
+    return _Chosen(option.title, option.spec, option.domain, repr(option.epsilon), promise)
 
 
 def _say(item: Any, text: str, blanks: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -22,10 +23,13 @@ from shoal.cli.plan import task_options
 from shoal.cli.plan.options import Asked
 from shoal.cli.plan.output import show_plan, simulated
 from shoal.cli.plan.request import Given, devices, honest, limited
-from shoal.cli.plan.several import several_of
+from shoal.cli.plan.several import Look
 from shoal.cli.plan.simulating import Runs
 from shoal.cli.plan.told import Settings, Told
 from shoal.errors import Kind, ShoalError
+
+if TYPE_CHECKING:
+    from shoal.analyzer.planner.frontier.several import SeveralOption
 
 HELP = """Choose a mechanism and its integers for a central guarantee, and predict the errors.
 
@@ -49,8 +53,8 @@ The same on other machines: shoal plan yes_no --n 100000000 --epsilon 1 --mechan
 The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --n 100000 --error
 50
 
-What several messages per device would do beside it: shoal plan categories --k 16 --n 100000
---epsilon 1 --several-messages
+The best of one message or several per device, where owners may be asked for that: shoal plan
+categories --k 16 --n 100000 --epsilon 1 --several-messages
 
 A budget for a year of weeks, in each of which the same devices are asked: shoal plan yes_no --n
 20000 --epsilon 1 --windows 52
@@ -234,21 +238,21 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: Runs, shown: _
     request = limited(plain, limits.size, limits.messages, limits.epsilon0, limits.mechanisms)
     if shown.colluding is not None and not shown.several:
         raise ShoalError(Kind.CONFIG, "--epsilon0-if-colluding goes with --several-messages")
-    beside = several_of(request, shown.colluding) if shown.several else None
+    look = Look.of(request, shown.colluding, compare=shown.several)
     with _bar() as tell:
         chosen_plan = plan(request, tell)
+    both = look.beside(chosen_plan)
     result = runs.simulate(chosen_plan)
-    written = _write(chosen_plan, shown.emit, told, shown.picture)
+    written = _write(chosen_plan, both.several, shown.emit, told, shown.picture)
     if shown.as_json:
         emit_json(
             chosen_plan.to_json()
-            | ({} if beside is None else {"several_messages": beside.to_json()})
+            | both.to_json()
             | ({} if result is None else {"simulation": result.to_json()})
         )
         return
     show_plan(chosen_plan, everything=shown.everything)
-    if beside is not None:
-        beside.show()
+    both.show()
     for line in ([] if result is None else [simulated(result, request.n)]) + written:
         say(line)
 
@@ -272,15 +276,21 @@ def _only_recipe(context: typer.Context) -> None:
         )
 
 
-def _write(chosen_plan: Plan, emit: Path | None, told: Settings, picture: Path | None) -> list[str]:
-    """Write what was asked for; what to say of it. A plan alone loads neither what writes files nor
-    what draws.
+def _write(
+    chosen_plan: Plan,
+    several: SeveralOption | None,
+    emit: Path | None,
+    told: Settings,
+    picture: Path | None,
+) -> list[str]:
+    """Write what was asked for, of ``several`` messages where those are recommended; what to say of
+    it. A plan alone loads neither what writes files nor what draws.
     """
     sentences = []
     if emit is not None:
         from shoal.cli.plan.task import task_text, write_task
 
-        sentences.append(write_task(emit, task_text(chosen_plan, told=told)))
+        sentences.append(write_task(emit, task_text(chosen_plan, told=told, several=several)))
     if picture is not None:
         from shoal.cli.plan.plot import plot
 

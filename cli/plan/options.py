@@ -178,8 +178,8 @@ SeveralOption = Annotated[
     bool,
     typer.Option(
         "--several-messages",
-        help="Show beside it what several messages per device would do: less error, and no "
-        "epsilon0.",
+        help="Choose among several messages per device too, for less error: owners may be asked "
+        "to agree by name to tasks without epsilon0.",
     ),
 ]
 IfColludingOption = Annotated[

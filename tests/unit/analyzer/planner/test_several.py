@@ -11,9 +11,9 @@ import pytest
 from shoal.accounting.composition.compose import compose
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import losses_of
-from shoal.analyzer.planner import Frequencies, Mean, Request
-from shoal.analyzer.planner.several import least_worthwhile, several_options
-from shoal.domain import Categories, YesNo
+from shoal.analyzer.planner import Frequencies, Mean, Quantiles, Question, Request, Sum
+from shoal.analyzer.planner.frontier.several import foremost, least_worthwhile, several_options
+from shoal.domain import Categories, Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.registry import create
 from tests.cases import for_each
@@ -89,6 +89,63 @@ def test_releases_together_stay_within_the_target_and_use_it(target: float, wind
 
 
 @for_each(
+    "n, epsilon, levels",
+    [(10_000, 1.0, 1_001), (100_000, 1.0, 1_001), (1_000_000, 1.0, 2_001), (10_000, 0.05, 501)],
+)
+def test_levels_of_a_mean_are_so_fine_that_rounding_adds_little(
+    n: int, epsilon: float, levels: int
+) -> None:
+    """At most 2 %, and fewer where so many want more noise than the mechanism draws.
+
+    Planted: 1,001 levels for all -> 6 % of a million devices, fails; the largest number first ->
+    fails.
+    """
+    (option,), _ = several_options(Request(Mean(0.0, 24.0), n, 1e-6, epsilon=epsilon))
+    assert isinstance(option.domain, Numeric)
+    assert option.domain.levels == levels
+    noise = 24.0 / epsilon * math.sqrt(2.0) / n  # a trusted curator's, on the line of reals
+    assert option.error == pytest.approx(noise, rel=0.02)
+    total, _ = several_options(Request(Sum(0.0, 24.0), n, 1e-6, epsilon=epsilon))
+    assert total[0].error == pytest.approx(n * option.error)
+
+
+def test_levels_that_were_given_are_kept() -> None:
+    asked = Request(Mean(0.0, 24.0, levels=(11, 101)), 10_000, 1e-6, epsilon=1.0)
+    (option,), _ = several_options(asked)
+    assert isinstance(option.domain, Numeric)
+    assert option.domain.levels == 101
+    assert option.to_json()["levels"] == 101
+    assert option.to_json()["moved_by_one"] is None
+
+
+@for_each("windows", [4, 12])
+def test_means_of_several_windows_stay_within_the_target(windows: int) -> None:
+    """Few releases of a curator's noise compose to little less than the plain sum. Planted: a
+    search that leaves out the plain share of each -> "no noise of it keeps", fails.
+    """
+    asked = Request(Mean(0.0, 1.0), 10_000, 1e-6, epsilon=1.0, windows=windows)
+    (option,), _ = several_options(asked)
+    losses = losses_of(create(option.spec, option.domain), 10_000, 1e-6)
+    assert losses is not None
+    assert 0.97 < compose([(losses, windows)], 1e-6).epsilon_upper <= 1.0
+
+
+@for_each(
+    "question", [CELLS, Frequencies(YesNo()), Mean(0.0, 24.0), Sum(0.0, 24.0), Quantiles(0.0, 1.0)]
+)
+def test_a_look_at_one_is_a_look_at_the_best(question: Question) -> None:
+    """Planted: ``dummies`` for the foremost -> fails."""
+    asked = replace(REQUEST, question=question)
+    found = foremost(asked)
+    if isinstance(question, Quantiles):
+        assert found is None
+        return
+    assert found == several_options(asked)[0][0]
+    assert foremost(replace(asked, windows=4)) is None
+    assert foremost(replace(asked, most_epsilon0=4.0)) is None
+
+
+@for_each(
     "changes, words",
     [
         ({"memoized": True}, "can't be repeated"),
@@ -108,7 +165,10 @@ def test_what_rules_one_out_is_said(changes: dict[str, object], words: str) -> N
 @for_each(
     "request_, words",
     [
-        (Request(Mean(0.0, 1.0), 1_000, 1e-6, epsilon=1.0), "yes_no and categories"),
+        (
+            Request(Quantiles(0.0, 1.0), 1_000, 1e-6, epsilon=1.0),
+            "yes_no, categories, mean and sum",
+        ),
         (Request(CELLS, 1_000, 1e-6, error=50.0), "--epsilon"),
     ],
 )

@@ -397,13 +397,19 @@ def test_several_messages_are_shown_beside_the_plan(capsys: Capture) -> None:
     status, out, _ = run(capsys, *asked, "--several-messages")
     assert status == 0
     told = " ".join(out.split())
-    assert "signed_count" in told
+    assert "Recommended: signed_count" in told
+    assert "agree to that task by name" in told
     assert "target_epsilon = 1, and under [mechanism]" in told
     status, out, _ = run(capsys, *asked, "--several-messages", "--json")
-    first = json.loads(out)["several_messages"]["options"][0]
+    said = json.loads(out)
+    first = said["several_messages"]["options"][0]
     assert (first["mechanism"], first["epsilon0"]) == ("signed_count", None)
+    assert said["recommended"] == said["frontier"][0]
+    assert said["recommended"]["title"] == "signed_count"
+    assert "binary_rr" in [line["title"] for line in said["frontier"]]
+    assert said["choice"]["mechanism"] == "binary_rr"
     _, out, _ = run(capsys, *asked, "--json")
-    assert "several_messages" not in json.loads(out)
+    assert not {"several_messages", "frontier", "recommended"} & set(json.loads(out))
     status, out, _ = run(capsys, *asked, "--several-messages", "--epsilon0-if-colluding", "5")
     assert status == 0
     assert "poor trade" in " ".join(out.split())
@@ -411,6 +417,28 @@ def test_several_messages_are_shown_beside_the_plan(capsys: Capture) -> None:
     status, _, err = run(capsys, *asked, "--epsilon0-if-colluding", "5")
     assert status == 2
     assert "goes with --several-messages" in err
-    status, _, err = run(capsys, "mean", "--n", "5000", "--epsilon", "1", "--several-messages")
+    status, _, err = run(capsys, "quantiles", "--n", "5000", "--epsilon", "1", "--several-messages")
     assert status == 2
     assert "leave --several-messages out" in err
+
+
+def test_a_plan_of_one_message_says_in_a_sentence_what_several_would_do(capsys: Capture) -> None:
+    """What it would ask of owners is in it. Not of those who won't be asked: a limit on epsilon0
+    allows no such task; nor where mechanisms were named.
+
+    Planted: the sentence without the limits -> fails; the choice itself of several messages ->
+    fails.
+    """
+    asked = ("yes_no", "--n", "5000", "--epsilon", "1")
+    _, out, _ = run(capsys, *asked)
+    told = " ".join(out.split())
+    assert "With several messages per device (signed_count) the error would be 1.56 devices" in told
+    assert "agree by name" in told
+    assert "Recommended" not in told
+    for limit in (("--max-epsilon0", "4"), ("--mechanism", "binary_rr"), ("--max-messages", "1")):
+        _, out, _ = run(capsys, *asked, *limit)
+        assert "several messages" not in " ".join(out.split()), limit
+    _, out, _ = run(capsys, *asked, "--json")
+    said = json.loads(out)
+    assert said["several_messages_would"]["mechanism"] == "signed_count"
+    assert said["choice"]["epsilon0"] is not None

@@ -4,6 +4,7 @@ and wrong options are one line each.
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -130,3 +131,34 @@ def test_names_of_questions() -> None:
     assert name_of("どこ？") == ""
     assert name_of("word " * 40) == "-".join(["word"] * 8)
     assert len(name_of("x" * 100)) == 40
+
+
+@for_each(
+    "asked, mechanism, lossy",
+    [
+        (("yes_no", "--n", "500", "--epsilon", "1"), "signed_count", False),
+        (("yes_no", "--n", "500", "--epsilon", "4", "--windows", "4"), "signed_count", False),
+        (("mean", "--high", "24", "--n", "500", "--epsilon", "1"), "split_mix", False),
+        (("yes_no", "--n", "500", "--epsilon", "1", "--max-bytes", "1"), "binary_rr", True),
+    ],
+)
+def test_what_is_recommended_of_several_messages_is_written(
+    desk: tuple[str, ...], capsys: Capture, asked: tuple[str, ...], mechanism: str, lossy: bool
+) -> None:
+    """The integers that were planned, which lint certifies at the target of one window; one message
+    where the limits leave nothing else.
+
+    Planted: the plan's choice written whatever is recommended -> fails; its target with the
+    integers of several messages, in several windows -> fails.
+    """
+    options = (*asked, "--delta", "1e-6", "--several-messages", *desk)
+    file = f"{len(asked)}{mechanism}.toml"
+    out, _ = run(capsys, "plan", *options, "--emit", file, "--json")
+    best = json.loads(out)["recommended"]
+    run(capsys, "task", "lint", file)
+    task = read_task(Path(file))
+    assert task.mechanism.name == mechanism
+    assert task.messages == best["messages"]
+    if not lossy:
+        assert task.target_epsilon == best["epsilon_upper"]
+        assert "owners have to agree by name" in Path(file).read_text()

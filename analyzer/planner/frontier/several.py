@@ -1,0 +1,279 @@
+"""What mechanisms of several messages would do for a question: their errors, and what they cost.
+
+Most have no epsilon0, so they can't be ranked among mechanisms that have one: whoever asks decides
+whether owners will agree to a task whose answers shuffler and analyzer together can read. With
+``epsilon0_if_colluding`` the true messages are randomized, and devices keep that much. The draws
+add a variance of about n e^-epsilon0 (an empty cell) to twice that (one cell of k), so it is a good
+trade from about ``least_worthwhile`` on, and below that costs more than all of the noise. They are
+found with the design that a task file gets (``design_several``): noise for (epsilon, delta) in each
+release, split over the devices that are sure to be honest in the smallest batch, cut off for all
+releases. Where the target is of all releases together, the epsilon of each is the largest (to 1 %)
+whose exact laws of losses compose to it.
+
+**Means.** With more levels rounding adds less, and the noise, a curator's, no more: from 1,001 on,
+the first number of levels (``_LEVELS``) with which rounding adds 2 % to the error at most, or as
+many as the mechanism allows. With ``--levels`` only those.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from shoal.accounting.accountant import LARGEST_EPSILON0
+from shoal.accounting.several_messages.of_domain import design_several, serves
+from shoal.accounting.several_messages.of_windows import epsilon_of_each
+from shoal.analyzer.planner.candidates import Unsuited
+from shoal.analyzer.planner.frontier.costs import analyzer_seconds, moved_by_several, radio_seconds
+from shoal.analyzer.planner.predict import frame_bytes, profile
+from shoal.analyzer.planner.question import LEVELS, Frequencies, Mean, Request, Sum, wrong
+from shoal.domain import Domain, Numeric
+from shoal.errors import ShoalError
+from shoal.mechanisms.several.names import CANCELLING, NAMES, SIGNED_COUNT, SPLIT_MIX
+from shoal.mechanisms.several.protocol import Noisy, Several
+from shoal.mechanisms.several.registry import create
+from shoal.task import MechanismSpec
+
+_OF_MEANS = (SPLIT_MIX,)  # the others serve numbers too, and count their levels
+# The one that errs least where one release is all there is, for a look at what could be had.
+_FOREMOST = (SIGNED_COUNT, SPLIT_MIX, CANCELLING)
+_LEVELS = (1_001, 2_001, 5_001, 10_001, 20_001, 50_001)
+_FINE = 25  # rounding is at most this part of the variance
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralOption:
+    """A mechanism of several messages for a request.
+
+    ``epsilon``: of each release, at the request's delta. ``epsilon0``: of what a device sends;
+    math.inf where a message is the value. ``error``: standard error of every count with the
+    request's n devices, whatever they answer; with an epsilon0 that at the question's answers (root
+    mean square, or at the worst ones). Of a mean or a sum, in its unit, at the worst value.
+    ``mean_messages``, ``messages``: of a report, on average (of a batch of min_batch's honest
+    devices) and at most. ``message_bytes``: of one; ``frame_bytes``: what a device sends.
+    ``radio_seconds``, ``analyzer_seconds``, ``moved_by_one``: see ``costs``.
+    """
+
+    spec: MechanismSpec
+    domain: Domain
+    epsilon: float
+    epsilon0: float
+    error: float
+    mean_messages: float
+    messages: int
+    message_bytes: int
+    frame_bytes: int
+    radio_seconds: float
+    analyzer_seconds: float
+    moved_by_one: float
+
+    @property
+    def title(self) -> str:
+        """The mechanism for people, with what was chosen of it."""
+        drawn = ", randomized" if math.isfinite(self.epsilon0) else ""
+        levels = f", {self.domain.levels:,} levels" if isinstance(self.domain, Numeric) else ""
+        return f"{self.spec.name}{drawn}{levels}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; an infinite epsilon0 is None, as JSON has no number for it, and so is
+        what one device can move where that is anything.
+        """
+        return {
+            "mechanism": self.spec.name,
+            "parameters": dict(self.spec.parameters),
+            "epsilon0": self.epsilon0 if math.isfinite(self.epsilon0) else None,
+            "epsilon_upper": self.epsilon,
+            "error": self.error,
+            "mean_messages": self.mean_messages,
+            "messages": self.messages,
+            "message_bytes": self.message_bytes,
+            "frame_bytes": self.frame_bytes,
+            "radio_seconds": self.radio_seconds,
+            "analyzer_seconds": self.analyzer_seconds,
+            "moved_by_one": self.moved_by_one if math.isfinite(self.moved_by_one) else None,
+            **({"levels": self.domain.levels} if isinstance(self.domain, Numeric) else {}),
+        }
+
+
+def least_worthwhile(n: int) -> float:
+    """The epsilon0_if_colluding from which on the draws of ``n`` devices add no more than the noise
+    does, about.
+    """
+    return math.log(max(n, 20) / 10)
+
+
+def several_options(
+    request: Request, epsilon0_if_colluding: float | None = None
+) -> tuple[tuple[SeveralOption, ...], tuple[Unsuited, ...]]:
+    """Every mechanism of several messages that can serve ``request``, the least error first, and
+    why others can't; as they are, and with that epsilon0 if one is given. Raises CONFIG for a
+    question without cells, and for a target error.
+    """
+    question, epsilon = _planned(request)
+    found, unsuited = list[SeveralOption](), list[Unsuited]()
+    for name in _names(question):
+        kinds = [None] if epsilon0_if_colluding is None else [None, epsilon0_if_colluding]
+        for epsilon0 in kinds:
+            what = name if epsilon0 is None else f"{name}, randomized"
+            try:
+                found.append(_tried(request, question, name, epsilon0, epsilon))
+            except ShoalError as error:
+                unsuited.append(Unsuited(what, error.message))
+    return tuple(sorted(found, key=lambda option: option.error)), tuple(unsuited)
+
+
+def foremost(request: Request) -> SeveralOption | None:
+    """The mechanism of several messages that errs least, by one design: for a plan in which nobody
+    asked for them. None where there is none within the limits, and where it would take long: of
+    several releases together.
+    """
+    if request.total is not None:
+        return None
+    try:
+        question, epsilon = _planned(request)
+        name = next(name for name in _FOREMOST if name in _names(question))
+        return _tried(request, question, name, None, epsilon)
+    except ShoalError:
+        return None
+
+
+def _planned(request: Request) -> tuple[Frequencies | Mean, float]:
+    """Raises CONFIG for what is not planned for."""
+    question = request.question
+    if not isinstance(question, Frequencies | Mean):
+        raise wrong(
+            "several messages answer yes_no, categories, mean and sum: leave --several-messages out"
+        )
+    if request.epsilon is None:
+        raise wrong("several messages are planned for an --epsilon: give one in place of --error")
+    return question, request.epsilon
+
+
+def _names(question: Frequencies | Mean) -> tuple[str, ...]:
+    if isinstance(question, Mean):
+        return _OF_MEANS
+    return tuple(name for name in NAMES if serves(name, question.domain))
+
+
+def _tried(
+    request: Request,
+    question: Frequencies | Mean,
+    name: str,
+    epsilon0: float | None,
+    target: float,
+) -> SeveralOption:
+    """Raises CONFIG."""
+    _check_limits(request, epsilon0)
+    if isinstance(question, Frequencies):
+        return _option(request, _Design(name, question.domain, epsilon0), target)
+    best: SeveralOption | None = None
+    why = wrong("no number of levels was given")
+    for levels in _levels(request, question, target):
+        try:
+            option = _option(request, _Design(name, question.domain(levels), epsilon0), target)
+        except ShoalError as error:
+            why = error
+            continue
+        best = option if best is None or option.error < best.error else best
+        if question.levels == LEVELS:
+            break
+    if best is None:
+        raise why
+    return best
+
+
+def _levels(request: Request, question: Mean, target: float) -> tuple[int, ...]:
+    """Numbers of levels to try. Those that nobody chose begin with the first that is fine enough,
+    and go down from it: noise at epsilon for a change of 2 (L - 1) half steps has a variance of 8
+    (L - 1)^2 / epsilon^2, and rounding adds n at most (half steps squared).
+    """
+    if question.levels != LEVELS:
+        return question.levels
+    enough = target * math.sqrt(_FINE * request.n / 8.0)
+    last = next((at for at, levels in enumerate(_LEVELS) if levels > enough), len(_LEVELS) - 1)
+    return (*reversed(_LEVELS[: last + 1]), 501, 201, 101)
+
+
+@dataclass(frozen=True, slots=True)
+class _Design:
+    """What a task file asks for; ``epsilon0``: if colluding."""
+
+    name: str
+    domain: Domain
+    epsilon0: float | None
+
+    def made(self, request: Request, epsilon: float) -> Several:
+        """Raises CONFIG."""
+        spec = design_several(
+            self.name,
+            self.domain,
+            request.n_honest,
+            epsilon,
+            request.delta,
+            windows=request.rounds,
+            epsilon0_if_colluding=self.epsilon0,
+        )
+        return create(spec, self.domain)
+
+
+def _error(request: Request, made: Several) -> float:
+    n, question = request.n, request.question
+    if not isinstance(question, Frequencies):
+        return made.expected_stderr(n) * (n if isinstance(question, Sum) else 1)
+    if not isinstance(made, Noisy) or made.truth_law is None:
+        return made.expected_stderr(n)
+    if question.worst:
+        return made.stderr_of(n, question.heavy * n)
+    squares = [made.stderr_of(n, held) ** 2 for held in profile(question, n).tolist()]
+    return math.sqrt(math.fsum(squares) / len(squares))
+
+
+def _check_limits(request: Request, epsilon0: float | None) -> None:
+    """Raises CONFIG where the request's limits rule it out, whatever its integers are."""
+    if request.memoized:
+        raise wrong("its reports can't be repeated: leave --memoized out")
+    most = request.most_epsilon0
+    if epsilon0 is None and most < LARGEST_EPSILON0:
+        raise wrong(f"no --max-epsilon0 allows it ({most:g}): it has no epsilon0")
+    if epsilon0 is not None and epsilon0 > most:
+        raise wrong(f"--max-epsilon0 allows {most:g}: give no more as --epsilon0-if-colluding")
+
+
+def _option(request: Request, design: _Design, target: float) -> SeveralOption:
+    """Raises CONFIG where the request's limits or the design rule it out."""
+    total = request.total
+    epsilon = target if total is None else _of_each(request, design, total)
+    made = design.made(request, epsilon)
+    if made.messages > request.most_messages:
+        raise wrong(f"a report has up to {made.messages} messages, {request.most_messages} allowed")
+    if (size := made.messages * made.report_size) > request.most_bytes:
+        raise wrong(f"a report has up to {size} bytes, {request.most_bytes} allowed")
+    frame = frame_bytes(made)
+    return SeveralOption(
+        made.spec,
+        design.domain,
+        epsilon,
+        made.epsilon0,
+        _error(request, made),
+        float(made.mean_messages),
+        made.messages,
+        made.report_size,
+        frame,
+        radio_seconds(frame),
+        analyzer_seconds(request.n, float(made.mean_messages)),
+        moved_by_several(made),
+    )
+
+
+def _of_each(request: Request, design: _Design, total: float) -> float:
+    """The largest epsilon of one release with which all together are at most ``total``. Raises
+    CONFIG where there is none.
+    """
+    try:
+        return epsilon_of_each(
+            partial(design.made, request), request.n_honest, total, request.delta, request.rounds
+        )
+    except ShoalError as error:
+        raise wrong(f"{error.message}: give a larger --epsilon, or --per-window") from None
