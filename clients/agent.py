@@ -30,6 +30,7 @@ from shoal.clients.memory.device_memory import Budget, Memory
 from shoal.clients.memory.ledger import Head, Stored
 from shoal.clients.owner.gate import Gates
 from shoal.clients.owner.guarantees import Guarantees
+from shoal.clients.owner.policy import check_acceptable
 from shoal.clients.owner.rules import settle
 from shoal.clients.owner.under_way import UnderWay
 from shoal.clients.reports.answering import AnswerRequest, charge_sum, is_answered
@@ -443,9 +444,12 @@ class Agent:
         """The owner's explicit yes to the local epsilon of this very task, and of its whole
         campaign, up to ``epsilon0`` (None: the task's own, even infinite).
 
-        ``back``: takes it back. Returns what is accepted now. Raises UNKNOWN_TASK, INVALID.
+        ``back``: takes it back. Returns what is accepted now. Raises UNKNOWN_TASK, INVALID; REFUSED
+        where the policy allows nobody to accept it.
         """
         assignment = self.tasks.find(name)
+        if not back:
+            check_acceptable(self._policy, name, assignment.epsilon0, assignment.epsilon_apart)
         chosen = None if back else assignment.epsilon0 if epsilon0 is None else epsilon0
         await self.memory.run(lambda: self.memory.accept(assignment, chosen))
         await asyncio.to_thread(self.look)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.clients.owner.consent import ALLOWED, DENIED
-from shoal.clients.owner.policy import Ceiling, Policy
+from shoal.clients.owner.policy import BY_NAME, NEVER, Ceiling, Policy, check_infinite
 from shoal.clients.owner.rules import Rule, rules_from
 from shoal.clients.settings.toml_tables import TomlTable
 from shoal.errors import Kind, ShoalError
@@ -30,8 +30,9 @@ class FleetPolicy:
     accept task by task. ``min_batch_floor``: a lower limit, in reports. ``denied``: purposes that
     get no answer. ``allowed``: the only purposes that the owner may allow. ``sums_if_apart``: False
     forbids sums that protect a vector only while shuffler and analyzer do not work together; True
-    has no effect. ``rules`` run after the owner's. ``granted``: purposes that the file says are
-    "allowed": without effect, only the owner can allow. Raises CONFIG.
+    has no effect. ``infinite_epsilon0``: NEVER forbids owners to accept an infinite epsilon0;
+    BY_NAME has no effect. ``rules`` run after the owner's. ``granted``: purposes that the file says
+    are "allowed": without effect, only the owner can allow. Raises CONFIG.
     """
 
     authorities: frozenset[bytes] | None = None
@@ -43,6 +44,7 @@ class FleetPolicy:
     sums_if_apart: bool | None = None
     rules: tuple[Rule, ...] = ()
     granted: frozenset[str] = frozenset()
+    infinite_epsilon0: str | None = None
 
     def __post_init__(self) -> None:
         if any(len(key) != 32 for key in self.authorities or ()):
@@ -54,6 +56,8 @@ class FleetPolicy:
                 raise ShoalError(Kind.CONFIG, f"{key}: a number above 0; leave it out for no limit")
         if self.min_batch_floor < 2:
             raise ShoalError(Kind.CONFIG, "min_batch_floor: at least 2 reports")
+        if self.infinite_epsilon0 is not None:
+            check_infinite(self.infinite_epsilon0)
         object.__setattr__(self, "rules", tuple(replace(rule, fleet=True) for rule in self.rules))
 
     @classmethod
@@ -86,6 +90,9 @@ class FleetPolicy:
             sums_if_apart=table.take("sums_if_apart", bool) if "sums_if_apart" in table else None,
             rules=rules_from(table.take("rules", list, []), fleet=True),
             granted=frozenset(purpose for purpose, answer in purposes.items() if answer == ALLOWED),
+            infinite_epsilon0=(
+                table.take("infinite_epsilon0", str) if "infinite_epsilon0" in table else None
+            ),
         )
         table.end()
         return fleet
@@ -101,6 +108,7 @@ def tighten(owner: Policy, fleet: FleetPolicy) -> Policy:
         fleet.denied,
         fleet.allowed,
         fleet.sums_if_apart is not False,
+        NEVER if fleet.infinite_epsilon0 == NEVER else BY_NAME,
     )
     return replace(
         owner,
@@ -113,6 +121,9 @@ def tighten(owner: Policy, fleet: FleetPolicy) -> Policy:
         sums_if_apart=owner.sums_if_apart and fleet.sums_if_apart is not False,
         lifetime_epsilon=min(owner.lifetime_epsilon, fleet.lifetime_epsilon),
         ceiling=ceiling,
+        infinite_epsilon0=(
+            NEVER if NEVER in (owner.infinite_epsilon0, fleet.infinite_epsilon0) else BY_NAME
+        ),
     )
 
 
@@ -145,6 +156,10 @@ def loosening(owner: Policy, fleet: FleetPolicy) -> list[str]:
         )
     if fleet.sums_if_apart and not owner.sums_if_apart:
         lines.append("sums_if_apart = true: the owner does not accept such sums, which stays")
+    if fleet.infinite_epsilon0 == BY_NAME and owner.infinite_epsilon0 == NEVER:
+        lines.append(
+            f'infinite_epsilon0 = "{BY_NAME}": the owner refuses all such tasks, which stays'
+        )
     for purpose in sorted(fleet.granted):
         if owner.consent(purpose) != ALLOWED:
             lines.append(f'purposes: "{purpose}" = "allowed": only the owner can allow a purpose')

@@ -19,6 +19,8 @@ from shoal.crypto.trust import TrustedTask
 from shoal.errors import Kind, ShoalError
 
 _ANSWERS = (ALLOWED, DENIED)
+BY_NAME, NEVER = "by name", "never"
+"""What ``infinite_epsilon0`` says: the owner is asked about each such task, or about none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Ceiling:
     beyond it. ``denied``: purposes. ``allowed``: the only purposes that the owner may still allow,
     or None. ``sums_if_apart``: False forbids sums that protect a vector only while shuffler and
     analyzer do not work together, even those that the owner accepts one by one.
+    ``infinite_epsilon0``: NEVER forbids to accept an infinite epsilon0, of any task.
     """
 
     authorities: frozenset[bytes] | None = None
@@ -36,6 +39,7 @@ class Ceiling:
     denied: frozenset[str] = frozenset()
     allowed: frozenset[str] | None = None
     sums_if_apart: bool = True
+    infinite_epsilon0: str = BY_NAME
 
     def forbids(self, purpose: str) -> bool:
         """Whether the fleet's file leaves no answer for this purpose to the owner."""
@@ -57,7 +61,9 @@ class Policy:
     ``sums_if_apart``: whether sums are accepted that protect a vector only while shuffler and
     analyzer do not work together. ``lifetime_epsilon``: the budget, what all answers of this device
     to all tasks together may cost, above 0; infinite: no budget. ``keep_values``: whether the
-    ledger keeps true values too. ``ceiling``: of a fleet. Raises CONFIG for anything else.
+    ledger keeps true values too. ``ceiling``: of a fleet. ``infinite_epsilon0``: BY_NAME, the owner
+    may accept a task whose epsilon0 is infinite, by its name and no other way; NEVER, such tasks
+    are refused, and nobody is asked. Raises CONFIG for anything else.
     """
 
     authorities: frozenset[bytes]
@@ -68,6 +74,7 @@ class Policy:
     lifetime_epsilon: float = math.inf
     keep_values: bool = False
     ceiling: Ceiling = NO_CEILING
+    infinite_epsilon0: str = BY_NAME
 
     def __post_init__(self) -> None:
         nobody = not self.authorities and self.ceiling.authorities is None
@@ -90,6 +97,7 @@ class Policy:
             raise ShoalError(
                 Kind.CONFIG, "lifetime_epsilon: a number above 0; leave it out for no budget"
             )
+        check_infinite(self.infinite_epsilon0)
         object.__setattr__(self, "purposes", MappingProxyType(dict(self.purposes)))
 
     def consent(self, purpose: str, stored: Mapping[str, str] = NOTHING_STORED) -> str:
@@ -104,6 +112,39 @@ class Policy:
         None: no budget.
         """
         return nano_down(self.lifetime_epsilon)
+
+
+def check_infinite(word: str) -> None:
+    """Raises CONFIG unless ``word`` is one that ``infinite_epsilon0`` has."""
+    if word not in (BY_NAME, NEVER):
+        raise ShoalError(
+            Kind.CONFIG,
+            f'infinite_epsilon0: "{BY_NAME}" asks the owner about each such task, "{NEVER}" about '
+            "none",
+        )
+
+
+def never_accepted(policy: Policy, epsilon: float) -> str:
+    """Why no yes to ``epsilon`` counts, the one that the owner's limit is about (``counted_on``):
+    it is infinite, and the owner or the fleet refuses all such. "" for any other.
+    """
+    if not math.isinf(epsilon):
+        return ""
+    if policy.ceiling.infinite_epsilon0 == NEVER:
+        return f'the fleet\'s file refuses all such tasks (infinite_epsilon0 = "{NEVER}")'
+    if policy.infinite_epsilon0 == NEVER:
+        return f'your configuration refuses all such tasks (infinite_epsilon0 = "{NEVER}")'
+    return ""
+
+
+def check_acceptable(
+    policy: Policy, name: str, epsilon0: float, epsilon_apart: float | None
+) -> None:
+    """Raises REFUSED where the owner's yes to this task would not count: nothing was asked, and
+    nothing is kept.
+    """
+    if never := never_accepted(policy, counted_on(policy, epsilon0, epsilon_apart)):
+        raise _refused(name, f"nothing was accepted: {never}")
 
 
 def check(
@@ -137,6 +178,10 @@ def check(
             "leave the task",
         )
     check_step(campaign, (), trusted)  # tasks come without releases: each is a first step
+    # before the purpose: nobody is asked for one that would change nothing
+    relevant = counted_on(policy, epsilon0, epsilon_apart)
+    if never := never_accepted(policy, relevant):
+        raise _refused(task.name, f"{_has(relevant, epsilon0, epsilon_apart)}, and {never}")
     _check_consent(policy, task.name, task.purpose, consents)
     _check_epsilon(policy, task.name, epsilon0, epsilon_apart, accepted)
     if task.min_batch < policy.min_batch_floor:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shoal.clients.owner.consent import DENIED
+from shoal.clients.owner.policy import counted_on, never_accepted
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -19,16 +20,21 @@ def purposes(
     config: AgentConfig, statuses: Iterable[TaskStatus], stored: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Every purpose that a task, the configuration, the fleet or an answer names, by its words: how
-    it stands, and who said so. ``stored``: as for ``consent.consent_to``.
+    it stands, and who said so. ``stored``: as for ``consent.consent_to``. A task of which no yes
+    would count asks for nothing.
     """
-    written, ceiling = config.policy.purposes, config.effective_policy.ceiling
+    policy = config.effective_policy
+    written, ceiling = config.policy.purposes, policy.ceiling
     asked: dict[str, list[str]] = {}
     for status in statuses:
+        one = status.assignment
+        if never_accepted(policy, counted_on(policy, one.epsilon0, one.epsilon_apart)):
+            continue
         asked.setdefault(status.assignment.task.purpose, []).append(status.assignment.task.name)
     return [
         {
             "purpose": purpose,
-            "consent": config.effective_policy.consent(purpose, stored),
+            "consent": policy.consent(purpose, stored),
             "written": written.get(purpose),
             "answered": stored.get(purpose),
             "fleet": DENIED if ceiling.forbids(purpose) else None,

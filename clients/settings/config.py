@@ -18,7 +18,7 @@ from shoal.clients.owner.fleet_policy import (
     purposes_from,
     tighten,
 )
-from shoal.clients.owner.policy import Policy
+from shoal.clients.owner.policy import BY_NAME, Policy
 from shoal.clients.owner.rules import Rule, rules_from
 from shoal.clients.settings.mqtt import FeedsConfig, feeds_from, mqtt_from
 from shoal.clients.settings.toml_tables import TomlTable
@@ -240,6 +240,7 @@ def _policy(table: TomlTable) -> Policy:
             purposes_from(table.take("purposes", dict, {})),
             table.take("sums_if_apart", bool, False),
             table.number("lifetime_epsilon", math.inf),
+            infinite_epsilon0=table.take("infinite_epsilon0", str, BY_NAME),
         )
     except ShoalError as error:
         text = str(error)  # keys that the table itself complains about have their prefix

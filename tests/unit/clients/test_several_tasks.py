@@ -13,7 +13,11 @@ from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.clients.memory.commitments import nano_up
 from shoal.clients.memory.device_memory import Memory
+from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.setback import confirm, examine
+from shoal.clients.owner.policy import NEVER
+from shoal.clients.owner.purposes import purposes
+from shoal.console.owner.question import _asked
 from shoal.domain import YesNo
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
@@ -53,6 +57,61 @@ async def test_an_owner_is_told_of_no_promise_that_there_is_not(tmp_path: Path) 
     assert "they see your answer itself: nothing of the promise is left" in told
     assert "where it fails, nothing of the promise is left" in told
     assert "together is left" not in told
+
+
+async def test_an_owner_who_wants_none_without_an_epsilon0_is_not_asked(tmp_path: Path) -> None:
+    """Whatever was accepted before: refused, no yes is kept, and a no still is. A true message that
+    is drawn has an epsilon0, and is none of them.
+
+    Planted: the key not looked at where a yes is kept -> in the ledger; not looked at in ``check``
+    -> the earlier yes counts; a no refused too -> all fail.
+    """
+    device = Device(tmp_path, several())
+    async with device.agent() as agent:
+        await agent.accept("visits")
+        assert agent.status()[0].refusal == ""
+    device.policy["infinite_epsilon0"] = NEVER
+    before = len(device.entries(LedgerEvent.CONSENT))
+    async with device.agent() as agent:
+        refusal = str(agent.status()[0].refusal)
+        assert 'infinite_epsilon0 = "never"' in refusal
+        assert "--accept-epsilon0" not in refusal
+        with pytest.raises(ShoalError, match="your configuration refuses all such") as refused:
+            await agent.report("visits", True)
+        assert refused.value.kind is Kind.REFUSED
+        with pytest.raises(ShoalError, match="nothing was accepted") as refused:
+            await agent.accept("visits")
+        assert refused.value.kind is Kind.REFUSED
+        assert len(device.entries(LedgerEvent.CONSENT)) == before
+        assert 'infinite_epsilon0 = "never"' in "\n".join(await agent.explain("visits"))
+        asked = _asked(agent, agent.tasks.find("visits"))  # of the owner's page
+        assert asked is not None
+        assert (asked.needed, asked.holds) == (True, False)
+        assert asked.why_not.startswith("your configuration refuses")
+        assert await agent.accept("visits", back=True) is None
+        assert len(device.entries(LedgerEvent.CONSENT)) == before + 1
+        assert agent.memory.commitments.spent() == 0
+
+
+async def test_nor_is_the_owner_asked_for_the_purpose_of_such_a_task(tmp_path: Path) -> None:
+    """A yes to it would change nothing. Planted: consent looked at before the key -> the refusal
+    names a command that allows, fails; the task listed under its purpose -> fails.
+    """
+    device = Device(tmp_path, several(), {"purposes": {}})
+    for word, listed in (("by name", ["visits"]), (NEVER, [])):
+        device.policy["infinite_epsilon0"] = word
+        async with device.agent() as agent:
+            statuses = agent.status()
+        rows = purposes(device.settings, statuses, {})
+        assert [name for row in rows for name in row["tasks"]] == listed
+        assert ("never agreed to" in statuses[0].refusal) == (word != NEVER)
+
+
+async def test_an_epsilon0_is_none_that_is_infinite(tmp_path: Path) -> None:
+    """Planted: tasks of several messages refused by what they are -> fails."""
+    device = Device(tmp_path, several(epsilon0=1.9), {"infinite_epsilon0": NEVER})
+    async with device.agent() as agent:
+        await agent.report("visits", True)
 
 
 async def test_a_true_message_that_is_drawn_is_a_report_like_others(tmp_path: Path) -> None:

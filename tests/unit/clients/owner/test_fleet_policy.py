@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shoal.clients.core import assign
 from shoal.clients.owner.fleet_policy import FleetPolicy, loosening, tighten
-from shoal.clients.owner.policy import Ceiling, Policy, check
+from shoal.clients.owner.policy import BY_NAME, NEVER, Ceiling, Policy, check, never_accepted
 from shoal.clients.owner.rules import Rule
 from shoal.crypto.campaign import OneTask
 from shoal.crypto.trust import TrustedTask, trust_schedule, trust_task
@@ -200,6 +200,37 @@ def test_a_fleet_that_forbids_sums_apart_forbids_them_one_by_one_too() -> None:
     assert allows(owner, TRUSTED, math.inf, 2.0)
 
 
+@for_each(
+    "owners, fleets, infinite",
+    [
+        (BY_NAME, None, True),
+        (BY_NAME, BY_NAME, True),
+        (BY_NAME, NEVER, False),
+        (NEVER, None, False),
+        (NEVER, BY_NAME, False),
+    ],
+)
+def test_an_infinite_epsilon0_wants_both_to_allow_it(
+    owners: str, fleets: str | None, infinite: bool
+) -> None:
+    """And who forbids it is said. Planted: the fleet's word in the place of the owner's -> the last
+    passes; the ceiling left as it was -> the words are the owner's, fails.
+    """
+    owner = Policy(
+        WORLD.authorities, 4.0, 2, {"to plan clinics": "allowed"}, infinite_epsilon0=owners
+    )
+    tight = tighten(owner, FleetPolicy(infinite_epsilon0=fleets))
+    assert allows(tight, TRUSTED, math.inf, None, accepted=math.inf) == infinite
+    assert allows(tight, TRUSTED, 5.0, None, accepted=5.0)
+    whose = "the fleet's file" if fleets == NEVER else "" if infinite else "your configuration"
+    assert never_accepted(tight, math.inf).startswith(whose)
+    assert loosening(owner, FleetPolicy(infinite_epsilon0=fleets)) == (
+        ['infinite_epsilon0 = "by name": the owner refuses all such tasks, which stays']
+        if (owners, fleets) == (NEVER, BY_NAME)
+        else []
+    )
+
+
 def test_whatever_would_loosen_is_told_in_one_line_each() -> None:
     """Planted: a comparison turned round -> one line more or less."""
     fleet = FleetPolicy(
@@ -252,6 +283,7 @@ max_epsilon0 = 2
 lifetime_epsilon = 30.5
 min_batch_floor = 70
 sums_if_apart = false
+infinite_epsilon0 = "never"
 purposes_allowed = ["p", "q"]
 [purposes]
 "r" = "denied"
@@ -264,6 +296,7 @@ at_most = 9
         *(frozenset({A}), 2.0, 30.5, 70, frozenset({"r"}), frozenset({"p", "q"}), False),
         rules=(Rule(task="visits", at_most=9, fleet=True),),
         granted=frozenset({"s"}),
+        infinite_epsilon0=NEVER,
     )
     assert load(tmp_path, "") == FleetPolicy()
     assert load(tmp_path, "purposes_allowed = []\nauthorities = []").allowed == frozenset()
@@ -283,6 +316,8 @@ at_most = 9
         ("authorities = [1]", "authorities: each is"),
         ('authorities = "ab"', "authorities: must be a list"),
         ("sums_if_apart = 0", "sums_if_apart: must be true or false"),
+        ('infinite_epsilon0 = "no"', 'infinite_epsilon0: "by name" asks'),
+        ("infinite_epsilon0 = false", "infinite_epsilon0: must be a text"),
         ('purposes_allowed = "x"', "purposes_allowed: must be a list"),
         ("purposes_allowed = [1]", "purposes_allowed: must be a list of texts"),
         ('[purposes]\n"x" = "no"', 'purposes: "x"'),

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from shoal.clients.core import assign
-from shoal.clients.owner.policy import Policy, check
+from shoal.clients.owner.policy import BY_NAME, NEVER, Policy, check
 from shoal.crypto.campaign import OneTask
 from shoal.crypto.trust import TrustedTask, trust_schedule, trust_task
 from shoal.errors import Kind, ShoalError
@@ -282,6 +282,37 @@ def test_a_sum_above_the_cap_is_accepted_for_what_its_owner_counts_on(
     )
     assert (message == "") == allowed
     assert ("--accept-epsilon0" in message) == (not allowed)
+
+
+@for_each(
+    "epsilon0, apart, trusts, allowed",
+    [
+        (5.0, None, False, True),
+        (math.inf, None, False, False),
+        (math.inf, 2.0, True, True),  # the owner counts on the two apart: that is finite
+        (math.inf, 2.0, False, False),
+    ],
+)
+def test_no_yes_to_an_infinite_epsilon0_counts_for_an_owner_who_wants_none(
+    epsilon0: float, apart: float | None, trusts: bool, allowed: bool
+) -> None:
+    """Planted: the acceptance looked at first -> fails; sums that the owner trusts refused ->
+    fails.
+    """
+    world = make_world()
+    trusted, _ = _trusted(world)
+    for word in (BY_NAME, NEVER):
+        policy = _policy(world, max_epsilon0=4.0, sums_if_apart=trusts, infinite_epsilon0=word)
+        message = refusal(policy, trusted, epsilon0, apart, accepted=math.inf)
+        assert (message == "") == (allowed or word == BY_NAME)
+        assert ("your configuration refuses all such tasks" in message) == (message != "")
+
+
+def test_what_is_said_of_an_infinite_epsilon0_is_one_of_two_words() -> None:
+    """Planted: any other word read as "by name" -> fails."""
+    with pytest.raises(ShoalError, match='infinite_epsilon0: "by name" asks') as caught:
+        Policy(frozenset({bytes(32)}), 4.0, 2, infinite_epsilon0="sometimes")
+    assert caught.value.kind is Kind.CONFIG
 
 
 def test_an_acceptance_lifts_nothing_but_the_cap() -> None:

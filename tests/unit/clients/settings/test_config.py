@@ -11,7 +11,7 @@ import pytest
 
 from shoal.clients.memory.sqlite_file import private_file
 from shoal.clients.owner.fleet_policy import FleetPolicy
-from shoal.clients.owner.policy import Policy
+from shoal.clients.owner.policy import BY_NAME, Policy
 from shoal.clients.owner.rules import _NUMBERS, Rule
 from shoal.clients.settings.config import AgentConfig, EnrolmentFiles
 from shoal.clients.settings.mqtt import FeedsConfig, ShufflerFeed
@@ -182,6 +182,7 @@ def test_the_sample_is_complete_and_its_comments_state_the_defaults(tmp_path: Pa
         full.feeds.every_s,
     ) == (10_000, False, False, False, 3_600.0)
     assert full.policy.sums_if_apart is plain.policy.sums_if_apart is False
+    assert full.policy.infinite_epsilon0 == plain.policy.infinite_epsilon0 == BY_NAME
     assert full.policy.lifetime_epsilon == 100.0
     assert full.enrolment == EnrolmentFiles(tmp_path / "device.cert", tmp_path / "device.key")
     assert full.feeds.shufflers == (
@@ -269,6 +270,11 @@ def switched_on(text: str) -> str:
         ('key = "keys/device.key"', 'key = "a"\nroot = "b"', "enrolment.root: no such key"),
         ("[send]", "[send", "Expected ']'"),
         ("[policy]", "[police]", "policy"),
+        (
+            "lifetime_epsilon = 12.5",
+            'infinite_epsilon0 = "yes"',
+            'policy.infinite_epsilon0: "by name" asks',
+        ),
         (
             "lifetime_epsilon = 12.5",
             "lifetime_epsilon = 0",
