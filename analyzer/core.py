@@ -95,13 +95,18 @@ def check_manifest(manifest: Manifest, served: ServedTask, now: float) -> None:
             Kind.MISMATCH,
             f"manifest: rows of {manifest.row_size} bytes, this task's are {expected} bytes long",
         )
-    if (task.messages == 1) != (manifest.reports == 0):
+    if task.reports_are_rows != (manifest.reports == 0):
         raise ShoalError(
             Kind.MISMATCH,
             "manifest: reports are counted apart from rows where a report of the task has several "
-            "messages, and only there",
+            "messages or the shuffler adds noise, and only there",
         )
-    reports = manifest.counted(task.messages)
+    if 0 < task.added_messages < manifest.rows - manifest.reports:
+        raise ShoalError(
+            Kind.MISMATCH,
+            f"manifest: the shuffler of this task adds {task.added_messages} messages at most",
+        )
+    reports = manifest.counted(task)
     if reports < task.min_batch:
         raise ShoalError(
             Kind.TOO_FEW,
@@ -117,7 +122,7 @@ def _check_time(manifest: Manifest, task: Task, now: float) -> None:
 
     An earlier one would be released at a time that a single report's arrival decides.
     """
-    reports = manifest.counted(task.messages)
+    reports = manifest.counted(task)
     window, full = manifest.window, 0 < task.max_batch <= reports
     earliest = task.windows.start_of(window) if full else task.windows.end_of(window)
     if now < earliest - task.windows.skew_s:

@@ -101,12 +101,15 @@ def _numbers(release: release_pb2.Release) -> Iterator[Statement]:
 
 
 def _rows(chain: Chain) -> Statement:
-    """Of reports with several messages each refused row counts as a report that is lost."""
+    """Where a report has several messages, or the shuffler adds noise, each refused row counts as a
+    report that is lost.
+    """
     what, release = "reports and refused rows are those of the batch", chain.release
     refused, rows = sum(row.count for row in release.rejected), chain.manifest.rows
     if release.withheld and not release.n and not refused:
         return Statement(what, Outcome.OPEN, "withheld: the batch was not opened")
-    counted = rows if chain.task.messages <= 1 else chain.manifest.reports
+    plain = chain.task.messages <= 1 and chain.task.mechanism.name != "shuffler_noise"
+    counted = rows if plain else chain.manifest.reports
     fits = release.n == max(0, counted - refused)
     return _said(what, fits, f"{release.n:,} reports, {refused:,} refused, of {rows:,} rows")
 

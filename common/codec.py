@@ -393,8 +393,8 @@ def decode_schedule(data: bytes) -> KeySchedule:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What the shuffler says of a sealed batch: counts of rows (sealed messages), and ``reports``:
-    distinct reports that they are messages of, one less for each damaged row; 0 where a report has
-    one message.
+    distinct reports that they are messages of, one less for each damaged row; 0 where every row is
+    a report.
     """
 
     task_id: TaskId
@@ -420,9 +420,9 @@ class Manifest:
         if not 0 <= self.window < LIMITS.windows:
             raise ShoalError(Kind.INVALID, "manifest: window is out of range")
 
-    def counted(self, messages: int) -> int:
-        """Reports of a batch of a task whose reports have as many ``messages`` at most."""
-        return self.rows if messages == 1 else self.reports
+    def counted(self, task: Task) -> int:
+        """Reports of a batch of this task."""
+        return self.rows if task.reports_are_rows else self.reports
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

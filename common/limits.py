@@ -116,6 +116,8 @@ class Limits:
     open_chunk_rows: int = 4_096  # rows that one worker opens at a time
     chunks_in_flight: int = 4  # per worker: bounds memory
     batch_rows: int = 200_000_000  # rows of one batch
+    # rows that a shuffler adds to a batch as noise: sealed one by one and held in memory, 150 MB
+    noise_rows: int = 1 << 20
     # rows of a batch whose nonces are compared in memory, 18 bytes each; beyond it over parts on
     # disk
     repeat_rows: int = 1 << 25

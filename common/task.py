@@ -57,6 +57,10 @@ def _require(condition: bool, message: str) -> None:
         raise ShoalError(Kind.INVALID, message)
 
 
+SHUFFLER_NOISE = "shuffler_noise"
+"""The mechanism whose noise the shuffler adds, which reads no other mechanism's name."""
+
+
 @dataclass(frozen=True, slots=True)
 class MechanismSpec:
     """A randomizer by its registered name, and the integers that its code compares against, sorted
@@ -171,6 +175,22 @@ class Task:
     def least_messages(self) -> int:
         """Messages of one report, at least: 1 to ``messages``."""
         return self.fewest_messages or self.messages
+
+    @property
+    def added_messages(self) -> int:
+        """Messages that the shuffler adds to every batch, at most; 0 for all tasks but those of
+        the mechanism ``SHUFFLER_NOISE``. Raises INVALID where that lacks a parameter.
+        """
+        if self.mechanism.name != SHUFFLER_NOISE:
+            return 0
+        return 2 * self.mechanism.get("k") * self.mechanism.get("reach")
+
+    @property
+    def reports_are_rows(self) -> bool:
+        """Whether every message of a batch is a report: not where a report may have several, nor
+        where the shuffler adds messages.
+        """
+        return self.messages == 1 and self.mechanism.name != SHUFFLER_NOISE
 
     @property
     def hops(self) -> tuple[bytes, ...]:

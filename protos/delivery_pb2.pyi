@@ -255,8 +255,8 @@ class Manifest(_message.Message):
     changed them
     """
     reports: _builtins.int
-    """distinct reports that the rows are messages of, less one for each damaged row; 0: a report of
-    this task has one message, so they are as many as rows
+    """distinct reports that the rows are messages of, less one for each damaged row, where a report
+    may have several messages or the shuffler adds some; 0 where every row is a report
     """
     def __init__(
         self,

@@ -159,12 +159,14 @@ def expired(task: Task, window: int, now: float) -> bool:
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """How much a window takes: ``distinct`` reports (0 = no limit) close it, ``rows`` is what a
-    batch can have. Repeats cost nothing. ``messages``: of a report, at most.
+    batch can have. Repeats cost nothing. ``messages``: of a report, at most; ``added``: rows of
+    noise that the shuffler adds to every batch, at most.
     """
 
     messages: int
     distinct: int
     rows: int
+    added: int = 0
 
     @property
     def several(self) -> bool:
@@ -176,13 +178,13 @@ class Capacity:
         """Reports that a window takes: no more than fit a batch, had each as many messages as a
         report may have.
         """
-        room = self.rows // self.messages
+        room = max(0, self.rows - self.added) // self.messages
         return min(self.distinct or room, room)
 
     @classmethod
     def of(cls, task: Task) -> Capacity:
         """That of a task's windows."""
-        return cls(task.messages, task.max_batch, LIMITS.batch_rows)
+        return cls(task.messages, task.max_batch, LIMITS.batch_rows, task.added_messages)
 
 
 def row_size(task: Task) -> int:

@@ -42,6 +42,7 @@ from shoal.shuffler.reports.ingress import Ingress
 from shoal.shuffler.reports.lifecycle import Lifecycle
 from shoal.shuffler.reports.mqtt_bridge import MqttBridge, broker_link
 from shoal.shuffler.reports.next_hop import AnalyzerHop
+from shoal.shuffler.reports.noise import AddedNoise, NoiseSource
 from shoal.shuffler.reports.opening import Opener
 from shoal.shuffler.revocations import Revocations
 from shoal.shuffler.rounds.collection import GrpcCollection
@@ -81,10 +82,13 @@ class Shuffler:
         entropy: Entropy = SYSTEM,
         tick_s: float = TICK_S,
         readings: Readings | None = None,
+        noise: NoiseSource | None = None,
     ) -> None:
         """``tick_s``: seconds between two looks of an open round at the clock. Without ``clock`` a
-        timekeeper of ``readings``, this machine's where there are none.
+        timekeeper of ``readings``, this machine's where there are none. ``noise``: for tasks whose
+        shuffler adds it; without one they are refused.
         """
+        self._noise = AddedNoise(noise, entropy)
         self._tick_s = tick_s
         self._config, self._given_clock, self._readings, self._entropy = (
             config,
@@ -164,18 +168,7 @@ class Shuffler:
         to_analyzer.on_renewal(channel.renew)
         self._stack.push_async_callback(channel.close)
         egress = Egress(AnalyzerHop(channel), signing_key, self.store)
-        self.lifecycle = Lifecycle(
-            self.tasks,
-            self.store,
-            egress,
-            self._clock,
-            self._entropy,
-            config.delivery_delay_max_s,
-            opener.forget_keys,
-            self._owner,
-            self._given_up,
-            self._tracing(config),
-        )
+        self.lifecycle = self._make_lifecycle(egress, opener)
         self._keep_time(channel, signing_key)
         self.serving = Serving(self.tasks, asking(channel))
         self.revocations = Revocations(config.tasks_dir, folder)
@@ -251,6 +244,21 @@ class Shuffler:
         self._stack.push_async_callback(asyncio.to_thread, tracer.close)
         return tracer
 
+    def _make_lifecycle(self, egress: Egress, opener: Opener) -> Lifecycle:
+        return Lifecycle(
+            self.tasks,
+            self.store,
+            egress,
+            self._clock,
+            self._entropy,
+            self._config.delivery_delay_max_s,
+            opener.forget_keys,
+            self._owner,
+            self._given_up,
+            self._tracing(self._config),
+            self._noise,
+        )
+
     def _unanswered(self) -> dict[TaskId, frozenset[int]]:
         """Windows that no device should answer: the analyzer can't take them, or they are given
         up. An empty set: all of a task.
@@ -272,6 +280,7 @@ class Shuffler:
             config.authority_keys,
             signing_key.public,
             config.delivery_delay_max_s,
+            self._noise,
         )
 
     async def _begin(self, admin: Admin, server: RpcServer, bridge: MqttBridge | None) -> None:
@@ -385,12 +394,14 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def serve(config: ShufflerConfig, stop: asyncio.Event) -> None:
-    """Run until ``stop``. SIGHUP looks at the tasks folder and the TLS files again at once;
-    otherwise every ``reload_s`` seconds.
+async def serve(
+    config: ShufflerConfig, stop: asyncio.Event, noise: NoiseSource | None = None
+) -> None:
+    """Run until ``stop``; ``noise``: see ``Shuffler``. SIGHUP looks at the tasks folder and the TLS
+    files again at once; otherwise every ``reload_s`` seconds.
     """
     reloading = Reloading(config.reload_s)
-    async with Shuffler(config) as shuffler:
+    async with Shuffler(config, noise=noise) as shuffler:
         spare_collector()
         await reloading.run(shuffler.reload, stop)
         log.info("stopping: no new reports are taken, what was taken is on disk")

@@ -26,6 +26,7 @@ from shoal.ids import Digest, KeyId, TaskId
 from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import Capacity, WindowId, WindowState, row_size
+from shoal.shuffler.reports.noise import AddedNoise
 from shoal.shuffler.stores.store import Store
 
 log = get_log("shuffler")
@@ -46,10 +47,12 @@ class ShufflerTasks(TaskFolder):
         authorities: frozenset[bytes],
         signer: bytes,
         delivery_delay_max_s: float = 0.0,
+        noise: AddedNoise | None = None,
     ) -> None:
         """``signer``: this shuffler's Ed25519 public key, which every task must name as its
-        shuffler_key.
+        shuffler_key. ``noise``: what batches of tasks that ask for it get; None: they are refused.
         """
+        self._noise = noise or AddedNoise()
         self._delay = delivery_delay_max_s
         self._store, self._clock = store, clock
         self._keys_dir, self._signer = keys_dir, signer
@@ -102,6 +105,7 @@ class ShufflerTasks(TaskFolder):
                 "report and the end of its retention: "
                 "lower the delay, or batches are deleted undelivered",
             )
+        self._noise.check(task)
         sure = self._clock.decide()
         now = self._clock.now() if sure is None else sure
         undecided = dict.fromkeys(

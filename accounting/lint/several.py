@@ -7,8 +7,9 @@ as many messages as it may.
 
 Warnings: that a report may show its value to shuffler and analyzer together (epsilon0 is infinite),
 which every owner has to agree to by name, or what it keeps; how far one device can move a count;
-noise for fewer devices than are sure to be honest, which errs more than it has to; and truncation
-that was chosen for fewer windows than there are.
+that the shuffler is trusted for noise which it adds; noise for fewer devices than are sure to be
+honest, which errs more than it has to; and truncation that was chosen for fewer windows than there
+are.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def lint_several(task: Task, made: Several) -> LintResult:
         check_shape(task, made)
     except ShoalError as error:
         findings.append(Finding(True, str(error)))
-    room = LIMITS.batch_rows // made.messages
+    room = (LIMITS.batch_rows - task.added_messages) // made.messages
     if max(task.min_batch, task.max_batch) > room:
         findings.append(
             Finding(
@@ -50,7 +51,7 @@ def lint_several(task: Task, made: Several) -> LintResult:
         return LintResult(tuple(findings), None)
     findings += of_release(task, guarantee, "raise min_batch, or design its noise for the target")
     shares, honest = made.least_devices, task.n_certified
-    if shares < honest:
+    if 1 < shares < honest:
         findings.append(
             Finding(
                 False,
@@ -84,6 +85,15 @@ def lint_several(task: Task, made: Several) -> LintResult:
             f"{made.name}: {together}; {moved}",
         )
     )
+    if task.added_messages:
+        findings.append(
+            Finding(
+                False,
+                f"{made.name}: the shuffler is trusted for the noise: one that adds none shows the "
+                "analyzer exact counts, and nobody can tell; it seals up to "
+                f"{task.added_messages:,} messages for every batch, whatever comes",
+            )
+        )
     findings += _of_windows(task, made)
     return LintResult((*findings, *full_at_once(task)), guarantee)
 

@@ -5,6 +5,7 @@ and a planner compares.
 from __future__ import annotations
 
 from shoal.accounting.several_messages.noise_design import design_cancelling, design_dummies
+from shoal.accounting.several_messages.shuffler_noise import design_shuffler_noise
 from shoal.accounting.several_messages.split import design_split
 from shoal.domain import Domain, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
@@ -14,7 +15,8 @@ from shoal.mechanisms.categories.krr import least_uniform
 from shoal.mechanisms.several.names import CANCELLING, DUMMIES, NAMES, SIGNED_COUNT, SPLIT_MIX
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import spec_of
-from shoal.task import MechanismSpec
+from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
+from shoal.task import SHUFFLER_NOISE, MechanismSpec
 
 _KINDS = {SIGNED_COUNT: "yes/no questions", SPLIT_MIX: "questions for a mean of numbers"}
 
@@ -51,14 +53,20 @@ def design_several(
     if not serves(name, domain):
         kinds = _KINDS.get(name, "questions with listed answers")
         raise ShoalError(Kind.CONFIG, f"{name} answers {kinds} alone: choose another mechanism")
+    if epsilon0_if_colluding is not None and name in (SPLIT_MIX, SHUFFLER_NOISE):
+        what = (
+            "has no true message to randomize" if name == SPLIT_MIX else "sends values as they are"
+        )
+        raise ShoalError(Kind.CONFIG, f"{name} {what}: leave epsilon0_if_colluding out")
     if name == SPLIT_MIX and isinstance(domain, Numeric):
-        if epsilon0_if_colluding is not None:
-            raise ShoalError(
-                Kind.CONFIG,
-                f"{name} has no true message to randomize: leave epsilon0_if_colluding out",
-            )
         most = most or LIMITS.batch_rows
         return design_split(domain, n_honest, epsilon, delta, windows=windows, most=most)
+    if name == SHUFFLER_NOISE:
+        noise = design_shuffler_noise(epsilon, delta, windows=windows)
+        try:
+            return ShufflerNoise(domain.labels, noise).spec
+        except ShoalError as error:  # so many cells
+            raise ShoalError(Kind.CONFIG, error.message) from None
     uniform = None
     if epsilon0_if_colluding is not None:
         uniform = _uniform(domain, epsilon0_if_colluding)

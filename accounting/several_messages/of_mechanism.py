@@ -11,17 +11,23 @@ from shoal.accounting.several_messages.noise import NoiseProtocol
 from shoal.accounting.several_messages.noise_losses import noise_losses
 from shoal.accounting.several_messages.randomized_truth import METHODS as RANDOMIZED_METHODS
 from shoal.accounting.several_messages.randomized_truth import RandomizedTruth, randomized_losses
+from shoal.accounting.several_messages.shuffler_noise import METHOD as SHUFFLER_NOISE
+from shoal.accounting.several_messages.shuffler_noise import (
+    ShufflerNoiseProtocol,
+    shuffler_noise_losses,
+)
 from shoal.accounting.several_messages.split import METHOD as SPLIT_METHOD
 from shoal.accounting.several_messages.split import SplitProtocol
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.protocol import Noisy, Several
+from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
 from shoal.mechanisms.several.split_mix import SplitMix
 
 if TYPE_CHECKING:
     from shoal.accounting.composition.losses import LossLaw
     from shoal.accounting.several_messages.messages import SeveralMessages
 
-METHODS = (*NOISE_METHODS, *RANDOMIZED_METHODS, SPLIT_METHOD)
+METHODS = (*NOISE_METHODS, *RANDOMIZED_METHODS, SPLIT_METHOD, SHUFFLER_NOISE)
 """Methods in bounds and releases of tasks whose devices send several messages."""
 
 
@@ -32,6 +38,8 @@ def protocol_of(made: Several) -> SeveralMessages:
         return noise if truth is None else RandomizedTruth(noise, truth)
     if isinstance(made, SplitMix):
         return SplitProtocol(made)
+    if isinstance(made, ShufflerNoise):
+        return ShufflerNoiseProtocol(made.cell_noise)
     raise ShoalError(Kind.INTERNAL, f"{made.name} has no account")
 
 
@@ -46,4 +54,6 @@ def losses_of(made: Several, n_honest: int, delta: float) -> LossLaw | None:
         return noise_losses(made.noise, n_honest, delta)
     if isinstance(made, SplitMix):
         return SplitProtocol(made).losses(delta) if n_honest >= made.least_devices else None
+    if isinstance(made, ShufflerNoise):
+        return shuffler_noise_losses(made.cell_noise, delta)
     raise ShoalError(Kind.INTERNAL, f"{made.name} has no law of losses")

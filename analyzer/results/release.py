@@ -101,7 +101,7 @@ class Prepared:
         was not reached: then by what came.
         """
         task, task_id = self.served.task, self.served.task_id
-        if self.n < task.min_batch and task.messages == 1:
+        if self.n < task.min_batch and task.reports_are_rows:
             came = max(self.guarantee.epsilon_upper, self.epsilon_at_received_n)
             return Spending(task_id, came, task.delta, lifetime=self.lifetime)
         return Spending(task_id, self.guarantee.epsilon_upper, task.delta, self.law, self.lifetime)
@@ -109,9 +109,10 @@ class Prepared:
 
 def valid_reports(batch: Batch, task: Task, opened: Opened) -> int:
     """Valid, distinct reports of an opened batch, never too many. Where a report has several
-    messages nothing says which came together, so each refused row counts as a report that is lost.
+    messages nothing says which came together, so each refused row counts as a report that is lost;
+    so it does where the shuffler adds noise, all of which is valid.
     """
-    if task.messages == 1:
+    if task.reports_are_rows:
         return opened.tally.rows
     return max(0, batch.manifest.reports - sum(opened.rejected.values()))
 

@@ -12,6 +12,7 @@ from shoal.clients.owner.book import memory
 from shoal.clients.owner.consent import ALLOWED, DENIED, TAKES_BACK, answer_of
 from shoal.clients.owner.purposes import not_kept, purposes
 from shoal.errors import Kind, ShoalError
+from shoal.task import SHUFFLER_NOISE
 
 if TYPE_CHECKING:
     import argparse
@@ -92,6 +93,8 @@ async def _accept(arguments: argparse.Namespace, agent: Agent) -> int:
         else "its epsilon0 is not accepted any more"
     )
     print_lines(f"task {assignment.task.name} ({assignment.task_id.short}): {what}")
+    if not back and assignment.task.mechanism.name == SHUFFLER_NOISE:
+        print_lines("  it trusts the shuffler to add noise: nobody can tell whether it does")
     print_lines(
         f"  this device would send nothing: {refusal}" if refusal else "  it may be answered"
     )

@@ -56,12 +56,13 @@ def serve(config: ShufflerConfigOption) -> None:
     Example: shoal shuffler serve --config shuffler.toml
     """
     from shoal import log
+    from shoal.cli.services.noise import DrawnNoise
     from shoal.services.process import run_service
     from shoal.shuffler.service import serve as run
 
     settings = _load(config)
     log.configure(settings.log_level)
-    run_service(lambda stop: run(settings, stop))
+    run_service(lambda stop: run(settings, stop, DrawnNoise()))
 
 
 def clock(

@@ -409,7 +409,7 @@ def at_analyzer(config: RoleSettings, served: ServedTask, window: int) -> Window
     key = "its private key, and with it all that was sealed for it"
     if batch is None:
         return WindowNow(_NOTHING_CAME, f"whatever may come, and {key}")
-    reports = batch.manifest.counted(served.task.messages)
+    reports = batch.manifest.counted(served.task)
     if batch.state is BatchState.RECEIVING:
         return WindowNow("receiving", f"a batch of {reports:,} reports, and {key}", reports)
     return WindowNow(

@@ -264,6 +264,7 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
             else {
                 "messages": parsed.messages,
                 **({"fewest_messages": parsed.least_messages} if parsed.messages > 1 else {}),
+                **_added(parsed),
                 "report_bytes": parsed.report_size,
                 "frame_bytes": frame_bytes(parsed),
             }
@@ -289,6 +290,18 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
         "shuffler_key": parsed.shuffler_key.hex(),
         "analyzer_key": parsed.analyzer_key.hex(),
         "enrolment_key": parsed.enrolment_key.hex(),
+    }
+
+
+def _added(parsed: Task) -> dict[str, Any]:
+    """Of a task that trusts its shuffler for the noise: that it does, and how many messages it adds
+    to a batch.
+    """
+    if not parsed.added_messages:
+        return {}
+    return {
+        "trusts": "the shuffler, to add noise: nobody can tell whether it did",
+        "added_messages": parsed.added_messages,
     }
 
 

@@ -23,7 +23,7 @@ from shoal.clients.owner.policy import check
 from shoal.clients.owner.rules import describe
 from shoal.domain import NO_ANSWER, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
-from shoal.task import Admission
+from shoal.task import SHUFFLER_NOISE, Admission
 
 if TYPE_CHECKING:
     from shoal.clients.core import Assignment
@@ -308,6 +308,15 @@ def _left_of_several(epsilon0: float) -> str:
     )
 
 
+def _left_without_honest(assignment: Assignment) -> str:
+    """What is left of the promise where too few of the others are honest."""
+    if math.isfinite(assignment.epsilon0):
+        return "only the promise against shuffler and analyzer together is left"
+    if assignment.task.mechanism.name == SHUFFLER_NOISE:
+        return "the promise stays: the shuffler's noise does not depend on it"
+    return "nothing of the promise is left"
+
+
 def _no_promise(assignment: Assignment) -> list[str]:
     task = assignment.task
     lines = [
@@ -322,6 +331,12 @@ def _no_promise(assignment: Assignment) -> list[str]:
         lines.append(
             f"Not promised: that shuffler and analyzer do not work together. If they do, {left}."
         )
+    if task.mechanism.name == SHUFFLER_NOISE:
+        lines.append(
+            "Not promised: that the shuffler adds its noise. You trust it for that: neither this "
+            "device nor the analyzer can tell whether it did. If it did not, the analyzer sees "
+            "exact counts, though not whose answer is whose."
+        )
     if assignment.mechanism is not None:
         left = f"what one report promises by itself is left: epsilon0 = {up(assignment.epsilon0)}"
         if assignment.epsilon_first is not None:
@@ -334,15 +349,10 @@ def _no_promise(assignment: Assignment) -> list[str]:
             f"Not promised: that shuffler and analyzer do not work together. If they do, {left}."
         )
     if task.admission is Admission.OPEN:
-        rest = (
-            "only the promise against shuffler and analyzer together is left"
-            if math.isfinite(assignment.epsilon0)
-            else "nothing of the promise is left"
-        )
         lines.append(
             "Not checked: anybody may take part, so that a share of "
             f"{float(task.honest_fraction):g} of the reports comes from honest "
-            f"devices is an assumption; where it fails, {rest}."
+            f"devices is an assumption; where it fails, {_left_without_honest(assignment)}."
         )
     elif task.admission is Admission.ENROLLED:
         lines.append(

@@ -10,6 +10,7 @@ from shoal.arrays import np
 from shoal.errors import ShoalError
 from shoal.mechanisms.several.protocol import Summed
 from shoal.privacy import KaryLaw, epsilon0_upper
+from shoal.task import SHUFFLER_NOISE
 
 if TYPE_CHECKING:
     from shoal.clients.core import Assignment
@@ -48,7 +49,13 @@ def randomized_line(assignment: Assignment) -> str:
 
 
 def several_line(several: Several) -> str:
-    """The same of a task whose devices send several messages."""
+    """The same of a task that hides true messages among others."""
+    if several.name == SHUFFLER_NOISE:
+        return (
+            f"On this device nothing is drawn ({several.name}): your answer is sealed as it is, in "
+            "one message. The shuffler adds messages of noise to those of all devices: what is "
+            "promised is promised by its noise."
+        )
     if isinstance(several, Summed):
         return (
             f"On this device your number, and a little noise, is split into {several.messages} "

@@ -17,6 +17,7 @@ from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED, consent
 from shoal.crypto.campaign import Campaign, check_step
 from shoal.crypto.trust import TrustedTask
 from shoal.errors import Kind, ShoalError
+from shoal.task import SHUFFLER_NOISE
 
 _ANSWERS = (ALLOWED, DENIED)
 BY_NAME, NEVER = "by name", "never"
@@ -183,12 +184,20 @@ def check(
     if never := never_accepted(policy, relevant):
         raise _refused(task.name, f"{_has(relevant, epsilon0, epsilon_apart)}, and {never}")
     _check_consent(policy, task.name, task.purpose, consents)
-    _check_epsilon(policy, task.name, epsilon0, epsilon_apart, accepted)
+    try:
+        _check_epsilon(policy, task.name, epsilon0, epsilon_apart, accepted)
+    except ShoalError as error:
+        if task.mechanism.name != SHUFFLER_NOISE:
+            raise
+        raise ShoalError(error.kind, f"{error.message}. {_TRUSTS}") from None
     if task.min_batch < policy.min_batch_floor:
         raise _refused(
             task.name,
             f"its min_batch is {task.min_batch}, below min_batch_floor = {policy.min_batch_floor}",
         )
+
+
+_TRUSTS = "It also trusts the shuffler to add noise: nobody can tell whether it does"
 
 
 def _check_consent(policy: Policy, name: str, purpose: str, stored: Mapping[str, str]) -> None:

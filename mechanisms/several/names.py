@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-NAMES = CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX = (
+from shoal.task import SHUFFLER_NOISE
+
+CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX = (
     "cancelling",
     "dummies",
     "signed_count",
     "split_mix",
 )
+NAMES = CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX, SHUFFLER_NOISE
 
 
 def is_several(name: str) -> bool:
-    """Whether devices of a task with this mechanism send several messages."""
+    """Whether a task with this mechanism hides true messages among others: devices' or the
+    shuffler's.
+    """
     return name in NAMES

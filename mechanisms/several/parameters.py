@@ -9,9 +9,10 @@ from shoal.limits import LIMITS
 from shoal.mechanisms.base import Parameter
 from shoal.mechanisms.noise import polya
 from shoal.mechanisms.parts.thresholds import WORDS
+from shoal.mechanisms.several.cell_noise import MOST_REACH
 from shoal.mechanisms.several.names import CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX
 from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
-from shoal.task import MechanismSpec
+from shoal.task import SHUFFLER_NOISE, MechanismSpec
 
 UNIT = 1 << 32  # q and expected numbers are integers out of this
 _MOST_NUMBER = (1 << 52) - 1
@@ -46,6 +47,11 @@ PARAMETERS = {
         _SHARED[0],
         Parameter("slots", 3, LIMITS.messages, "messages that a number is split into"),
         Parameter("bytes", 2, 8, "of a message; numbers are added modulo 2^(8 bytes)"),
+    ),
+    SHUFFLER_NOISE: (
+        _CELLS,
+        Parameter("q", 1, UNIT - 1, "ratio of the shuffler's discrete Laplace law, out of 2^32"),
+        Parameter("reach", 1, MOST_REACH, "noise on either side of its mean, at most"),
     ),
 }
 _UNIFORM = Parameter(

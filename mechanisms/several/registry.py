@@ -12,6 +12,7 @@ from shoal.mechanisms.base import Mechanism, check_parameters, invalid
 from shoal.mechanisms.registry import create as create_local
 from shoal.mechanisms.several.names import NAMES, SIGNED_COUNT, SPLIT_MIX, is_several
 from shoal.mechanisms.several.protocol import Several
+from shoal.task import SHUFFLER_NOISE
 
 if TYPE_CHECKING:
     from shoal.domain import Domain
@@ -25,6 +26,7 @@ def create(spec: MechanismSpec, domain: Domain) -> Several:
     from shoal.mechanisms.categories.krr import KaryResponse
     from shoal.mechanisms.several.histogram import BundledHistogram
     from shoal.mechanisms.several.parameters import OPTIONAL, PARAMETERS, law_of, uniform_of
+    from shoal.mechanisms.several.shuffler_noise import shuffler_noise_of
     from shoal.mechanisms.several.signed_count import SignedCount
 
     if not is_several(spec.name):
@@ -49,6 +51,8 @@ def create(spec: MechanismSpec, domain: Domain) -> Several:
             f'{spec.name}: the parameter "k" is {spec.get("k")}, but the domain has {domain.size} '
             f"cells: set k = {domain.size}"
         )
+    if spec.name == SHUFFLER_NOISE:
+        return shuffler_noise_of(spec, domain)
     response = None if uniform is None else KaryResponse(domain.labels, uniform)
     return BundledHistogram(domain.labels, law_of(spec), response)
 

@@ -33,7 +33,7 @@ def make_manifest(served: ServedTask, window: WindowId, sealed: SealedRows) -> b
             schedule_hash=served.keys.digest,
             rows_hash=sealed.rows_hash,
             damaged=sealed.damaged,
-            reports=sealed.reports if served.task.messages > 1 else 0,
+            reports=0 if served.task.reports_are_rows else sealed.reports,
         )
     )
 

@@ -26,6 +26,7 @@ from shoal.services.tracing import NO_TRACES, Tracer
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowEvent, WindowId, WindowState
 from shoal.shuffler.reports.egress import Delivery, make_manifest
+from shoal.shuffler.reports.noise import AddedNoise
 from shoal.shuffler.stores.claims import CLAIM_S, Claim, HeldClaims, OwnerId, StaleClaimError
 from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord, record_of
 from shoal.shuffler.tasks import ShufflerTasks
@@ -71,7 +72,9 @@ class Lifecycle:
         owner: OwnerId | None = None,
         given_up: GivenUpWindows | None = None,
         tracer: Tracer = NO_TRACES,
+        noise: AddedNoise | None = None,
     ) -> None:
+        self._noise = noise or AddedNoise()
         self._given_up, self._tracer = given_up, tracer
         self._tasks, self._store, self._delivery = tasks, store, delivery
         self._held = HeldClaims(store, owner or OwnerId.draw())
@@ -426,7 +429,8 @@ class Lifecycle:
     async def _seal(self, served: ServedTask, claim: Claim) -> None:
         window = claim.window
         async with self._sealing:
-            sealed = await self._store.seal(claim)
+            # decided below by reports alone: what is withheld is shredded with its noise
+            sealed = await self._store.seal(claim, await self._noise.of(served, window))
         reports = sealed.reports
         event = core.verdict(reports, served.task.min_batch)
         manifest = make_manifest(served, window, sealed) if event is WindowEvent.ENOUGH else b""

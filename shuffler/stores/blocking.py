@@ -75,9 +75,9 @@ class BlockingStore(Protocol):
         """CLOSING: rows in the inbox, for the record of a deletion."""
         ...
 
-    def seal(self, window: WindowId) -> SealedRows:
+    def seal(self, window: WindowId, added: Sequence[bytes] = ()) -> SealedRows:
         """CLOSING: write the distinct messages of the inbox in storage key order. The inbox stays.
-        May be repeated.
+        May be repeated. ``added``: sealed messages of noise among them, see ``Store.seal``.
 
         What is damaged is left out and counted; so is what was acknowledged and isn't there.
         """

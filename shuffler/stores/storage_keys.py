@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from shoal.arrays import np
 from shoal.ids import StorageKey
 
 _ADMITTED = b"shoal/v1/admitted\x00"
+_STEP = 16_384  # messages
 
 
 class KeyedHash:
@@ -66,6 +67,13 @@ class WindowHashes:
         """As ``keys_of``, joined to one bytes object."""
         whole = np.frombuffer(b"".join(self._keyed.digests(digests)), dtype=np.uint8)
         return whole.reshape(-1, hashlib.sha256().digest_size)[:, : StorageKey.SIZE].tobytes()
+
+    def steps_of(self, messages: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and messages, each joined, of many: what sorting a batch takes."""
+        for at in range(0, len(messages), _STEP):
+            some = messages[at : at + _STEP]
+            digests = [hashlib.sha256(message).digest() for message in some]
+            yield self.joined_keys_of(digests), b"".join(some)
 
     def tag(self, device: bytes) -> bytes:
         """HMAC-SHA256(secret of this window, "shoal/v1/admitted" 0x00 device's public key)[:16].

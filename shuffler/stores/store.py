@@ -205,9 +205,13 @@ class Store(WindowClaims, Protocol):
         """
         ...
 
-    async def seal(self, claim: Claim) -> SealedRows:
+    async def seal(self, claim: Claim, added: Sequence[bytes] = ()) -> SealedRows:
         """CLOSING: write the distinct messages of the inbox in storage key order. The inbox stays.
         May be repeated.
+
+        ``added``: distinct sealed messages of noise, of the task's row size, no more than its
+        capacity says. They get storage keys like any other and stand among them in that order;
+        they are rows, and no reports. What a sealing before this one added is gone.
 
         What is damaged is left out and counted; so is what was acknowledged and isn't there. No
         more reports than rows: see ``SealedRows.within_rows``.

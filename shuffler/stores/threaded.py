@@ -129,9 +129,9 @@ class ThreadedStore:
         async with self._claims.step(claim) as window:
             await to_its_end(self._commits.run(lambda: self._blocking.close_intake(window)))
 
-    async def seal(self, claim: Claim) -> SealedRows:
+    async def seal(self, claim: Claim, added: Sequence[bytes] = ()) -> SealedRows:
         """As ``Store.seal``."""
-        return await self._claims.run(claim, self._blocking.seal)
+        return await self._claims.run(claim, self._blocking.seal, added)
 
     async def advance(
         self,

@@ -34,7 +34,7 @@ from shoal.errors import ShoalError
 from shoal.mechanisms.several.names import CANCELLING, NAMES, SIGNED_COUNT, SPLIT_MIX
 from shoal.mechanisms.several.protocol import Noisy, Several
 from shoal.mechanisms.several.registry import create
-from shoal.task import MechanismSpec
+from shoal.task import SHUFFLER_NOISE, MechanismSpec
 
 _OF_MEANS = (SPLIT_MIX,)  # the others serve numbers too, and count their levels
 # The one that errs least where one release is all there is, for a look at what could be had.
@@ -154,7 +154,10 @@ def _planned(request: Request) -> tuple[Frequencies | Mean, float]:
 def _names(question: Frequencies | Mean) -> tuple[str, ...]:
     if isinstance(question, Mean):
         return _OF_MEANS
-    return tuple(name for name in NAMES if serves(name, question.domain))
+    # Noise of the shuffler would win in everything that is compared, and costs trust in it, which
+    # no column shows: nobody gets that unasked.
+    compared = [name for name in NAMES if name != SHUFFLER_NOISE]
+    return tuple(name for name in compared if serves(name, question.domain))
 
 
 def _tried(

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -144,15 +145,24 @@ class Sealing:
         return {writer: one.opened for writer, one in self._tally.writers.items()}
 
     async def run(
-        self, inbox: WindowKey, batch: WindowKey, spill: Path, entropy: Entropy
+        self,
+        inbox: WindowKey,
+        batch: WindowKey,
+        spill: Path,
+        entropy: Entropy,
+        added: Sequence[bytes] = (),
     ) -> SealedRows:
-        """Everything from the inbox to the batch's table, which exists and is empty."""
+        """Everything from the inbox to the batch's table, which exists and is empty; ``added``: see
+        ``Store.seal``.
+        """
         hashes, opening = ciphers(self._row.window, self._row.emptied, inbox, entropy)
         closing = BlockCipher(batch.of("rows"), self._row.window, entropy)
         loop = asyncio.get_running_loop()
-        sealed = await asyncio.to_thread(self._sort, hashes, opening, closing, spill, loop)
+        sealed = await asyncio.to_thread(self._sort, hashes, opening, closing, spill, loop, added)
         if self._reports is not None:
             sealed = replace(sealed, reports=len(self._reports))
+        else:
+            sealed = replace(sealed, reports=sealed.rows - len(added))
         await self.finish(closing, sealed)
         return sealed
 
@@ -203,9 +213,10 @@ class Sealing:
         closing: BlockCipher,
         spill: Path,
         loop: asyncio.AbstractEventLoop,
+        added: Sequence[bytes],
     ) -> SealedRows:
         """In a thread: the database is asked on the event loop."""
-        steps = self._steps(hashes, opening, loop)
+        steps = chain(self._steps(hashes, opening, loop), hashes.steps_of(added))
         messages = sorting.distinct_sorted(steps, spill, sorting.RUN_BYTES)
         return _written(
             messages,

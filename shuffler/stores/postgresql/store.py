@@ -199,11 +199,11 @@ class PostgresStore(SharedIntake):
         )
         return 0 if found is None else int(found["rows"])
 
-    async def seal(self, claim: Claim) -> SealedRows:
+    async def seal(self, claim: Claim, added: Sequence[bytes] = ()) -> SealedRows:
         """As ``Store.seal``."""
-        return await to_its_end(self._seal(claim))
+        return await to_its_end(self._seal(claim, added))
 
-    async def _seal(self, claim: Claim) -> SealedRows:
+    async def _seal(self, claim: Claim, added: Sequence[bytes]) -> SealedRows:
         task = self._tasks[claim.window.task_id]
         size, served = task.row_size, task.capacity
         await self._losses.compare(claim.window)
@@ -218,7 +218,7 @@ class PostgresStore(SharedIntake):
             await remove(self._bucket, row.window, sealing.fence)
         there = await exists(self._db, row.inbox)
         if there:
-            found = await sealing.run(inbox, batch, self._spill, self._entropy)
+            found = await sealing.run(inbox, batch, self._spill, self._entropy, added)
             sealed = found.within_rows()
         else:  # it was shredded, and the word for it is still to come; or it is lost
             sealed = SealedRows(0, size, Digest.of(b""), 0, row.record.acked)

@@ -223,17 +223,22 @@ def count_reports(path: Path, row_size: int) -> int:
 
 @dataclass(slots=True)
 class RowsRead:
-    """What reading an inbox found: rows, and how many of them are not what was written; and the
-    keys of reports, where they may have several rows.
+    """What reading an inbox found: rows, and how many of them are not what was written; the keys of
+    reports, where they may have several rows; and rows of noise that were put beside them.
     """
 
     rows: int = 0
     damaged: int = 0
     reports: KeySet | None = None
+    added: int = 0
 
 
 def distinct_sorted(
-    path: Path, spill: Path, row_size: int, tally: RowsRead | None = None
+    path: Path,
+    spill: Path,
+    row_size: int,
+    tally: RowsRead | None = None,
+    added: Sequence[bytes] = (),
 ) -> Iterator[memoryview]:
     """The distinct sealed messages of a closed inbox, in storage key order, in blocks of many.
 
@@ -242,7 +247,8 @@ def distinct_sorted(
     stays flat, with temporary files in ``spill`` (a small /tmp would fail large windows, and
     ciphertexts stay on one volume): see ``sorting``. Raises INTERNAL for a message that is not of
     ``row_size`` bytes. ``tally``: with ``reports``, where a report may have several messages:
-    rows bear the key of their report then, and are sorted by one of their own.
+    rows bear the key of their report then, and are sorted by one of their own. ``added``: further
+    messages, which get keys of the same kind; none where nothing came at all.
     """
     tally = RowsRead() if tally is None else tally
     connection = disk.connect(path)
@@ -251,8 +257,10 @@ def distinct_sorted(
         stored = stored_secret(connection)
         if stored is None and not rows_in(connection, row_size):
             return  # interrupted in its making
-        here = RowsRead(reports=tally.reports)
-        steps = _steps(connection, checked_secret(stored), here, row_size)
+        here, secret = RowsRead(reports=tally.reports), checked_secret(stored)
+        noise = WindowHashes(secret).steps_of(added)
+        steps = chain(_steps(connection, secret, here, row_size), noise)
+        tally.added = len(added)
         yield from sorting.distinct_sorted(steps, spill, sorting.RUN_BYTES)
         tally.rows, tally.damaged = tally.rows + here.rows, tally.damaged + here.damaged
     finally:

@@ -21,6 +21,7 @@ its inbox.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,7 +85,7 @@ class SqliteStore(Intake):
             count = inbox.count_reports if capacity.several else inbox.count_rows
             return count(path, row_size)
 
-    def seal(self, window: WindowId) -> SealedRows:
+    def seal(self, window: WindowId, added: Sequence[bytes] = ()) -> SealedRows:
         """Streams the sorted inbox into the batch file; memory flat in the number of reports."""
         with typed(self._folder):
             path, record = self._inbox_path(window), self._records[window]
@@ -92,7 +93,7 @@ class SqliteStore(Intake):
             finished = None if path.exists() else self._finished(window)
             if finished is not None:
                 return finished
-            sealed, tally = self._seal(window)
+            sealed, tally = self._seal(window, added)
         # Distinct ones, as they were counted: what a damaged disk shows twice counts once.
         lost = max(0, record.acked - record.damaged - sealed.reports)
         if not record.acked:  # nobody knows how many there were
@@ -110,20 +111,20 @@ class SqliteStore(Intake):
             )
         return replace(sealed, damaged=record.damaged + lost).within_rows()
 
-    def _seal(self, window: WindowId) -> tuple[SealedRows, inbox.RowsRead]:
+    def _seal(self, window: WindowId, added: Sequence[bytes]) -> tuple[SealedRows, inbox.RowsRead]:
         path, (capacity, row_size) = self._inbox_path(window), self._tasks[window.task_id]
         for last in (False, True):
             tally = inbox.RowsRead(reports=KeySet() if capacity.several else None)
             messages = (
-                inbox.distinct_sorted(path, self._folder, row_size, tally)
+                inbox.distinct_sorted(path, self._folder, row_size, tally, added)
                 if path.exists()
                 else iter(())
             )
             try:
                 sealed = batch.write(self._batch_path(window), messages, row_size)
                 if tally.reports is not None:
-                    sealed = replace(sealed, reports=len(tally.reports))
-                return sealed, tally
+                    return replace(sealed, reports=len(tally.reports)), tally
+                return replace(sealed, reports=sealed.rows - tally.added), tally
             except sqlite.Error as error:
                 if last or not is_damaged(error):
                     raise
@@ -137,12 +138,12 @@ class SqliteStore(Intake):
         capacity, row_size = self._tasks[window.task_id]
         if survey is None or survey.row_size != row_size or not batch.intact(path, survey):
             return None
-        if not capacity.several:
+        if not capacity.several and not capacity.added:
             return survey
         # what is known for certain: as many as were counted when it was closed, or as few as it can
         # be
         counted = self._records[window].reports
-        reports = counted or -(-survey.rows // capacity.messages)
+        reports = counted or max(0, -(-(survey.rows - capacity.added) // capacity.messages))
         return replace(survey, reports=reports).within_rows()
 
     def destroy_inbox(self, window: WindowId) -> None:

@@ -6,7 +6,7 @@ import hmac
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class TestSqliteStore(StoreSuite):
         """The planted defect of ``test_delivered_order_does_not_depend_on_arrival_order``, kept."""
 
         def by_insertion(
-            path: Path, spill: Path, row_size: int, tally: inbox.RowsRead
+            path: Path, spill: Path, row_size: int, tally: inbox.RowsRead, _: Sequence[bytes]
         ) -> Iterator[bytes]:
             rows = stored(path, row_size)
             tally.rows += len(rows)

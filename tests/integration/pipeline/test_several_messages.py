@@ -37,6 +37,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.mechanisms.several.protocol import Noisy, Several
 from shoal.mechanisms.several.registry import create
+from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
 from shoal.mechanisms.several.split_mix import SplitMix
 from tests.integration.pipeline.test_mechanisms import DELTA, Asked, ask, releases
 from tests.integration.pipeline.test_mechanisms import EPSILON0 as EPSILON
@@ -77,8 +78,10 @@ def designs() -> list[tuple[str, Domain, Several]]:
             found.append((kind, domain, create(spec, domain)))
     spec = design_several("split_mix", NUMBERS, HONEST, EPSILON, DELTA, windows=1, most=N + HOSTILE)
     found.append(("split_mix", NUMBERS, create(spec, NUMBERS)))
+    spec = design_several("shuffler_noise", LABELS, HONEST, EPSILON, DELTA, windows=1)
+    found.append(("shuffler_noise", LABELS, create(spec, LABELS)))
     # once more, for hostile devices that spoil it
-    return [*found, (SPOILED, *found[-1][1:])]
+    return [*found, (SPOILED, *found[-2][1:])]
 
 
 async def send_hostile(site: Site, asked: list[Asked[Several]]) -> None:
@@ -203,10 +206,13 @@ def check(asked: Asked[Several], release: dict[str, Any]) -> None:
     assert privacy["method"] == guarantee.method
     cells = np.array([task.domain.encode(value) for value in (*values_of(asked), AGENTS)])
     counts = np.bincount(cells, minlength=task.domain.size)
-    assert isinstance(mechanism, Noisy)
+    assert isinstance(mechanism, Noisy | ShufflerNoise)
     assert len(release["estimates"]) == len(counts)
     for estimate, total in zip(release["estimates"], counts.tolist(), strict=True):
-        error = mechanism.stderr_of(N, total)
+        if isinstance(mechanism, ShufflerNoise):
+            error = mechanism.expected_stderr(N)
+        else:
+            error = mechanism.stderr_of(N, total)
         assert abs(estimate["value"] - total) < 9 * error, (task.name, estimate, total, error)
         assert estimate["stderr"] == pytest.approx(error, rel=0.1 if drawn else 1e-6)
         assert estimate["ci_low"] < estimate["value"] < estimate["ci_high"]

@@ -20,6 +20,7 @@ from shoal.ids import Digest
 from shoal.services.given_up import GivenUpWindows
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.lifecycle import Lifecycle
+from shoal.shuffler.reports.noise import AddedNoise, NoiseSource
 from shoal.shuffler.stores.sqlite.store import SqliteStore
 from shoal.shuffler.stores.store import AdmittedReport, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
@@ -81,6 +82,7 @@ class Line:
         self.answers: list[bool | ShoalError] = []
         self.forgotten = 0
         self.delay = 0.0
+        self.noise: NoiseSource | None = None
 
     def start(self) -> None:
         world = self.world
@@ -88,6 +90,7 @@ class Line:
         self.store = ThreadedStore(self.files, commit_ms=0)
         self.sink = Sink(self.store)
         self.sink.clock, self.sink.answers = self.clock, self.answers
+        noise = AddedNoise(self.noise)
         self.book = ShufflerTasks(
             self.store,
             self.clock,
@@ -95,6 +98,7 @@ class Line:
             world.keys_dir,
             frozenset({world.authority.public}),
             world.shuffler.public,
+            noise=noise,
         )
 
         async def forget() -> None:
@@ -109,6 +113,7 @@ class Line:
             self.delay,
             forget,
             given_up=GivenUpWindows(world.data_dir),
+            noise=noise,
         )
 
     async def stop(self) -> None:

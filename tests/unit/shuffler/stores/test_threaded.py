@@ -41,10 +41,10 @@ async def test_a_window_is_not_taken_over_before_a_step_of_it_has_ended(
     entered, go_on = threading.Event(), threading.Event()
     real = files.seal
 
-    def slow(window: WindowId) -> SealedRows:
+    def slow(window: WindowId, added: Sequence[bytes]) -> SealedRows:
         entered.set()
         assert go_on.wait(30)
-        return real(window)
+        return real(window, added)
 
     monkeypatch.setattr(files, "seal", slow)
     sealing = asyncio.create_task(store.seal(mine))
