@@ -26,6 +26,7 @@ from functools import lru_cache, partial
 
 from shoal.accounting.bounds.approximate import approximate_bound, approximate_lower, local_epsilon
 from shoal.accounting.bounds.binary import Interval
+from shoal.accounting.bounds.swap import SWAP, swap
 from shoal.accounting.certificate import (
     Certificate,
     check_delta,
@@ -60,6 +61,9 @@ from shoal.privacy import FiniteLaw, KaryLaw, LocalPrivacy, PureLaw, SymmetricLa
 
 # Above this local epsilon no amplification is looked for: the certificate is epsilon0 itself.
 LARGEST_EPSILON0 = 40.0
+
+# The swap is looked at from so many reports on, and where the ends are farther apart than this.
+_LEAST_SWAP, _APART = 200, 1.002
 
 _ALONE = "the shuffler and the analyzer do not collude: against both together only epsilon0 holds"
 _ALONE_AT_DELTA = (
@@ -108,7 +112,7 @@ def certify(
         ) from None
     assert isinstance(law, Hashable)  # noqa: S101 - for type checkers: it has just been hashed
     lower, upper, method = _both_ends(law, n_honest, delta)
-    assumed = _SAME_LAW if method in {EXACT, BLANKET, TABLE_CLONES} else _ANY_LAW
+    assumed = _SAME_LAW if method in {EXACT, SWAP, BLANKET, TABLE_CLONES} else _ANY_LAW
     return Certificate(
         epsilon_upper=upper,
         epsilon_lower=lower,
@@ -131,7 +135,25 @@ def _both_ends(privacy: LocalPrivacy, n_honest: int, delta: float) -> tuple[floa
     interval, method = _search(privacy, n_honest, delta, DEFAULT_EFFORT)
     upper = interval.upper
     lower = interval.lower or lower_bound(privacy, max(1, n_honest), delta, upper)
+    if upper > _APART * lower and (closer := _swapped(privacy, n_honest, delta, lower, upper)):
+        upper, method = min((upper, method), (closer, SWAP))
     return lower, upper, method
+
+
+def _swapped(
+    privacy: LocalPrivacy, n_honest: int, delta: float, lower: float, upper: float
+) -> float | None:
+    """An epsilon that the swap proves, at most ``upper``; None where it does not apply.
+
+    Certificates alone ask for it: it takes up to some seconds, and a planner's many questions are
+    answered by ``routes``.
+    """
+    if not isinstance(privacy, FiniteLaw | SymmetricLaw) or privacy.max_ratio > STEEP:
+        return None
+    if n_honest < _LEAST_SWAP or not _amplifies(privacy, n_honest):
+        return None
+    found = swap(privacy)
+    return None if found is None else found.bound(min(n_honest, LARGEST_N), delta, lower, upper)
 
 
 def certify_approximate(
@@ -330,6 +352,9 @@ def compare(
             *general_routes(law, min(n_honest, LARGEST_N)),
         ):
             values.setdefault(route.method, route.bound(delta, epsilon0, DEFAULT_EFFORT).upper)
+        lower = lower_bound(law, n_honest, delta, epsilon0)
+        if (closer := _swapped(law, n_honest, delta, lower, min(values.values()))) is not None:
+            values[SWAP] = closer
     why = {**WHY, BLANKET: WHY_PURE} if isinstance(law, PureLaw) else WHY
     few = "" if n_honest > 1 else " (with at most one honest report only epsilon0 is left)"
     return tuple(

@@ -24,6 +24,7 @@ from shoal.accounting.bounds.binary import BinaryEnvelope, Interval, binary_inte
 from shoal.accounting.bounds.blanket import kary_blanket, pure_blanket
 from shoal.accounting.bounds.clones import clones, kary_clones, symmetric_clones, table_clones
 from shoal.accounting.bounds.many_pairs import ManyPairs, many_pairs
+from shoal.accounting.bounds.swap import SWAP
 from shoal.accounting.numerics.cells import CellSum, blanket_sums, has_blanket, likely_worst
 from shoal.accounting.numerics.curve import (
     DEFAULT_EFFORT,
@@ -46,12 +47,16 @@ BLANKET = "blanket"
 CLONES = "clones"
 TABLE_CLONES = "table-clones"
 
-METHODS = (LOCAL, EXACT, BLANKET, TABLE_CLONES, CLONES)
+METHODS = (LOCAL, EXACT, SWAP, BLANKET, TABLE_CLONES, CLONES)
 
 # Why each of them applies, or does not; ``compare`` prints these.
 WHY = {
     LOCAL: "holds for every randomizer, against shuffler and analyzer together too",
     EXACT: "two outputs: the maximum over all datasets is computed",
+    SWAP: (
+        "a finite output law, the same for every honest device: the victim takes another device's "
+        "place, whose report hides in a small crowd"
+    ),
     BLANKET: (
         "a finite output law, the same for every honest device: the blanket's expectation is "
         "computed in full"
@@ -87,6 +92,11 @@ BUDGET = {
         "the upper end is proven at a value at least 1e-8 (n <= 8192) or 1e-4 above the lower end, "
         "relative",
     ),
+    SWAP: (
+        "bins of the integral, convex functions for the crowd's weights and rare crowds: added to "
+        "delta above, below 1 % of epsilon",
+        "inversion: the safe end of a bracket 2e-4 wide, relative",
+    ),
     BLANKET: (
         "contour integral: smoothing, periodic images, frequencies left out and rounding: about "
         "1e-5 of delta, added above and taken"
@@ -104,6 +114,7 @@ BUDGET = {
 WHY_NOT = {
     LOCAL: "",
     EXACT: "wants two outputs: with more, the datasets are too many to go through",
+    SWAP: "wants a small table, or an output law that treats all answers alike, and 200 reports",
     BLANKET: "wants an output law of moderate size: this table is too large",
     CLONES: "",
     TABLE_CLONES: "wants a known output law of moderate size",

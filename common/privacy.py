@@ -158,7 +158,10 @@ class SymmetricLaw:
     of its labels to one value somewhere), ``real`` names a pair that is. Upper bounds are made of
     the pair stated, lower bounds of the real one: a lower bound that no dataset of this task
     attains would be a lie. It may name a third answer too, for the others to give, where not all z
-    look alike and so ``third`` says nothing.
+    look alike and so ``third`` says nothing. ``alike``: the classes stated are exactly those of
+    *every* pair x, x' of different inputs, and of every other z if there are more than two (then
+    ``third`` is theirs), with one weight per output behind ``least``. Bounds that go through what
+    the others answer need it (``bounds.swap``).
 
     Checked here: positive weights, one total, least <= every other weight, and that exchanging x
     and x' changes nothing.
@@ -169,6 +172,7 @@ class SymmetricLaw:
     least: tuple[int, ...]
     third: tuple[int, ...] | None = None
     real: RealPair | None = None
+    alike: bool = False
 
     def __post_init__(self) -> None:
         rows = [self.one, self.two, *([] if self.third is None else [self.third])]

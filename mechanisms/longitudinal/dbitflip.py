@@ -397,7 +397,7 @@ def law(k: int, d: int, flip: int) -> SymmetricLaw:
                 classes.append(
                     (weight_x, weight_x2, base * chance * least, third[0] if third else None)
                 )
-    return laws.integers(classes)
+    return laws.integers(classes, alike=True)
 
 
 def _create(spec: MechanismSpec, domain: Domain) -> DBitFlip:

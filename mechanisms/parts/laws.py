@@ -144,7 +144,7 @@ def subset(k: int, d: int, ratio: Fraction) -> SymmetricLaw:
             classes.append(
                 (weights[0], weights[1], Fraction(sets), weights[2] if fixed == 3 else None)
             )
-    return integers(classes)
+    return integers(classes, alike=True)
 
 
 def _supports(
@@ -160,12 +160,12 @@ def _supports(
         weights = [base * (agrees if bit else differs) for bit in pattern]
         least = base * (agrees if k == 2 and all(pattern) else differs)
         classes.append((weights[0], weights[1], least, weights[2] if known == 3 else None))
-    return integers(classes)
+    return integers(classes, alike=triples)
 
 
-def integers(classes: Iterable[Class]) -> SymmetricLaw:
+def integers(classes: Iterable[Class], *, alike: bool = False) -> SymmetricLaw:
     """The law of these classes: the same proportions in the smallest integers. For every mechanism
-    whose outputs fall into few of them.
+    whose outputs fall into few of them. ``alike`` as in ``SymmetricLaw``.
     """
     rows = list(classes)
     flat = [weight for row in rows for weight in row if weight is not None]
@@ -175,7 +175,9 @@ def integers(classes: Iterable[Class]) -> SymmetricLaw:
     def column(at: int) -> tuple[int, ...]:
         return tuple(int(weight * scale) for row in rows if (weight := row[at]) is not None)
 
-    return SymmetricLaw(one=column(0), two=column(1), least=column(2), third=column(3) or None)
+    return SymmetricLaw(
+        one=column(0), two=column(1), least=column(2), third=column(3) or None, alike=alike
+    )
 
 
 def table_of(classes: Iterable[tuple[Fraction, ...]]) -> FiniteLaw:

@@ -9,6 +9,7 @@ from tests.sizes import FULL
 from tests.worlds.modules import ROOT
 
 accuracy = SimpleNamespace(**run_path(str(ROOT / "tools" / "accuracy.py")))
+others = SimpleNamespace(**run_path(str(ROOT / "tools" / "accuracy_others.py")))
 FEW = (("yes/no", 1_000), ("16 cells", 10_000))
 
 
@@ -25,3 +26,13 @@ def test_the_tables_are_up_to_date() -> None:
     lines = page.splitlines()
     for question, n in FEW:
         assert accuracy.row(question, n).line in lines
+
+
+def test_what_others_reach_is_up_to_date() -> None:
+    """One randomizer, or (full size) the whole table. Planted: another delta -> fails."""
+    text = others.PAGE.read_text()
+    if FULL:
+        assert others.table() in text
+        return
+    lines = text.splitlines()
+    assert others.single(*others.SINGLE[0]) in lines

@@ -164,7 +164,8 @@ class LawSuite:
         Planted: p and q exchanged in the law, a class left out, the collisions of a hash counted as
         0 -> each fails. A third stated at k = 2, where there are no three cells to compare it with;
         the mean of least weights that differ within a class (reports that support all cells, and
-        others) -> fails.
+        others) -> fails. ``alike`` said of the hash of ``local_hash``, of whose threes nothing is
+        known -> fails.
         """
         law, stated = case.mechanism.privacy(), self.table_of(case)
         if not self.shows_classes(case):
@@ -175,7 +176,12 @@ class LawSuite:
         assert law.third is None or len(stated) > 2, (
             "a law over two cells says something of a third"
         )
-        choices = list(self.alike(case, 3 if law.third is not None else 2))
+        count = 3 if law.third is not None else 2
+        choices = list(self.alike(case, count))
+        assert not law.alike or (
+            (count == 3 or len(stated) == 2)
+            and choices == list(itertools.permutations(range(len(case.listed)), count))
+        ), "a law says that all answers look alike, and not all are compared"
         assert choices, "no pair of cells is looked at"
         columns = [(column, min(column)) for column in zip(*stated, strict=True)]
         for chosen in choices:
