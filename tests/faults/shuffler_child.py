@@ -19,6 +19,7 @@ from typing import TextIO
 import pytest
 
 from shoal import failpoints, log
+from shoal.cli.services.noise import DrawnNoise
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.trust import ServedTask
 from shoal.entropy import SYSTEM
@@ -31,6 +32,7 @@ from shoal.services.settings import load_settings
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.lifecycle import Lifecycle
+from shoal.shuffler.reports.noise import AddedNoise
 from shoal.shuffler.service import serve
 from shoal.shuffler.stores.joined import rows_of
 from shoal.shuffler.stores.sqlite.store import SqliteStore
@@ -77,7 +79,7 @@ async def life(folder: Path) -> None:
     config = load_settings(ShufflerConfig, folder / "shuffler.toml")
     task_id, clock = TaskId.parse(plan["task"]), FakeClock(plan["start"])
     with DataFolder(config.data_dir) as data, (folder / "acked").open("a", buffering=1) as acked:
-        store = ThreadedStore(SqliteStore(data), commit_ms=0)
+        store, noise = ThreadedStore(SqliteStore(data), commit_ms=0), AddedNoise(DrawnNoise())
         book = ShufflerTasks(
             store,
             clock,
@@ -85,8 +87,9 @@ async def life(folder: Path) -> None:
             config.keys_dir,
             config.authority_keys,
             bytes.fromhex(plan["signer"]),
+            noise=noise,
         )
-        lifecycle = Lifecycle(book, store, FileSink(folder, store), clock, SYSTEM, 0.0)
+        lifecycle = Lifecycle(book, store, FileSink(folder, store), clock, SYSTEM, 0.0, noise=noise)
         for window, reports in enumerate(plan["windows"]):
             for at in range(0, len(reports), GROUP):
                 group = [

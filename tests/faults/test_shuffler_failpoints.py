@@ -13,15 +13,21 @@ import json
 import re
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal.crypto.envelope import NONCE_SIZE, open_report, report_info
+from shoal.crypto.hpke import HpkePrivateKey
+from shoal.crypto.suites import SuiteId
 from shoal.errors import ShoalError
+from shoal.ids import TaskId
 from shoal.shuffler import core
 from shoal.shuffler.stores.joined import rows_of
+from shoal.task import MechanismSpec
 from tests.faults.conftest import ROOT, Forge
 from tests.faults.shuffler_child import life
 from tests.sizes import FULL
@@ -30,15 +36,19 @@ from tests.worlds.services.shuffler import GRACE, LENGTH, START, World
 FAILURES = ("eio", "enospc")
 # exit statuses of a child; REFUSED: it did not start, with a typed error
 SIGKILL, FINE, REFUSED = -9, 0, 3
+REACH = 27  # of noise
 _PLAN = (6, 2, 0)  # distinct reports per window; min_batch is 3
 
 
-def prepare(folder: Path, *, several: bool = False) -> dict[str, list[str]]:
+def prepare(folder: Path, *, kind: str = "single") -> dict[str, list[str]]:
     """A world with one task of three windows, its reports written down: the first of each window
-    twice, and another one of its device. ``several``: they have one message, two, or three.
+    twice, and another one of its device. ``kind``: "several", they have one message, two, or three;
+    "noise", the shuffler adds some.
     """
-    world = World(folder)
+    world, several = World(folder), kind == "several"
     most: dict[str, Any] = {"messages": 3, "fewest_messages": 1} if several else {}
+    if kind == "noise":
+        most["mechanism"] = MechanismSpec.of("shuffler_noise", k=2, q=2605029350, reach=REACH)
     published = world.publish(count=3, max_batch=10, **most)
     size = core.row_size(published.task)
 
@@ -61,6 +71,7 @@ def prepare(folder: Path, *, several: bool = False) -> dict[str, list[str]]:
             for reports, double in zip(windows, doubles, strict=True)
         ],
         "row": size,
+        "key": published.analyzer_keys[0].to_raw_secret().hex() if kind == "noise" else "",
         "devices": owners,
         "start": START + 2 * LENGTH,
         "deadline": START + 3 * LENGTH + GRACE,
@@ -81,7 +92,7 @@ def check(folder: Path, sent: dict[str, list[str]]) -> None:
     )
     data = (folder / "delivered-0").read_bytes() if (folder / "delivered-0").exists() else b""
     plan = json.loads((folder / "reports.json").read_text())
-    rows, owners = list(rows_of(data, plan["row"])), plan["devices"]
+    rows, owners = without_noise(list(rows_of(data, plan["row"])), plan), plan["devices"]
     parts = {report: rows_of(bytes.fromhex(report), plan["row"]) for report in sent["0"]}
     there = [report for report, some in parts.items() if set(some) <= set(rows)]
     assert len(rows) == len(set(rows)) == sum(len(parts[report]) for report in there)
@@ -94,14 +105,39 @@ def check(folder: Path, sent: dict[str, list[str]]) -> None:
     assert not list((folder / "keys").iterdir())
 
 
+def without_noise(rows: list[bytes], plan: dict[str, Any]) -> list[bytes]:
+    """Rows that do not open: what devices sent here is random. The others are the noise of one
+    draw: no cell has more than that may be, under nonces of their own; and there is some (none has
+    a chance of 1e-13).
+    """
+    if not plan["key"] or not rows:
+        return rows
+    key = HpkePrivateKey.from_raw_secret(SuiteId.of(1), bytes.fromhex(plan["key"]))
+    info, sent, noise = report_info(TaskId.parse(plan["task"]), 0, key.config.key_id), [], []
+    for row in rows:
+        try:
+            noise.append(open_report(key, info, row))
+        except ShoalError:
+            sent.append(row)
+    counts = Counter(one[NONCE_SIZE:] for one in noise)
+    assert 0 < max(counts.values()) <= 2 * REACH, counts
+    assert len({one[:NONCE_SIZE] for one in noise}) == len(noise)
+    return sent
+
+
 @pytest.fixture(scope="module")
 def passed(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """Points that the scenario passes when nothing fails, and how often."""
     folder = tmp_path_factory.mktemp("record")
-    sent = prepare(folder)
+    return recorded(forge, folder, "single")
+
+
+def recorded(forge: Forge, folder: Path, kind: str) -> dict[str, int]:
+    sent = prepare(folder, kind=kind)
     assert forge.run("record", folder) == 0
     check(folder, sent)
-    assert len((folder / "delivered-0").read_bytes()) // (len(sent["0"][0]) // 2) == _PLAN[0]
+    if kind == "single":
+        assert len((folder / "delivered-0").read_bytes()) // (len(sent["0"][0]) // 2) == _PLAN[0]
     found: dict[str, int] = json.loads((folder / "passed.json").read_text())
     return found
 
@@ -123,7 +159,8 @@ def test_the_scenario_passes_every_point_of_the_store_and_the_writer(
     names = {
         name
         for name in names
-        if not name.startswith(("counts.", "rounds.", "singles.", "vectors."))
+        # those of noise: ``test_sweep`` with noise, which asks for them
+        if not name.startswith(("counts.", "noise.", "rounds.", "singles.", "vectors."))
     }
     patterns = [
         re.escape(name)
@@ -164,24 +201,32 @@ def strikes(passed: dict[str, int]) -> Iterator[tuple[str, str, int]]:
                 yield point, way, at
 
 
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("kind", ["single", "several", "noise"])
 @pytest.mark.timeout(1_800)
-def test_sweep(forge: Forge, passed: dict[str, int], memory_folder: Path, several: bool) -> None:
+def test_sweep(forge: Forge, passed: dict[str, int], memory_folder: Path, kind: str) -> None:
     """Planted: SEALED recorded before the batch is renamed -> exit at seal.rename loses six
     reports. Planted: the inbox unlinked before the batch is renamed -> exit at seal.rename (between
     that and SEALED it does no harm: the finished batch is found). Planted: answering before the
     commit -> eio at inbox.commit. Planted: tags kept in memory alone, or written in a commit after
     the rows' -> exit at inbox.committed. Each fails here. Planted: messages of a report under keys
-    of their own, in several commits -> half of a report, fails.
+    of their own, in several commits -> half of a report, fails. With noise, planted: drawn into the
+    inbox -> twice the noise in a batch, more than the law has, or noise that is lost, fails.
     """
     broken, runs, least = list[str](), 0, (3 if FULL else 2) * len(passed)
+    if kind == "noise":
+        passed = recorded(forge, memory_folder / "record", kind)
+        assert {"noise.draw", "noise.drawn"} <= passed.keys()
     todo = list(strikes(passed))
-    if several:  # what differs is in the inbox, and in what is made of it
+    if kind == "noise":  # what differs is at the end of a window
+        ends = ("noise.", "seal.", "state.", "batch.")
+        todo = [one for one in todo if one[0].startswith(ends)]
+        least = len(todo)
+    if kind == "several":  # what differs is in the inbox, and in what is made of it
         todo = [one for one in todo if one[0].startswith(("inbox.", "seal."))]
         least = len(todo)
     for runs, (point, way, at) in enumerate(todo, 1):
         strike, folder = f"{point}={way}@{at}", memory_folder / f"{runs}"
-        sent = prepare(folder, several=several)
+        sent = prepare(folder, kind=kind)
         status = forge.run("life", folder, strike)
         if way == "exit" and status != SIGKILL:
             broken.append(f"{strike}: did not die ({status})")

@@ -7,9 +7,9 @@ from itertools import permutations
 from pathlib import Path
 
 from shoal.errors import Kind
-from shoal.shuffler.core import Capacity, WindowId
+from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.store import AdmittedReport, AdmittedRows
-from tests.conformance.store.harness import ROW, TASK, devices, reports, seal
+from tests.conformance.store.harness import ROW, TASK, devices, mine, reports, seal
 from tests.conformance.store.reading import ReadingSuite
 
 
@@ -59,6 +59,30 @@ class BundlesSuite(ReadingSuite):
         sealed, rows = await seal(store)
         assert (sealed.reports, sealed.rows, sealed.damaged) == (4, 4, 0)
         assert sorted(rows) == sorted([*shared, *honest])
+
+    async def test_noise_is_rows_among_the_others_and_no_report(self, tmp_path: Path) -> None:
+        """Sealed twice, as after a crash, with other noise: the last noise is there alone, in the
+        order of keys as whatever was put. Half of the rows are noise; that all of them stand
+        behind, or before, all others has a chance of 2^-74. Planted: noise kept in the inbox ->
+        both draws, fails; counted as reports -> fails; written behind the reports -> fails.
+        """
+        store, one = await self.adopted(tmp_path, Capacity(1, 0, 100, added=40)), WindowId(TASK, 0)
+        sent, first, second = reports(40), reports(30), reports(40)
+        assert await self.put(store, [AdmittedReport(one, (each,)) for each in sent]) == [None] * 40
+        assert store.distinct(one) == 40
+        await store.close_intake(await mine(store, one))
+        before = await store.seal(await mine(store, one), first)
+        assert (before.reports, before.rows, before.damaged) == (40, 70, 0)
+        sealed = await store.seal(await mine(store, one), second)
+        states = WindowState.CLOSING, WindowState.SEALED
+        claim = await mine(store, one)
+        await store.advance(claim, *states, sealed, sealed.reports, b"manifest")
+        data = await store.read_rows(one, 0, sealed.rows)
+        rows = [data[at : at + ROW] for at in range(0, len(data), ROW)]
+        assert (sealed.reports, sealed.rows, sealed.damaged) == (40, 80, 0)
+        assert sorted(rows) == sorted([*sent, *second])
+        noise = [row in set(second) for row in rows]
+        assert noise not in ([False] * 40 + [True] * 40, [True] * 40 + [False] * 40)
 
     async def test_joined_reports_of_several_messages(self, tmp_path: Path) -> None:
         """As workers hand them over, beside single ones, with repeats, refusals and a wrong size.
