@@ -15,8 +15,9 @@ from shoal.analyzer.core import Batch, BatchState, check_chunk, check_manifest, 
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
+from shoal.task import MechanismSpec
 from tests.cases import for_each
-from tests.worlds.services.analyzer import LENGTH, START, make_world
+from tests.worlds.services.analyzer import LENGTH, START, World, make_world
 
 WORLD = make_world(min_batch=20)
 ROWS = [bytes(WORLD.row_size())] * 20
@@ -51,6 +52,34 @@ def test_every_field_of_a_manifest_is_compared(field: str, value: Any, kind: Kin
     with pytest.raises(ShoalError) as error:
         check_manifest(manifest, WORLD.served, WORLD.after)
     assert refusal(error) is kind
+
+
+NOISY = World(
+    replace(WORLD.task, mechanism=MechanismSpec.of("shuffler_noise", k=2, q=1 << 31, reach=3))
+)
+
+
+@for_each(
+    "rows, reports, words",
+    [
+        (32, 20, None),
+        (20, 20, None),  # it may be that no cell has any
+        (32, 0, "counted apart from rows"),
+        (33, 20, "adds 12 messages at most"),
+        (31, 19, "fewer than min_batch"),
+    ],
+)
+def test_noise_of_the_shuffler_is_counted_apart(rows: int, reports: int, words: str | None) -> None:
+    """A program that knows nothing of such tasks adds no noise and counts no reports: its batch is
+    refused, not released. Planted: reports asked for by the number of messages alone -> the first
+    is refused, and exact counts would be released, fails.
+    """
+    manifest = NOISY.batch([bytes(NOISY.row_size())] * rows, reports=reports).manifest
+    if words is None:
+        check_manifest(manifest, NOISY.served, NOISY.after)
+        return
+    with pytest.raises(ShoalError, match=words):
+        check_manifest(manifest, NOISY.served, NOISY.after)
 
 
 @for_each(

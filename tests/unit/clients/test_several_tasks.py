@@ -46,6 +46,33 @@ def several(count: int = 4, start: int = START, epsilon0: float | None = None) -
     return world
 
 
+def noisy() -> World:
+    """A world whose task trusts the shuffler to add noise."""
+    world = make_world(domain=YesNo(), mechanism="binary_rr")
+    spec = design_several("shuffler_noise", YesNo(), 900, 1.0, 1e-8, windows=4)
+    world.task = replace(world.task, mechanism=spec)
+    world.sign()
+    return world
+
+
+async def test_an_owner_is_told_that_the_shuffler_is_trusted(tmp_path: Path) -> None:
+    """In what is explained, in the refusal that asks for a yes, and never without it. Planted: the
+    words of tasks whose devices add noise -> fails; refused without the word of trust -> fails.
+    """
+    device = Device(tmp_path, noisy())
+    async with device.agent() as agent:
+        told = "\n".join(await agent.explain("visits"))
+        with pytest.raises(ShoalError, match="trusts the shuffler to add noise") as refused:
+            await agent.report("visits", True)
+        assert refused.value.kind is Kind.REFUSED
+        await agent.accept("visits")
+        await agent.report("visits", True)
+    assert "nothing is drawn (shuffler_noise): your answer is sealed as it is" in told
+    assert "Not promised: that the shuffler adds its noise" in told
+    assert "they see your answer itself: nothing of the promise is left" in told
+    assert "drawn by chance" not in told
+
+
 async def test_an_owner_is_told_of_no_promise_that_there_is_not(tmp_path: Path) -> None:
     """Against shuffler and analyzer together nothing is promised, and with fewer honest devices
     than the noise is split over nothing is left either. Planted: the words of tasks with an

@@ -14,7 +14,7 @@ from shoal.domain import Numeric, YesNo
 from shoal.limits import LIMITS
 from shoal.mechanisms.several.registry import create, fewest_messages
 from tests.cases import for_each
-from tests.unit.clients.test_several_tasks import several
+from tests.unit.clients.test_several_tasks import noisy, several
 
 TASK = several().task
 ROOM = LIMITS.batch_rows // TASK.messages
@@ -51,6 +51,22 @@ def test_what_both_see_together_is_warned_of(epsilon0: float | None, said: str) 
     (warning,) = [each for each in found.warnings if "shuffler and analyzer together" in each]
     assert said in warning
     assert "one device can move a count by up to" in warning
+
+
+def test_trust_in_the_shuffler_is_warned_of() -> None:
+    """And room for its noise is kept; any honest share will do. Planted: no such warning; a batch
+    that leaves no room -> fails.
+    """
+    task = noisy().task
+    found = lint(task)
+    assert found.errors == ()
+    assert any("the shuffler is trusted for the noise" in each for each in found.warnings)
+    assert not any("split over" in each for each in found.warnings)
+    assert not any("trusted" in each for each in lint(TASK).warnings)
+    full = LIMITS.batch_rows - task.added_messages
+    assert lint(replace(task, max_batch=full)).errors == ()
+    (error,) = lint(replace(task, max_batch=full + 1)).errors
+    assert f"room for {full:,} reports" in error
 
 
 def test_noise_that_is_cut_off_for_fewer_windows_is_warned_of() -> None:
