@@ -220,8 +220,8 @@ def crowd_weights(size: int, gamma: Fraction, low: float, high: float) -> tuple[
         slack = 8.0 * _UNIT * high / gap
         chances += np.bincount(at, mass * (1.0 - right + slack), len(grid))
         chances += np.bincount(at + 1, mass * (right + slack), len(grid))
-    met = chances > 0.0
-    return grid[met], chances[met] * (1.0 + 1e-9)
+    # No point is left out, also where a mass is below the smallest float: weights lie between them.
+    return grid, np.maximum(chances, 1e-290) * (1.0 + 1e-9)
 
 
 def cap(points: Floats, chances: Floats, delta: float) -> tuple[int, float]:

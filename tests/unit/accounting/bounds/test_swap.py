@@ -106,6 +106,15 @@ def test_the_weights_are_spread_outward(
         assert float(np.maximum(points - float(at), 0.0) @ chances) >= exact * (1 - 1e-9)
 
 
+def test_every_weight_lies_between_two_points() -> None:
+    """Also where the ends have next to no mass. Planted: a grid without its first point, or its
+    last -> fails.
+    """
+    points, chances = crowd_weights(20_000, Fraction(1, 2), 0.2, 1.5)
+    assert (points[0], points[-1]) == (0.2, 1.5)
+    assert (chances > 0.0).all()
+
+
 def test_a_cap_counts_what_lies_beyond() -> None:
     """Planted: theta without the factor c; the tail's probability in place of its weight -> below
     the sum."""
