@@ -26,6 +26,7 @@ from shoal.accounting.composition.memoized import (
 )
 from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.of_task import guarantee_of
+from shoal.accounting.several_messages.liars import liar_words
 from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.analyzer import core
 from shoal.analyzer.batches.opening import Opened
@@ -321,7 +322,9 @@ def _assumptions(task: Task, guarantee: Guarantee) -> list[str]:
         raise ShoalError(Kind.INTERNAL, "this admission has no words for a release")
     admission = ADMISSION_LINES[task.admission]
     if not task.memoized:
-        return [*guarantee.assumptions, admission]
+        made = create_any(task.mechanism, task.domain)
+        lies = [liar_words(made)] if isinstance(made, Several) else []
+        return [*guarantee.assumptions, admission, *lies]
     promise, alone, repeated = promised(create(task.mechanism, task.domain))
     return [
         *(repeated if line == FRESH else line for line in guarantee.assumptions),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from shoal.accounting.composition import memoized
 from shoal.accounting.meaning import sentences, sum_sentences
 from shoal.accounting.of_task import guarantee_of
+from shoal.accounting.several_messages.liars import liar_words
 from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.owner.explain_cost import cost_lines, pays, up
 from shoal.clients.owner.explain_draws import randomized_line
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from shoal.clients.settings.config import AgentConfig
     from shoal.clients.sources.spec import SourceSpec
     from shoal.domain import Domain
+    from shoal.mechanisms.several.protocol import Several
     from shoal.task import Task
 
 _ONE_WINDOW = "Promised of one window:"
@@ -317,6 +319,21 @@ def _left_without_honest(assignment: Assignment) -> str:
     return "nothing of the promise is left"
 
 
+def _no_promise_of_several(assignment: Assignment, several: Several) -> list[str]:
+    left, lies = _left_of_several(assignment.epsilon0), liar_words(several)
+    lines = [
+        f"Not promised: that shuffler and analyzer do not work together. If they do, {left}.",
+        f"Not promised: that the result is true. Nobody can check what is sent: {lies}.",
+    ]
+    if several.name == SHUFFLER_NOISE:
+        lines.append(
+            "Not promised: that the shuffler adds its noise. You trust it for that: neither this "
+            "device nor the analyzer can tell whether it did. If it did not, the analyzer sees "
+            "exact counts, though not whose answer is whose."
+        )
+    return lines
+
+
 def _no_promise(assignment: Assignment) -> list[str]:
     task = assignment.task
     lines = [
@@ -327,16 +344,7 @@ def _no_promise(assignment: Assignment) -> list[str]:
         "very result, with or without your answer.",
     ]
     if assignment.several is not None:
-        left = _left_of_several(assignment.epsilon0)
-        lines.append(
-            f"Not promised: that shuffler and analyzer do not work together. If they do, {left}."
-        )
-    if task.mechanism.name == SHUFFLER_NOISE:
-        lines.append(
-            "Not promised: that the shuffler adds its noise. You trust it for that: neither this "
-            "device nor the analyzer can tell whether it did. If it did not, the analyzer sees "
-            "exact counts, though not whose answer is whose."
-        )
+        lines += _no_promise_of_several(assignment, assignment.several)
     if assignment.mechanism is not None:
         left = f"what one report promises by itself is left: epsilon0 = {up(assignment.epsilon0)}"
         if assignment.epsilon_first is not None:

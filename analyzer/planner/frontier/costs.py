@@ -12,7 +12,7 @@ docs/SCALING.md has it (benchmark ``opening``).
 
 **One device that lies.** What it can move an estimate by is not bounded by privacy. A message that
 claims a cell is weighed by 1 / (p - q): with probability p an honest one names its own cell, with q
-another one.
+another one. Of several messages ``moved_by_liar`` says it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import math
 from shoal.analyzer.planner.predict import Errors
 from shoal.analyzer.planner.question import Frequencies, Mean, Question, Sum
 from shoal.mechanisms import Mechanism
-from shoal.mechanisms.several.protocol import Noisy, Several, Summed
 from shoal.privacy import KaryLaw
 
 RADIO_CALL_S = 0.45
@@ -53,16 +52,6 @@ def moved_by_one(question: Question, made: Mechanism, errors: Errors, n: int) ->
         return math.nan
     of_all = (question.high - question.low) * _kary_weight(law)
     return of_all if isinstance(question, Sum) else of_all / n
-
-
-def moved_by_several(made: Several) -> float:
-    """The same of a mechanism of several messages: all of them in one cell. Infinite for a sum,
-    which one message can move anywhere.
-    """
-    if isinstance(made, Summed):
-        return math.inf
-    law = made.truth_law if isinstance(made, Noisy) else None
-    return made.messages * (1.0 if law is None else _kary_weight(law))
 
 
 def _kary_weight(law: KaryLaw) -> float:

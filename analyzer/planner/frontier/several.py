@@ -23,10 +23,11 @@ from functools import partial
 from typing import Any
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
+from shoal.accounting.several_messages.liars import moved_by_liar
 from shoal.accounting.several_messages.of_domain import design_several, serves
 from shoal.accounting.several_messages.of_windows import epsilon_of_each
 from shoal.analyzer.planner.candidates import Unsuited
-from shoal.analyzer.planner.frontier.costs import analyzer_seconds, moved_by_several, radio_seconds
+from shoal.analyzer.planner.frontier.costs import analyzer_seconds, radio_seconds
 from shoal.analyzer.planner.predict import frame_bytes, profile
 from shoal.analyzer.planner.question import LEVELS, Frequencies, Mean, Request, Sum, wrong
 from shoal.domain import Domain, Numeric
@@ -266,7 +267,7 @@ def _option(request: Request, design: _Design, target: float) -> SeveralOption:
         frame,
         radio_seconds(frame),
         analyzer_seconds(request.n, float(made.mean_messages)),
-        moved_by_several(made),
+        moved_by_liar(made),
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from shoal.accounting.of_task import guarantee_of
+from shoal.accounting.several_messages.liars import liar_words
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.analyzer.core import UNOPENABLE, WITHHELD_NOT_WHOLE
 from shoal.cli.demo.workspace import Site, prepare
@@ -129,7 +130,8 @@ async def answer(site: Site, asked: list[Asked[Several]], folder: Path) -> None:
 @pytest.mark.timeout(size(240, 3_000))
 async def test_tasks_of_several_messages_from_agent_to_release(tmp_path: Path) -> None:
     """Totals, the certificate of the law, and every hostile message counted as rejected, in one
-    release per task; no device answers what keeps no epsilon0 without its owner's word.
+    release per task, which says how far one device could move it; no device answers what keeps no
+    epsilon0 without its owner's word.
 
     Planted: rows counted for devices at the shuffler -> the window closes early, fails; the signed
     count's n taken from messages -> fails.
@@ -193,6 +195,7 @@ def check(asked: Asked[Several], release: dict[str, Any]) -> None:
         assert release["rejected"] == {UNOPENABLE: HOSTILE}
         assert release["estimates"] == []
         return
+    assert liar_words(mechanism) in release["privacy"]["assumptions"]
     if isinstance(mechanism, SplitMix):
         check_sum(asked, release)
         return

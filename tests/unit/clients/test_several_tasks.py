@@ -84,6 +84,7 @@ async def test_an_owner_is_told_of_no_promise_that_there_is_not(tmp_path: Path) 
     assert "they see your answer itself: nothing of the promise is left" in told
     assert "where it fails, nothing of the promise is left" in told
     assert "together is left" not in told
+    assert f"moves a count by {device.world.task.messages} at most, with all of its" in told
 
 
 async def test_an_owner_who_wants_none_without_an_epsilon0_is_not_asked(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from shoal.accounting.several_messages.liars import moved_by_liar
 from shoal.analyzer.planner import Frequencies, Mean, Plan, Request, Sum, plan
 from shoal.analyzer.planner.frontier.costs import (
     OPENING_S,
     RADIO_BYTES_S,
     RADIO_CALL_S,
     moved_by_one,
-    moved_by_several,
 )
 from shoal.analyzer.planner.frontier.lines import Frontier, FrontierLine, frontier
 from shoal.analyzer.planner.frontier.several import several_options
@@ -142,8 +142,8 @@ def test_one_device_moves_a_count_by_as_many_messages_as_it_may_send() -> None:
             made.estimate(Tally(made.tally(rows).counts, len(rows)), 1).values
             for rows in (none, full)
         )
-        assert moved_by_several(made) == pytest.approx(float(np.abs(after - before).max()))
-        assert option.moved_by_one == moved_by_several(made)
+        assert moved_by_liar(made) == pytest.approx(float(np.abs(after - before).max()))
+        assert option.moved_by_one == moved_by_liar(made)
     (shares,), _ = several_options(replace(request, question=Mean(0.0, 24.0)))
     assert math.isinf(shares.moved_by_one)
     _, found = _found(replace(request, question=Mean(0.0, 24.0, levels=(9,))))
