@@ -20,7 +20,7 @@ from shoal.accounting.several_messages.liars import liar_words
 from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.owner.explain_cost import cost_lines, pays, up
 from shoal.clients.owner.explain_draws import randomized_line
-from shoal.clients.owner.policy import check
+from shoal.clients.owner.policy import check, counted_on, never_accepted
 from shoal.clients.owner.rules import describe
 from shoal.domain import NO_ANSWER, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
@@ -67,6 +67,8 @@ def explain(
             if consent == ALLOWED
             else "This purpose is denied: nothing is sent for it."
         )
+    if never_accepted(policy, counted_on(policy, assignment.epsilon0, assignment.epsilon_apart)):
+        agreed = "For this task you are not asked about it: nothing is sent, whatever you say."
     return [
         f'Task {task.name} (id {assignment.task_id.short}) asks: "{task.question}"',
         f"Who asks: the authority {assignment.trusted.authority.hex()}, whose signature this "

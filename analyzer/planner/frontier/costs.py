@@ -1,13 +1,13 @@
 """What a line of a plan costs, and what one device can do to it: the same figures for mechanisms of
 one message and of several, so that they can be compared.
 
-**Radio.** A device and window: one call, and a frame. ``RADIO_CALL_S`` is for the call: a TCP
+**Radio.** A device and window: one call, and a frame. ``RADIO_CALL_SECONDS`` is for the call: a TCP
 connection, TLS 1.3 and the answer are three round trips, of 0.15 s each on a cellular link of small
-devices, during which the radio is on. ``RADIO_BYTES_S`` is the rate of such a link, 100 kbit/s.
+devices, during which the radio is on. ``RADIO_RATE`` is the rate of such a link, 100 kbit/s.
 Both are round figures to compare lines by, measured nowhere here; on a fixed line all is less. What
 the table tells is that a frame of 4,096 bytes costs little more than one of 512.
 
-**The analyzer.** ``OPENING_S`` is the CPU of one core for a message, opened and tallied, as
+**The analyzer.** ``OPENING_SECONDS`` is the CPU of one core for a message, opened and tallied, as
 docs/SCALING.md has it (benchmark ``opening``).
 
 **One device that lies.** What it can move an estimate by is not bounded by privacy. A message that
@@ -24,19 +24,19 @@ from shoal.analyzer.planner.question import Frequencies, Mean, Question, Sum
 from shoal.mechanisms import Mechanism
 from shoal.privacy import KaryLaw
 
-RADIO_CALL_S = 0.45
-RADIO_BYTES_S = 12_500
-OPENING_S = 47.7e-6
+RADIO_CALL_SECONDS = 0.45
+RADIO_RATE = 12_500
+OPENING_SECONDS = 47.7e-6
 
 
 def radio_seconds(frame: int) -> float:
     """Of a device in one window, whose frame has so many bytes."""
-    return RADIO_CALL_S + frame / RADIO_BYTES_S
+    return RADIO_CALL_SECONDS + frame / RADIO_RATE
 
 
 def analyzer_seconds(n: int, mean_messages: float) -> float:
     """CPU of one core, to open and tally a batch of ``n`` devices."""
-    return OPENING_S * n * mean_messages
+    return OPENING_SECONDS * n * mean_messages
 
 
 def moved_by_one(question: Question, made: Mechanism, errors: Errors, n: int) -> float:

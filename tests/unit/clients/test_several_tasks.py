@@ -111,7 +111,9 @@ async def test_an_owner_who_wants_none_without_an_epsilon0_is_not_asked(tmp_path
             await agent.accept("visits")
         assert refused.value.kind is Kind.REFUSED
         assert len(device.entries(LedgerEvent.CONSENT)) == before
-        assert 'infinite_epsilon0 = "never"' in "\n".join(await agent.explain("visits"))
+        told = "\n".join(await agent.explain("visits"))
+        assert 'infinite_epsilon0 = "never"' in told
+        assert "For this task you are not asked about it" in told
         asked = _asked(agent, agent.tasks.find("visits"))  # of the owner's page
         assert asked is not None
         assert (asked.needed, asked.holds) == (True, False)

@@ -11,9 +11,9 @@ import pytest
 from shoal.accounting.several_messages.liars import moved_by_liar
 from shoal.analyzer.planner import Frequencies, Mean, Plan, Request, Sum, plan
 from shoal.analyzer.planner.frontier.costs import (
-    OPENING_S,
-    RADIO_BYTES_S,
-    RADIO_CALL_S,
+    OPENING_SECONDS,
+    RADIO_CALL_SECONDS,
+    RADIO_RATE,
     moved_by_one,
 )
 from shoal.analyzer.planner.frontier.lines import Frontier, FrontierLine, frontier
@@ -45,14 +45,14 @@ def test_the_least_error_is_recommended_whatever_its_kind() -> None:
     assert [line.error for line in found.lines] == sorted(line.error for line in found.lines)
     (single,) = (line for line in found.lines if line.several is None)
     assert (single.title, single.epsilon0) == ("binary_rr", made.choice.epsilon0)
-    assert single.radio_seconds == RADIO_CALL_S + 512 / RADIO_BYTES_S
-    assert single.analyzer_seconds == pytest.approx(20_000 * OPENING_S)
+    assert single.radio_seconds == RADIO_CALL_SECONDS + 512 / RADIO_RATE
+    assert single.analyzer_seconds == pytest.approx(20_000 * OPENING_SECONDS)
     best = found.recommended
     assert best.several is not None
     assert (best.title, best.epsilon0) == ("signed_count", math.inf)
     assert best.error < single.error
-    assert best.radio_seconds == RADIO_CALL_S + best.frame_bytes / RADIO_BYTES_S
-    assert best.analyzer_seconds == pytest.approx(20_000 * best.mean_messages * OPENING_S)
+    assert best.radio_seconds == RADIO_CALL_SECONDS + best.frame_bytes / RADIO_RATE
+    assert best.analyzer_seconds == pytest.approx(20_000 * best.mean_messages * OPENING_SECONDS)
     assert best.to_json()["epsilon0"] is None
     beaten = {line.title: line.beaten_by for line in found.lines if line.beaten_by}
     assert beaten["cancelling"] == "signed_count"
