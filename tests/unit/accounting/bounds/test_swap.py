@@ -69,7 +69,7 @@ def first_step(
 def test_the_first_step_is_above_the_truth(law: FiniteLaw, crowd: int) -> None:
     """For every dataset, pair and direction, three others, in rationals. Planted: W = 1 for all
     places (the report that goes into the crowd left out) -> below the truth where answers are
-    mixed; the victim among the crowd's reports too, without its device's -> fails.
+    mixed.
     """
     rows = rows_of(law)
     truth, inputs = Truth(rows, 4), range(len(rows))
@@ -116,8 +116,7 @@ def test_every_weight_lies_between_two_points() -> None:
 
 
 def test_a_cap_counts_what_lies_beyond() -> None:
-    """Planted: theta without the factor c; the tail's probability in place of its weight -> below
-    the sum."""
+    """Planted: 1e-3 in place of the factor c -> below the sum."""
     points, chances = crowd_weights(60, Fraction(1, 3), 0.4, 6.0)
     for delta in (0.5, 1e-2, 1e-4, 1e-8):
         below, beyond = cap(points, chances, delta)
@@ -158,7 +157,7 @@ def test_the_integral_is_bounded_from_above(
 
 def test_an_expectation_is_of_the_integral_as_defined() -> None:
     """1/(2 pi) int |phi(u v)|^N / |u|^2 over omega, by a fine sum: within 4 % above, for N = 4, two
-    weights. Planted: a power of N - 1; 1/t for 1/(2 t) -> outside.
+    weights. Planted: a power of N - 1; 1/t or 1/(4 t) for 1/(2 t) -> outside.
     """
     values, masses = LEANING
     omega = np.tan((np.arange(400_000) + 0.5) * (math.pi / 400_000) - math.pi / 2.0)
@@ -198,8 +197,8 @@ def test_heights_are_replaced_by_a_convex_function_above() -> None:
 @for_each("law", TABLES[:2])
 def test_sums_of_mixed_answers_are_below(law: FiniteLaw) -> None:
     """E[(v_1 L_1 + ... + v_N L_N)_+] / N in rationals, four places of every mixture of answers
-    and weights of two values with equal chances: at most the largest answer's. Planted: the mean
-    of the answers in place of the largest; one place too many in the power -> below.
+    and weights of two values with equal chances: at most the largest answer's. Planted: a
+    quarter of the value -> below.
     """
     rows, e, (x, x2) = rows_of(law), Fraction(5, 4), (0, 1)
     weights = (Fraction(3, 4), Fraction(5, 4))
@@ -270,8 +269,7 @@ CLOSE: dict[str, tuple[SymmetricLaw | FiniteLaw, float]] = {
 @for_each("n", [2_000, 100_000][: size(1, 2)])
 def test_no_real_dataset_is_above(name: str, n: int) -> None:
     """At no epsilon is less proven than what real datasets attain there, and at 1e-6 it is close.
-    Planted: N = n + n/50 places; the cap's cost left out with a cap of 1; |psi| squared -> less is
-    proven than attained.
+    Planted: n / 20 places too many; |psi| squared -> less is proven than attained.
     """
     law, factor = CLOSE[name]
     found = swap(law)
