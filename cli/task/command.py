@@ -39,7 +39,7 @@ from shoal.crypto.trust import TrustedTask, trust_task
 from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create
-from shoal.task import Task
+from shoal.task import SHUFFLER_NOISE, Task
 
 task = typer.Typer(no_args_is_help=True, help="Write, lint, sign, show and publish tasks.")
 task.command(help=PUBLISH_HELP)(publish)
@@ -295,13 +295,17 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
 
 def _added(parsed: Task) -> dict[str, Any]:
     """Of a task that trusts its shuffler for the noise: that it does, and how many messages it adds
-    to a batch.
+    to a batch; None where its integers don't say.
     """
-    if not parsed.added_messages:
+    if parsed.mechanism.name != SHUFFLER_NOISE:
         return {}
+    try:
+        added = parsed.added_messages
+    except ShoalError:
+        added = None
     return {
         "trusts": "the shuffler, to add noise: nobody can tell whether it did",
-        "added_messages": parsed.added_messages,
+        "added_messages": added,
     }
 
 

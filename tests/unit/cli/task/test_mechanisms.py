@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,16 +15,21 @@ from shoal.accounting.composition.compose import compose
 from shoal.accounting.composition.memoized import recognised
 from shoal.accounting.lint.findings import LintResult
 from shoal.accounting.lint.task import lint
+from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.cli.main import main
+from shoal.cli.task.command import describe
 from shoal.cli.task.file import read_task
 from shoal.cli.task.frame import frame_bytes, with_frame
 from shoal.cli.task.sample import sample
+from shoal.codec import Signed, encode_signed_task, encode_task
+from shoal.crypto.signing import SigningContext, SigningKey
+from shoal.crypto.trust import trust_task
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
 from shoal.mechanisms.several.registry import create as several
 from shoal.privacy import PureLaw
-from shoal.task import Task
+from shoal.task import MechanismSpec, Task
 from tests.cases import for_each
 from tests.sizes import FULL
 from tests.worlds.tasks import task as make_task
@@ -297,3 +303,26 @@ def test_words_are_normalized_in_a_task_file_and_refused_where_nothing_serves_th
     path.write_text(path.read_text().replace('"flu"', "7"))
     assert main(["task", "lint", str(path)]) == 2
     assert "domain.labels.0: must be a text in quotes" in capsys.readouterr().err
+
+
+def test_show_says_that_the_shuffler_is_trusted_for_noise() -> None:
+    """Of a task whose shuffler adds noise, and of no other. Planted: said of every task without an
+    epsilon0 -> fails.
+    """
+    spec = design_several("shuffler_noise", YesNo(), 900, 1.0, 1e-6, windows=1)
+    noisy = replace(make_task(domain=YesNo()), mechanism=spec)
+    shown = shown_of(noisy)
+    assert "to add noise" in shown["trusts"]
+    assert shown["added_messages"] == 2 * 2 * 27
+    assert shown["epsilon0"] is None
+    bad = replace(noisy, mechanism=MechanismSpec.of("shuffler_noise", k=2))
+    assert shown_of(bad)["added_messages"] is None
+    assert shown_of(make_task(domain=YesNo())).keys() & {"trusts", "added_messages"} == set()
+
+
+def shown_of(task: Task) -> dict[str, Any]:
+    key = SigningKey.generate()
+    task = replace(task, key_authority=key.public)
+    data = encode_task(task)
+    signed = encode_signed_task(Signed(data, key.public, key.sign(SigningContext.TASK, data)))
+    return describe(trust_task(signed, {key.public}))
