@@ -34,7 +34,7 @@ PARTS = {
     "console": "console.command",
     "epsilon": "epsilon.command",
     "load": "load.command",
-    "audit": "audit",
+    "audit": "audit.command",
     "plan": "plan.command",
     "doctor": "operations.doctor",
     "backup": "operations.backup",

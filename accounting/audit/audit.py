@@ -403,7 +403,7 @@ def shuffled_views(
             values = np.full((count, n), crowd, dtype=np.int64)
             values[:, -1] = answers[which]
             reports = randomizer.randomize(values.reshape(-1), entropy)
-            cells = _cells(reports)
+            cells = cells_of(reports)
             if int(cells.max()) >= len(single):
                 raise ShoalError(
                     Kind.INVALID,
@@ -414,7 +414,7 @@ def shuffled_views(
     return views
 
 
-def _cells(reports: NDArray[np.uint8]) -> NDArray[np.int64]:
+def cells_of(reports: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Big-endian cells of uint8[..., report_size]."""
     cells = np.zeros(reports.shape[:-1], dtype=np.int64)
     for byte in range(reports.shape[-1]):

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.accounting import certify
-from shoal.cli import audit as module
+from shoal.cli.audit import attacks as module
 from shoal.cli.main import main
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import Entropy

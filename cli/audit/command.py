@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import Annotated, Any
+from fractions import Fraction
+from typing import Any
 
 import typer
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
-from shoal.accounting.accountant import certify
-from shoal.accounting.audit.attack import furthest_answers, views_of
-from shoal.accounting.audit.audit import AuditResult, audit, check_audit
+from shoal.accounting.audit.audit import AuditResult, check_audit
 from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.meaning import bound_text
+from shoal.cli.audit import options as audit_options
+from shoal.cli.audit.attacks import Attack, attack_all, of_one, of_several
+from shoal.cli.audit.options import DEVICES, REPORTS
+from shoal.cli.epsilon.several import mixture_of
 from shoal.cli.mechanism_domain import domain_of
 from shoal.cli.options import SettingOption
 from shoal.cli.output import emit_json, say, say_table, stderr
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import REGISTRY, Mechanism, create, design
-from shoal.privacy import epsilon0_upper
+from shoal.mechanisms import REGISTRY, design
+from shoal.mechanisms.several.names import NAMES, is_several
 from shoal.task import MechanismSpec
 
 # Beyond this nothing can be measured: no number of trials sees e^-30.
 _LARGEST_EPSILON0 = 30.0
 # All reports of a batch are held at once, and a larger batch only shows less.
 _MOST_REPORTS = 1_000_000
+_SEVERAL = (
+    "--target EPS is the central epsilon that its noise is built for, above 0 and at most "
+    f"{_LARGEST_EPSILON0:g}"
+)
 FAILED = 1  # exit status
 
 
@@ -44,38 +42,18 @@ def register(app: typer.Typer) -> None:
 
 
 def command(
-    epsilon0: Annotated[float, typer.Option(help="Local epsilon that it is built for, above 0.")],
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="MECHANISM", help=f"The randomizer to attack: {', '.join(sorted(REGISTRY))}."
-        ),
-    ] = "",
-    mechanism: Annotated[str, typer.Option(metavar="NAME", help="The same, as an option.")] = "",
+    name: audit_options.NameArgument = "",
+    mechanism: audit_options.MechanismOption = "",
+    epsilon0: audit_options.AuditEpsilon0Option = None,
+    target: audit_options.AuditTargetOption = None,
+    if_colluding: audit_options.AuditColludingOption = None,
     setting: SettingOption = "",
-    k: Annotated[
-        int | None,
-        typer.Option(
-            "--k",
-            help="Cells, that of no answer included: 2 or more, of a number's levels 3 or more.",
-        ),
-    ] = None,
-    n: Annotated[
-        int,
-        typer.Option(
-            "--n", help="Reports in the shuffled batch, at least 1; a small batch shows more."
-        ),
-    ] = 100,
-    trials: Annotated[
-        int, typer.Option(help="Batches per answer, half of them to choose the event.")
-    ] = 100_000,
-    delta: Annotated[
-        float, typer.Option(help="Of the shuffled batch; an audit can see 1e-3, hardly 1e-6.")
-    ] = 1e-2,
-    seed: Annotated[
-        int | None, typer.Option(help="Repeat one run exactly; by default fresh randomness.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Both results as JSON.")] = False,
+    k: audit_options.AuditKOption = None,
+    n: audit_options.AuditNOption = None,
+    trials: audit_options.TrialsOption = 100_000,
+    delta: audit_options.AuditDeltaOption = 1e-2,
+    seed: audit_options.SeedOption = None,
+    as_json: audit_options.AuditJsonOption = False,
 ) -> None:
     """Attack a randomizer, alone and behind a shuffle: exit status 1 if more than the claimed
     epsilon is measured.
@@ -87,18 +65,34 @@ def command(
     Example: shoal audit krr --epsilon0 3 --k 16 --n 100 --delta 0.01 --trials 50000
 
     Unary encoding with p by number: shoal audit unary --setting p=0.97 --epsilon0 2 --k 16
+
+    Several messages per device, mixed: shoal audit cancelling --k 3 --target 2 --delta 0.01
     """
     name = _name(name, mechanism)
-    _check(epsilon0, n, delta, trials)
-    domain = domain_of(name, k)
-    spec = design(name, domain, epsilon0, setting)
     entropy = SYSTEM if seed is None else SeededEntropy(seed)
-    results = _attack(create(spec, domain), domain.size, n, delta, trials, entropy)
+    size = n if n is not None else DEVICES if is_several(name) else REPORTS
+    _check(size, delta, trials)
+    if is_several(name):
+        if epsilon0 is not None or setting:
+            raise ShoalError(Kind.CONFIG, f"{name} takes no --epsilon0 or --setting: {_SEVERAL}")
+        aim = _checked_target(name, target)
+        spec, cells, attacks = _several(name, k, if_colluding, (aim, size, delta), entropy)
+    else:
+        if target is not None or if_colluding is not None:
+            raise ShoalError(
+                Kind.CONFIG,
+                f"{name} sends one message: give --epsilon0, and leave --target and "
+                "--epsilon0-if-colluding out",
+            )
+        domain = domain_of(name, k)
+        spec, cells = design(name, domain, _checked_epsilon0(epsilon0), setting), domain.size
+        attacks = of_one(spec, domain, size, delta, entropy)
+    results = attack_all(attacks, trials)
     passed = not any(result.refuted for result in results.values())
     if as_json:
-        emit_json(_json(spec, domain.size, n, results, passed))
+        emit_json(_json(spec, cells, size, results, passed))
     else:
-        _show(results, n, passed)
+        _show(results, size, passed)
     if not passed:
         stderr.print(
             "shoal: more was measured than is claimed: this randomizer or its shuffle is broken",
@@ -108,57 +102,53 @@ def command(
         raise typer.Exit(FAILED)
 
 
-def _check(epsilon0: float, n: int, delta: float, trials: int) -> None:
-    """Raises CONFIG for numbers that no audit can be made with."""
+def _several(
+    name: str,
+    k: int | None,
+    if_colluding: float | None,
+    aim: tuple[float, int, float],
+    entropy: Entropy,
+) -> tuple[MechanismSpec, int, dict[str, Attack]]:
+    """The integers for ``aim`` (epsilon, devices, delta), the cells, and the attacks."""
+    mixture = mixture_of(name, {"k": k, "parameters": None, "if_colluding": if_colluding})
+    target, n, delta = aim
+    mixture, _ = mixture.designed(n, delta, Fraction(1), target, None)
+    return mixture.known.spec, mixture.domain.size, of_several(mixture, n, delta, entropy)
+
+
+def _checked_target(name: str, target: float | None) -> float:
+    if target is None or not (math.isfinite(target) and 0.0 < target <= _LARGEST_EPSILON0):
+        raise ShoalError(Kind.CONFIG, f"{name} wants a target: {_SEVERAL}")
+    return target
+
+
+def _checked_epsilon0(epsilon0: float | None) -> float:
+    """The same number. Raises CONFIG for one that nothing can be measured of."""
+    if epsilon0 is None:
+        raise ShoalError(
+            Kind.CONFIG,
+            "--epsilon0 is missing: the local epsilon that the randomizer is built for, above 0",
+        )
     if not (math.isfinite(epsilon0) and 0.0 < epsilon0 <= _LARGEST_EPSILON0):
         raise ShoalError(
             Kind.CONFIG,
             f"--epsilon0 must be a number above 0, and at most {_LARGEST_EPSILON0:g}, got "
             f"{epsilon0:g}",
         )
+    return epsilon0
+
+
+def _check(n: int, delta: float, trials: int) -> None:
+    """Raises CONFIG for numbers that no audit can be made with."""
     check_n(n)
     if n > _MOST_REPORTS:
         raise ShoalError(
             Kind.CONFIG,
-            f"--n must be at most {_MOST_REPORTS:,}, got {n:,}: a small batch shows more, 100 is a "
-            "good start",
+            f"--n must be at most {_MOST_REPORTS:,}, got {n:,}: a small batch shows more, "
+            f"{REPORTS} is a good start",
         )
     check_delta(delta)
     check_audit(delta, trials)
-
-
-def _attack(
-    mechanism: Mechanism, cells: int, n: int, delta: float, trials: int, entropy: Entropy
-) -> dict[str, AuditResult]:
-    """The same randomizer alone (n = 1, delta = 0, against epsilon0) and in a batch (against its
-    certificate).
-    """
-    law = mechanism.privacy()
-    answers = furthest_answers(law)
-    claims = {
-        "local": (1, 0.0, epsilon0_upper(law)),
-        "shuffled": (n, delta, certify(law, n, delta).epsilon_upper),
-    }
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    results = {}
-    with Progress(*columns, console=stderr) as progress:
-        bars = {
-            kind: progress.add_task(f"{kind}, n = {size:,}", total=2 * trials)
-            for kind, (size, _, _) in claims.items()
-        }
-        for kind, (size, allowed, claimed) in claims.items():
-            views = views_of(mechanism, cells, size, entropy, answers=answers)
-            # Some 2e5 short reports at a time, fewer long ones: the bar moves a few times a second.
-            at_once = max(1, 200_000 // (size * max(1, cells // 64)))
-            tell = partial(progress.advance, bars[kind])
-            results[kind] = audit(views, claimed, allowed, trials, at_once=at_once, progress=tell)
-    return results
 
 
 def _name(argument: str, option: str) -> str:
@@ -168,11 +158,11 @@ def _name(argument: str, option: str) -> str:
             Kind.CONFIG, f"MECHANISM is {argument} and --mechanism is {option}: give one of them"
         )
     name = argument or option
-    if name not in REGISTRY:
+    known = (*sorted(REGISTRY), *NAMES)
+    if name not in known:
         raise ShoalError(
             Kind.CONFIG,
-            f"MECHANISM (or --mechanism) must be one of {', '.join(sorted(REGISTRY))}, got "
-            f"{name!r}",
+            f"MECHANISM (or --mechanism) must be one of {', '.join(known)}, got {name!r}",
         )
     return name
 
@@ -180,7 +170,7 @@ def _name(argument: str, option: str) -> str:
 def _json(
     spec: MechanismSpec, cells: int, n: int, results: dict[str, AuditResult], passed: bool
 ) -> dict[str, Any]:
-    parts = {
+    parts: dict[str, Any] = {"local": None} | {
         kind: {"n": 1 if kind == "local" else n, **result.to_json()}
         for kind, result in results.items()
     }
@@ -214,6 +204,8 @@ def _show(results: dict[str, AuditResult], n: int, passed: bool) -> None:
             "REFUTED" if result.refuted else "holds",
         )
     say_table(table)
+    if "local" not in results:
+        say("Of one device's messages, seen together, nothing is claimed: they tell its value.")
     for kind, result in results.items():
         shares = (
             f"{result.hits_likelier:,} against {result.hits_other:,} of {result.trials:,} trials"

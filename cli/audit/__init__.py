@@ -1,0 +1,1 @@
+"""``shoal audit``: attack our own randomizers."""
