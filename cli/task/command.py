@@ -27,12 +27,13 @@ from shoal.cli.output import (
 )
 from shoal.cli.task import pairwise_show
 from shoal.cli.task.file import read_task
-from shoal.cli.task.frame import frame_bytes, report_words, with_frame
+from shoal.cli.task.frame import report_words, with_frame
 from shoal.cli.task.publish import HELP as PUBLISH_HELP
 from shoal.cli.task.publish import publish
 from shoal.cli.task.sample import sample
 from shoal.cli.task.succession import differences, succeed
 from shoal.cli.task.unfilled import NOWHERE, UNNAMED, UNSAID, unfilled
+from shoal.crypto.admission.members import frame_bytes
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import TrustedTask, trust_task

@@ -7,18 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shoal.accounting.lint.findings import Finding, LintResult
-from shoal.crypto.admission.members import verifier_of
-from shoal.crypto.envelope import frame_size, sealed_size
-from shoal.crypto.suites import SuiteId
+from shoal.crypto.admission.members import frame_bytes
 from shoal.errors import ShoalError
 from shoal.task import Task
-
-
-def frame_bytes(task: Task) -> int:
-    """Bytes that a device sends for one report. Raises OVERSIZE if no frame holds its messages."""
-    suite = SuiteId.of(task.suite)
-    admission = verifier_of(task).proof_size
-    return frame_size(suite, task.messages, sealed_size(suite, task.report_size), admission)
 
 
 def report_words(task: Task) -> str:

@@ -22,6 +22,7 @@ from shoal.clients.owner.explain_cost import cost_lines, pays, up
 from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.policy import check, counted_on, never_accepted
 from shoal.clients.owner.rules import describe
+from shoal.crypto.admission.members import frame_bytes
 from shoal.domain import NO_ANSWER, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.task import SHUFFLER_NOISE, Admission
@@ -76,6 +77,7 @@ def explain(
         f'What for, in its own words: "{task.purpose}". {agreed}',
         *_value(task, config),
         randomized_line(assignment),
+        *_sent(assignment),
         *_batch(task),
         *_promise(assignment),
         *_no_promise(assignment),
@@ -113,6 +115,21 @@ def _verdict(
             "window."
         )
     return "As things are, this device would answer it."
+
+
+def _sent(assignment: Assignment) -> list[str]:
+    """How much a window sends, of a task of several messages: what a radio or a quota pays."""
+    several, task = assignment.several, assignment.task
+    if several is None:
+        return []
+    least, most, size = task.least_messages, task.messages, several.report_size
+    number = f"{least} to {most}" if least < most else f"{most}"
+    mean = f", {float(several.mean_messages):.3g} on average" if least < most else ""
+    return [
+        f"What is sent in a window: {number} message{'s' * (most > 1)} of {size} "
+        f"byte{'s' * (size > 1)}{mean}, in one frame of {frame_bytes(task):,} bytes, which is as "
+        "large whatever was drawn and whatever you answer."
+    ]
 
 
 # --- the value ------------------------------------------------------------------------------------

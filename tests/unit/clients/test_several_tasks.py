@@ -87,6 +87,26 @@ async def test_an_owner_is_told_of_no_promise_that_there_is_not(tmp_path: Path) 
     assert f"moves a count by {device.world.task.messages} at most, with all of its" in told
 
 
+async def test_an_owner_is_told_how_much_is_sent_and_what_one_device_can_do(
+    tmp_path: Path,
+) -> None:
+    """As many bytes as leave the device. Planted: the mean for the most -> fails; a frame without
+    the slots that stay empty -> another size, fails.
+    """
+    device = Device(tmp_path, several())
+    async with device.agent() as agent:
+        await agent.accept("visits")
+        (task,) = (assignment.task for assignment in agent.tasks.all())
+        told = "\n".join(await agent.explain("visits"))
+        await agent.report("visits", True)
+        await agent.flush()
+    (frame,) = device.far.frames
+    assert f"window: 1 to {task.messages} messages of 1 byte, " in told
+    assert f"in one frame of {len(frame):,} bytes" in told
+    assert f"with all of its {task.messages} messages in one cell" in told
+    assert told.count("What is sent in a window") == 1
+
+
 async def test_an_owner_who_wants_none_without_an_epsilon0_is_not_asked(tmp_path: Path) -> None:
     """Whatever was accepted before: refused, no yes is kept, and a no still is. A true message that
     is drawn has an epsilon0, and is none of them.

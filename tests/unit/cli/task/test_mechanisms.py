@@ -20,9 +20,10 @@ from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.cli.main import main
 from shoal.cli.task.command import describe
 from shoal.cli.task.file import read_task
-from shoal.cli.task.frame import frame_bytes, with_frame
+from shoal.cli.task.frame import with_frame
 from shoal.cli.task.sample import sample
 from shoal.codec import Signed, encode_signed_task, encode_task
+from shoal.crypto.admission.members import frame_bytes
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import trust_task
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo
