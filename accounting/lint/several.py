@@ -20,6 +20,7 @@ from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.lint.release import full_at_once, of_release
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.of_task import guarantee_of
+from shoal.accounting.several_messages.liars import liar_words
 from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
@@ -67,11 +68,6 @@ def lint_several(task: Task, made: Several) -> LintResult:
                 "max_batch to that at most, or give the mechanism by its name alone",
             )
         )
-    moved = (
-        "one device that lies can move the sum anywhere, unseen"
-        if isinstance(made, Summed)
-        else f"one device can move a count by up to {made.messages}"
-    )
     together = (
         "shuffler and analyzer together see the value itself, so devices answer only if their "
         "owners agree to that by name"
@@ -82,7 +78,7 @@ def lint_several(task: Task, made: Several) -> LintResult:
     findings.append(
         Finding(
             False,
-            f"{made.name}: {together}; {moved}",
+            f"{made.name}: {together}; {liar_words(made)}",
         )
     )
     if task.added_messages:

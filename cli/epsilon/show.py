@@ -13,6 +13,7 @@ from shoal.accounting.accountant import RouteValue
 from shoal.accounting.certificate import Certificate
 from shoal.accounting.meaning import best_guess, bound_text, percent_text, sentences
 from shoal.accounting.reference.published import PublishedBound
+from shoal.accounting.several_messages.liars import liar_words
 from shoal.cli.epsilon.several import Mixture, typed
 from shoal.cli.epsilon.subjects import Bound
 from shoal.cli.figures import counted, figure
@@ -99,6 +100,7 @@ def show_mixture(mixture: Mixture, n: int) -> None:
         f"most, of {counted(made.report_size, 'byte')} each. Standard error with {n:,} devices, "
         f"{what}: {figure(made.expected_stderr(n))}."
     )
+    say(f"What is sent can't be checked: {liar_words(made)}.")
 
 
 def show_composed(rounds: int, delta: float, composed: Mapping[str, float]) -> None:

@@ -16,6 +16,7 @@ from shoal.accounting.composition.memoized import lifetime_epsilon, promised
 from shoal.accounting.lint.findings import Finding, LintResult
 from shoal.accounting.lint.task import lint
 from shoal.accounting.meaning import bound_text
+from shoal.accounting.several_messages.liars import liar_words
 from shoal.cli.output import (
     STDOUT,
     emit_json,
@@ -40,6 +41,8 @@ from shoal.crypto.trust import TrustedTask, trust_task
 from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create
+from shoal.mechanisms.several.names import is_several
+from shoal.mechanisms.several.registry import create as create_several
 from shoal.task import SHUFFLER_NOISE, Task
 
 task = typer.Typer(no_args_is_help=True, help="Write, lint, sign, show and publish tasks.")
@@ -266,6 +269,7 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
                 "messages": parsed.messages,
                 **({"fewest_messages": parsed.least_messages} if parsed.messages > 1 else {}),
                 **_added(parsed),
+                **_lies(parsed),
                 "report_bytes": parsed.report_size,
                 "frame_bytes": frame_bytes(parsed),
             }
@@ -308,6 +312,16 @@ def _added(parsed: Task) -> dict[str, Any]:
         "trusts": "the shuffler, to add noise: nobody can tell whether it did",
         "added_messages": added,
     }
+
+
+def _lies(parsed: Task) -> dict[str, Any]:
+    """Of several messages: what a device that lies can do; None where the integers don't fit."""
+    if not is_several(parsed.mechanism.name):
+        return {}
+    try:
+        return {"lies": liar_words(create_several(parsed.mechanism, parsed.domain))}
+    except ShoalError:
+        return {"lies": None}
 
 
 def _memoized(parsed: Task) -> dict[str, Any]:

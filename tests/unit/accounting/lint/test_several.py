@@ -8,6 +8,7 @@ from typing import Any
 
 from shoal.accounting.composition.compose import compose
 from shoal.accounting.lint.task import lint
+from shoal.accounting.several_messages.liars import liar_words
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.domain import Numeric, YesNo
@@ -45,12 +46,17 @@ def test_what_can_not_hold_is_an_error(changes: dict[str, Any], said: str | None
 
 @for_each("epsilon0, said", [(None, "see the value itself"), (5.0, "with epsilon0 5;")])
 def test_what_both_see_together_is_warned_of(epsilon0: float | None, said: str) -> None:
-    """Planted: the same words for a value that is randomized first -> fails."""
-    found = lint(several(epsilon0=epsilon0).task)
+    """And of how far a device that lies moves a count: further where messages weigh more. Planted:
+    the same words for a value that is randomized first; the number of messages there -> fails.
+    """
+    task = several(epsilon0=epsilon0).task
+    found = lint(task)
     assert found.errors == ()
     (warning,) = [each for each in found.warnings if "shuffler and analyzer together" in each]
     assert said in warning
-    assert "one device can move a count by up to" in warning
+    assert liar_words(create(task.mechanism, task.domain)) in warning
+    bound = f"moves a count by {task.messages} at most, with all of its {task.messages} messages"
+    assert (bound in warning) == (epsilon0 is None)
 
 
 def test_trust_in_the_shuffler_is_warned_of() -> None:
@@ -115,4 +121,4 @@ def test_a_sum_that_can_not_be_told_apart_is_an_error(most: int, said: bool) -> 
     assert ["sums of more than 1,073,741 reports" in error for error in found.errors] == [True] * (
         said
     )
-    assert any("move the sum anywhere, unseen" in warning for warning in found.warnings)
+    assert any("it moves the result anywhere" in warning for warning in found.warnings)

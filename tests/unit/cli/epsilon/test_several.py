@@ -114,6 +114,7 @@ def test_in_words(capsys: Capture) -> None:
     assert "they would see the value itself" in out
     assert "messages on average" in out
     assert "of each count, in devices: " in out
+    assert "What is sent can't be checked: a device that lies moves a count by " in out
     assert "2 rounds together" in out
     out, _ = run(capsys, *options("split_mix"), "--target", "1")
     assert "of a mean of numbers from 0 to 1: " in out

@@ -317,8 +317,10 @@ def test_show_says_that_the_shuffler_is_trusted_for_noise() -> None:
     assert shown["added_messages"] == 2 * 2 * 27
     assert shown["epsilon0"] is None
     bad = replace(noisy, mechanism=MechanismSpec.of("shuffler_noise", k=2))
-    assert shown_of(bad)["added_messages"] is None
-    assert shown_of(make_task(domain=YesNo())).keys() & {"trusts", "added_messages"} == set()
+    assert shown["lies"] == "a device that lies moves a count by 1 at most"
+    assert (shown_of(bad)["added_messages"], shown_of(bad)["lies"]) == (None, None)
+    plain = shown_of(make_task(domain=YesNo()))
+    assert plain.keys() & {"trusts", "added_messages", "lies"} == set()
 
 
 def shown_of(task: Task) -> dict[str, Any]:
