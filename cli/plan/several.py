@@ -37,7 +37,7 @@ class Look:
         from shoal.analyzer.planner.frontier.several import foremost, several_options
 
         if compare:
-            return cls(several_options(request, epsilon0), None, epsilon0)
+            return cls(several_options(request, epsilon0, trusting=True), None, epsilon0)
         return cls(None, None if request.mechanisms else foremost(request), None)
 
     def beside(self, plan: Plan) -> Beside:
@@ -109,13 +109,18 @@ def _show(plan: Plan, found: Frontier) -> None:
     for line in found.lines:
         if line.beaten_by:
             say(f"{line.title} is left out of the table: {line.beaten_by} is better in everything.")
+    for line in found.lines:
+        if line.trusts_shuffler:
+            say(
+                f"{line.title} trusts the shuffler to add the noise, and nobody can tell whether "
+                "it does: it is shown to compare, and a task file gets it by its name alone."
+            )
     say(_recommended(plan, found))
     drawn = [option for option in found.options if math.isfinite(option.epsilon0)]
     if found.epsilon0 is not None and drawn:
         say(_trade(found.epsilon0, found.worthwhile))
-    if found.options:
-        best = found.recommended.several or found.options[0]
-        _tell_file(drawn[0] if drawn else best, found.epsilon0)
+    if own := [option for option in found.options if not option.trusts_shuffler]:
+        _tell_file(drawn[0] if drawn else own[0], found.epsilon0)
     for each in found.unsuited:
         say(f"{each.mechanism}, not possible: {each.reason}")
 

@@ -34,9 +34,9 @@ def radio_seconds(frame: int) -> float:
     return RADIO_CALL_SECONDS + frame / RADIO_RATE
 
 
-def analyzer_seconds(n: int, mean_messages: float) -> float:
-    """CPU of one core, to open and tally a batch of ``n`` devices."""
-    return OPENING_SECONDS * n * mean_messages
+def analyzer_seconds(messages: float) -> float:
+    """CPU of one core, to open and tally a batch of so many."""
+    return OPENING_SECONDS * messages
 
 
 def moved_by_one(question: Question, made: Mechanism, errors: Errors, n: int) -> float:

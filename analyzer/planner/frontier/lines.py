@@ -3,7 +3,8 @@ leaves where somebody does not keep to the rules.
 
 Of one message there is one line, the plan's choice: what beats it in anything is in the plan's own
 table. The recommended line is the one that errs least. Whoever asks for a frontier says that owners
-may be asked by name for tasks that have no epsilon0.
+may be asked by name for tasks that have no epsilon0, and not that they trust a shuffler to add the
+noise: such a line is there to compare.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class FrontierLine:
     ``radio_seconds``: of a device in one window; ``analyzer_seconds``: CPU for a batch.
     ``moved_by_one``: how far a device that lies moves one estimate, at most; math.inf: anywhere,
     math.nan: not known. ``beaten_by``: the title of a line that is as good in everything, or "".
+    ``trusts_shuffler``: the shuffler adds the noise, and nobody can tell whether it does.
     """
 
     title: str
@@ -44,6 +46,7 @@ class FrontierLine:
     analyzer_seconds: float
     moved_by_one: float
     beaten_by: str = ""
+    trusts_shuffler: bool = False
 
     def beats(self, other: FrontierLine) -> bool:
         """Whether it is as good in everything, and better in something."""
@@ -59,6 +62,7 @@ class FrontierLine:
             self.messages,
             self.frame_bytes,
             moved,
+            self.trusts_shuffler,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -78,6 +82,7 @@ class FrontierLine:
             "analyzer_seconds": self.analyzer_seconds,
             "moved_by_one": _finite(self.moved_by_one),
             "moved_anywhere": math.isinf(self.moved_by_one),
+            "trusts_shuffler": self.trusts_shuffler,
             "beaten_by": self.beaten_by or None,
         }
 
@@ -95,8 +100,8 @@ class Frontier:
 
     @property
     def recommended(self) -> FrontierLine:
-        """The one that errs least within the request's limits."""
-        return self.lines[0]
+        """The one that errs least within the request's limits, and trusts nobody for the noise."""
+        return next(line for line in self.lines if not line.trusts_shuffler)
 
     @property
     def options(self) -> tuple[SeveralOption, ...]:
@@ -153,7 +158,7 @@ def _of_choice(plan: Plan) -> FrontierLine:
         choice.messages,
         choice.frame_bytes,
         radio_seconds(choice.frame_bytes),
-        analyzer_seconds(request.n, choice.messages),
+        analyzer_seconds(request.n * choice.messages),
         moved_by_one(request.question, made, choice.errors, request.n),
     )
 
@@ -171,6 +176,7 @@ def _of_several(option: SeveralOption) -> FrontierLine:
         option.radio_seconds,
         option.analyzer_seconds,
         option.moved_by_one,
+        trusts_shuffler=option.trusts_shuffler,
     )
 
 

@@ -35,6 +35,7 @@ from shoal.errors import ShoalError
 from shoal.mechanisms.several.names import CANCELLING, NAMES, SIGNED_COUNT, SPLIT_MIX
 from shoal.mechanisms.several.protocol import Noisy, Several
 from shoal.mechanisms.several.registry import create
+from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
 from shoal.task import SHUFFLER_NOISE, MechanismSpec
 
 _OF_MEANS = (SPLIT_MIX,)  # the others serve numbers too, and count their levels
@@ -71,6 +72,11 @@ class SeveralOption:
     moved_by_one: float
 
     @property
+    def trusts_shuffler(self) -> bool:
+        """Whether the shuffler adds the noise: nobody can tell whether it does."""
+        return self.spec.name == SHUFFLER_NOISE
+
+    @property
     def title(self) -> str:
         """The mechanism for people, with what was chosen of it."""
         drawn = ", randomized" if math.isfinite(self.epsilon0) else ""
@@ -93,6 +99,7 @@ class SeveralOption:
             "frame_bytes": self.frame_bytes,
             "radio_seconds": self.radio_seconds,
             "analyzer_seconds": self.analyzer_seconds,
+            "trusts_shuffler": self.trusts_shuffler,
             "moved_by_one": self.moved_by_one if math.isfinite(self.moved_by_one) else None,
             **({"levels": self.domain.levels} if isinstance(self.domain, Numeric) else {}),
         }
@@ -106,16 +113,20 @@ def least_worthwhile(n: int) -> float:
 
 
 def several_options(
-    request: Request, epsilon0_if_colluding: float | None = None
+    request: Request, epsilon0_if_colluding: float | None = None, *, trusting: bool = False
 ) -> tuple[tuple[SeveralOption, ...], tuple[Unsuited, ...]]:
     """Every mechanism of several messages that can serve ``request``, the least error first, and
-    why others can't; as they are, and with that epsilon0 if one is given. Raises CONFIG for a
+    why others can't; as they are, and with that epsilon0 if one is given. ``trusting``: noise that
+    the shuffler is trusted to add is among them. Raises CONFIG for a
     question without cells, and for a target error.
     """
     question, epsilon = _planned(request)
     found, unsuited = list[SeveralOption](), list[Unsuited]()
     for name in _names(question):
-        kinds = [None] if epsilon0_if_colluding is None else [None, epsilon0_if_colluding]
+        if name == SHUFFLER_NOISE and not trusting:
+            continue
+        drawn = epsilon0_if_colluding is not None and name != SHUFFLER_NOISE
+        kinds = [None, epsilon0_if_colluding] if drawn else [None]
         for epsilon0 in kinds:
             what = name if epsilon0 is None else f"{name}, randomized"
             try:
@@ -155,10 +166,7 @@ def _planned(request: Request) -> tuple[Frequencies | Mean, float]:
 def _names(question: Frequencies | Mean) -> tuple[str, ...]:
     if isinstance(question, Mean):
         return _OF_MEANS
-    # Noise of the shuffler would win in everything that is compared, and costs trust in it, which
-    # no column shows: nobody gets that unasked.
-    compared = [name for name in NAMES if name != SHUFFLER_NOISE]
-    return tuple(name for name in compared if serves(name, question.domain))
+    return tuple(name for name in NAMES if serves(name, question.domain))
 
 
 def _tried(
@@ -266,9 +274,14 @@ def _option(request: Request, design: _Design, target: float) -> SeveralOption:
         made.report_size,
         frame,
         radio_seconds(frame),
-        analyzer_seconds(request.n, float(made.mean_messages)),
+        analyzer_seconds(request.n * float(made.mean_messages) + _added(made)),
         moved_by_liar(made),
     )
+
+
+def _added(made: Several) -> float:
+    """Messages that the shuffler adds to a batch, on average: half of the most, by symmetry."""
+    return made.most_added / 2.0 if isinstance(made, ShufflerNoise) else 0.0
 
 
 def _of_each(request: Request, design: _Design, total: float) -> float:

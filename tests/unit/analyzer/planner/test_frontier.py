@@ -59,6 +59,26 @@ def test_the_least_error_is_recommended_whatever_its_kind() -> None:
     assert "signed_count, randomized" not in beaten
 
 
+def test_noise_that_the_shuffler_is_trusted_to_add_is_shown_and_never_recommended() -> None:
+    """Of categories it errs least, pushes no line out, and its messages are opened too.
+
+    Planted: the least error recommended whoever is trusted -> fails; a line beaten by it -> fails;
+    the opening of devices' messages alone -> fails.
+    """
+    asked = replace(YES, question=Frequencies(FOUR), mechanisms=("krr",))
+    made = plan(asked)
+    found = frontier(made, several_options(asked, 9.0, trusting=True), 9.0)
+    first = found.lines[0]
+    assert (first.title, first.trusts_shuffler) == ("shuffler_noise", True)
+    assert first.to_json()["trusts_shuffler"] is True
+    assert first.analyzer_seconds > 20_001 * OPENING_SECONDS
+    assert found.recommended.title == "cancelling"
+    assert not found.recommended.trusts_shuffler
+    assert first.title not in {line.beaten_by for line in found.lines}
+    assert [line.title for line in found.lines].count("shuffler_noise") == 1
+    assert all(not option.trusts_shuffler for option in several_options(asked)[0])
+
+
 def test_limits_leave_what_they_allow() -> None:
     """Bytes, messages, epsilon0: then one message is what errs least."""
     for limits in (
