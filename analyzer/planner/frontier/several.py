@@ -17,6 +17,7 @@ many as the mechanism allows. With ``--levels`` only those.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -32,15 +33,15 @@ from shoal.analyzer.planner.predict import frame_bytes, profile
 from shoal.analyzer.planner.question import LEVELS, Frequencies, Mean, Request, Sum, wrong
 from shoal.domain import Domain, Numeric
 from shoal.errors import ShoalError
-from shoal.mechanisms.several.names import CANCELLING, NAMES, SIGNED_COUNT, SPLIT_MIX
+from shoal.mechanisms.several.names import CANCELLING, DUMMIES, NAMES, SIGNED_COUNT, SPLIT_MIX
 from shoal.mechanisms.several.protocol import Noisy, Several
 from shoal.mechanisms.several.registry import create
 from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
 from shoal.task import SHUFFLER_NOISE, MechanismSpec
 
 _OF_MEANS = (SPLIT_MIX,)  # the others serve numbers too, and count their levels
-# The one that errs least where one release is all there is, for a look at what could be had.
-_FOREMOST = (SIGNED_COUNT, SPLIT_MIX, CANCELLING)
+# The least error first where one release is all there is, for a look at what could be had.
+_FOREMOST = (SIGNED_COUNT, SPLIT_MIX, CANCELLING, DUMMIES)
 _LEVELS = (1_001, 2_001, 5_001, 10_001, 20_001, 50_001)
 _FINE = 25  # rounding is at most this part of the variance
 
@@ -137,18 +138,22 @@ def several_options(
 
 
 def foremost(request: Request) -> SeveralOption | None:
-    """The mechanism of several messages that errs least, by one design: for a plan in which nobody
-    asked for them. None where there is none within the limits, and where it would take long: of
-    several releases together.
+    """The mechanism of several messages that errs least, by one design if limits on a report allow
+    that one: for a plan in which nobody asked for them. None where none is within the limits, and
+    where it would take long: of several releases together.
     """
     if request.total is not None:
         return None
     try:
         question, epsilon = _planned(request)
-        name = next(name for name in _FOREMOST if name in _names(question))
-        return _tried(request, question, name, None, epsilon)
     except ShoalError:
         return None
+    names = _names(question)
+    for name in _FOREMOST:
+        if name in names:
+            with contextlib.suppress(ShoalError):  # too many messages, say: the next one has fewer
+                return _tried(request, question, name, None, epsilon)
+    return None
 
 
 def _planned(request: Request) -> tuple[Frequencies | Mean, float]:
