@@ -92,6 +92,7 @@ def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None =
         section_of(i, release, (truths or {}).get(release["task_id"], {}))
         for i, release in enumerate(releases)
     ]
+    shuffled = [release for release in releases if "rounds" not in release]
     last = max(
         releases, key=lambda release: int(release["privacy"]["windows_composed"]), default=None
     )
@@ -104,7 +105,9 @@ def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None =
         composed=None if last is None else last["privacy"],
         repeated=last is not None and COMPOSED_MEMOIZED in last["privacy"]["assumptions"],
         tasks=len({release["task_id"] for release in releases}),
-        shuffled=any("rounds" not in release for release in releases),
+        shuffled=bool(shuffled),
+        randomized=any(release["privacy"]["epsilon0"] is not None for release in shuffled),
+        mixed=any(release["privacy"]["epsilon0"] is None for release in shuffled),
         summed=any("rounds" in release for release in releases),
     )
 

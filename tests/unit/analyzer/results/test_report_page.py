@@ -140,6 +140,23 @@ def test_a_withheld_window_shows_why_and_no_estimate() -> None:
     assert "95 % interval from" not in text
 
 
+def test_what_devices_did_is_said_of_each_kind() -> None:
+    """Answers of several messages are not randomized by their devices. Planted: said of every
+    release -> fails.
+    """
+    mixed = copy.deepcopy(ONE)
+    mixed["privacy"] |= {"epsilon0": None, "method": "split-and-mix"}
+    drawn, hidden = "randomized its answer before sending it", "all others' messages hide"
+    for releases, said in (
+        ([ONE], (True, False)),
+        ([mixed], (False, True)),
+        ([ONE, mixed], (True, True)),
+    ):
+        text = Page(render_report(releases)).text
+        assert (drawn in text, hidden in text) == said
+        assert ", and a shuffler removed who sent what" in text
+
+
 def test_processed_counts_stand_beside_the_estimates_with_a_word_about_them() -> None:
     """The raw figure comes first. Planted: the count in the estimate's column -> this fails."""
     uneven = copy.deepcopy(ONE)
