@@ -74,7 +74,7 @@ def row(question: str, n: int) -> Row:
     """Planned at (1, 1e-6)."""
     asked = QUESTIONS[question]
     request = Request(asked, n, DELTA, epsilon=EPSILON)
-    several = several_options(request)[0] if isinstance(asked, Frequencies) else ()
+    several = several_options(request)[0]
     return Row(question, n, plan(request), several, central(question, n))
 
 
