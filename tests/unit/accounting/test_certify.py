@@ -236,7 +236,7 @@ def test_methods_are_named() -> None:
     assert certify(FiniteLaw(((7, 3), (2, 8))), 1000, 1e-6).method == "exact"
     assert certify(kary(2, 1.0), 1000, 1e-6).method == "exact"
     assert certify(FiniteLaw(((5, 3, 2), (1, 3, 6))), 100, 1e-6).method == "blanket"
-    assert certify(FiniteLaw(((5, 3, 2), (1, 3, 6))), 1000, 1e-6).method == "swap"
+    assert certify(FiniteLaw(((5, 3, 2), (1, 3, 6))), 10_000, 1e-6).method == "swap"
     assert certify(oue(Fraction(20)), 1000, 1e-6).method == "blanket"
     # mixtures of its first and last row
     straight = FiniteLaw(tuple((30 + x, 30 - x, 40) for x in range(20)))
