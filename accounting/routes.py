@@ -95,7 +95,7 @@ BUDGET = {
     SWAP: (
         "bins of the integral, convex functions for the crowd's weights and rare crowds: added to "
         "delta above, below 1 % of epsilon",
-        "inversion: the safe end of a bracket 1e-3 wide, relative",
+        "inversion: the safe end of a bracket at most 1e-3 wide, relative",
     ),
     BLANKET: (
         "contour integral: smoothing, periodic images, frequencies left out and rounding: about "

@@ -82,21 +82,21 @@ Triples: TypeAlias = "tuple[tuple[int, int, int], ...]"
 SWAP = "swap"
 # Of a table: most different rows, most outputs, and most triples times outputs. A certificate is
 # asked for by devices and before every release: this one takes up to some 5 s of one core.
-_MOST_ROWS, _MOST_OUTPUTS, _MOST_WORK = 64, 512, 200_000
+_MOST_ROWS, _MOST_OUTPUTS, _MOST_WORK = 64, 512, 550_000
 # The law of V: points of its grid, and how far they reach, in standard deviations.
 _POINTS, _BELOW, _ABOVE = 48, 9.0, 13.0
 # Crowds are tried of these sizes, against the one that balances its costs; and points t, against
-# the saddle point of equal weights. More of them (.5 and 2; .85 and 1) take three times as long for
-# less than 1 % at n = 1e5.
-_CROWDS, _TILTS = (1.0,), (0.9,)
+# the saddle point of equal weights. Of laws with little work all of them, of others the first.
+_CROWDS, _TILTS = (1.0, 0.5, 2.0), (0.9, 0.85, 1.0)
+_LITTLE_WORK = 5_000
 # Where between the ends known so far crowds are compared: the first place where one proves delta.
 _RUNGS = (0.05, 0.2, 0.5, 1.0)
 # The share of delta that a cap may cost.
 _BEYOND = 1e-3
 # The share of delta at which crowds that prove it are compared.
 _GUIDE = 1e-3
-# The bracket of epsilon is closed to this share of it.
-_RESOLUTION = 1e-3
+# The bracket of epsilon is closed to this share of it, with little work and with much.
+_FINE, _COARSE = 2e-4, 1e-3
 _MOST_STEPS = 24
 _UNIT = 2.0**-53
 
@@ -130,7 +130,7 @@ class Swap:
             return ceiling
         best = min(proving, key=lambda one: self.delta(triples, one, _GUIDE * delta, high))
         for _ in range(_MOST_STEPS):
-            if high - low <= _RESOLUTION * high:
+            if high - low <= (_FINE if self._thorough else _COARSE) * high:
                 break
             middle = (low + high) / 2.0
             proven = self.delta(triples, best, delta, middle) <= delta
@@ -147,17 +147,22 @@ class Swap:
         near = set(zip(first.tolist(), second.tolist(), strict=True))
         return tuple(each for each in self.triples if each[:2] in near)
 
+    @property
+    def _thorough(self) -> bool:
+        return bool(len(self.triples) * self.rows.shape[1] <= _LITTLE_WORK)
+
     def _crowds(self, n: int, delta: float) -> Iterator[SwapCrowd]:
         """Crowds worth trying: s devices cost s / n of n, and their weights' variance."""
         spread = (1.0 - self.low) * (self.high - 1.0)
         middle = math.sqrt(n * spread / float(self.gamma))
-        sizes = {max(1, round(middle * factor)) for factor in _CROWDS}
+        crowds, tilts = (_CROWDS, _TILTS) if self._thorough else (_CROWDS[:1], _TILTS[:1])
+        sizes = {max(1, round(middle * factor)) for factor in crowds}
         for size in sorted(size for size in sizes if 2 * size < n):
             weights = crowd_weights(size, self.gamma, self.low, self.high)
             places = n - 1 - size
             most_answers = places if self.pairs is None else min(places, len(self.rows))
             below, beyond = cap(*weights, _BEYOND * delta / most_answers)
-            for tilt in _TILTS:
+            for tilt in tilts:
                 yield SwapCrowd(places, weights, below, most_answers * beyond, tilt)
 
     def delta(self, triples: Triples, crowd: SwapCrowd, delta: float, epsilon: float) -> float:
