@@ -33,7 +33,8 @@ WITHHELD_RETENTION = (
 )
 WITHHELD_GIVEN_UP = "the analyzer's operator gave the window up: nothing of it was counted"
 WITHHELD_NOT_WHOLE = (
-    "a message of the batch is lost or was refused, and a sum of shares needs all of them"
+    "its sum of shares can't be read: a message of the batch is lost or was refused, or there are "
+    "more reports than it holds"
 )
 WITHHELD_EPSILON = "the guaranteed epsilon is above the task's target_epsilon"
 

@@ -45,9 +45,10 @@ from shoal.accounting.several_messages.splitting import distance_of_split, fewes
 from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-from shoal.mechanisms.noise.polya import MOST_SCALE, UNIT
+from shoal.mechanisms.noise.polya import UNIT
 from shoal.mechanisms.several.names import SPLIT_MIX
 from shoal.mechanisms.several.noise_law import MOST_SHARES
+from shoal.mechanisms.several.parameters import MOST_SPLIT_SCALE
 from shoal.mechanisms.several.split_mix import SplitMix, unit_scale
 from shoal.task import MechanismSpec
 
@@ -115,7 +116,7 @@ class SplitProtocol:
         the total that it will be composed to. Direction: UPPER.
         """
         check_delta(delta)
-        p, losses, masses = self._shifted()
+        p, losses, masses = self._shifted
         ends = np.array([1.0, math.exp(-float(self.pure))]) / (1.0 + p)
         losses = np.concatenate([losses, [float(self.pure), -float(self.pure)]])
         masses = np.concatenate([masses, ends])
@@ -123,6 +124,7 @@ class SplitProtocol:
         lattice = placed(losses, masses, 0.0, step, _SAFE, 0.0)
         return cut_at(lattice, step, self.distance, 0.0, delta)
 
+    @cached_property
     def _shifted(self) -> tuple[float, Floats, Floats]:
         """p; the losses u (D - 2 x) and masses of x = 1..D - 1."""
         u = UNIT / self.made.scale
@@ -148,7 +150,7 @@ class SplitProtocol:
         pure = self.pure
         if Fraction(epsilon) >= pure:
             return 0.0
-        p, losses, masses = self._shifted()
+        p, losses, masses = self._shifted
         safe = _SAFE * math.copysign(1.0, toward - 1.0)
         gap = float(pure - Fraction(epsilon))
         total = -math.expm1(-gap) / (1.0 + p)
@@ -172,8 +174,8 @@ def design_split(
     scale = unit_scale(width, Fraction(epsilon))
     if n_honest > MOST_SHARES:
         raise ShoalError(Kind.CONFIG, f"noise is split over {MOST_SHARES} devices at most")
-    if scale > MOST_SCALE:
-        levels = math.floor(MOST_SCALE / UNIT * epsilon / 2.0) + 1
+    if scale > MOST_SPLIT_SCALE:
+        levels = math.floor(MOST_SPLIT_SCALE / UNIT * epsilon / 2.0) + 1
         raise ShoalError(
             Kind.CONFIG,
             f"{SPLIT_MIX}: its noise would be too wide to draw: give the domain {levels} levels "
@@ -185,8 +187,9 @@ def design_split(
         if slots is None:
             break
         held = min(max(most, n_honest), LIMITS.batch_rows // slots)
-        if held * width <= 1 << 8 * size - 1:
-            return _reaching(domain, scale, n_honest, slots, size, epsilon, delta)
+        found = _reaching(domain, scale, n_honest, slots, size, epsilon, delta)
+        if held <= SplitMix(found, domain).most_reports:
+            return found
     raise ShoalError(
         Kind.CONFIG,
         f"{SPLIT_MIX}: {LIMITS.messages} messages of a device do not hide it among {n_honest}: "

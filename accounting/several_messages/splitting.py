@@ -74,6 +74,7 @@ from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 
 LEAST_MESSAGES = 3
+_LEAST_HALF = 6  # J, at least: a smaller one makes 2 n w_n(J) large
 _MOST_SUMMED = 256  # J: with as few devices as that and G still large, nothing is proven
 _LOG_TWO = math.log(2.0)
 _ROUNDING = 1e-9
@@ -118,7 +119,7 @@ def excess(devices: int, shares: int, bits: int) -> float:
         half = len(logs) // 2
         few = logs[: half - 1]
         if (
-            2 * half == len(logs)
+            2 * half == len(logs) >= 2 * _LEAST_HALF
             and bool(np.all(logs[half - 1 :] <= _LOG_TWO))
             and bound_beyond(2 * half + 1, few, shares, factor) <= 1.0
         ):
@@ -144,7 +145,8 @@ def bound_beyond(n: int, logs: Floats, shares: int, factor: float) -> float:
 
 
 def _exp(log: float) -> float:
-    return math.exp(log) * (1.0 + _ROUNDING) if log < 700.0 else math.inf
+    """Never 0: what is smaller than any float is taken as e^-700."""
+    return math.exp(max(log, -700.0)) * (1.0 + _ROUNDING) if log < 700.0 else math.inf
 
 
 def _log_weights(n: int, sizes: Floats, shares: int) -> Floats:

@@ -160,6 +160,18 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
     )
 
 
+def readable_sum(batch: Batch, opened: Opened, made: Summed) -> bool:
+    """Whether nothing of a batch is lost or refused, as far as shuffler and analyzer can tell, each
+    by itself: what one lost and the other refused could make up for one another in the numbers.
+    """
+    manifest, rejected = batch.manifest, sum(opened.rejected.values())
+    return (
+        rejected == manifest.damaged == 0
+        and manifest.rows == opened.tally.rows == manifest.reports * made.messages
+        and manifest.reports <= made.most_reports
+    )
+
+
 def prepare_several(served: ServedTask, batch: Batch, opened: Opened, made: Several) -> Prepared:
     """``prepare``, of a task whose devices send several messages.
 
@@ -170,7 +182,7 @@ def prepare_several(served: ServedTask, batch: Batch, opened: Opened, made: Seve
     task, n = served.task, valid_reports(batch, served.task, opened)
     guarantee = guarantee_of(task, made)
     withheld = core.withheld(n, task.min_batch, guarantee.epsilon_upper, task.target_epsilon)
-    if withheld is None and isinstance(made, Summed) and opened.tally.rows != n * made.messages:
+    if withheld is None and isinstance(made, Summed) and not readable_sum(batch, opened, made):
         withheld = core.WITHHELD_NOT_WHOLE
     losses = losses_of(made, task.n_certified, task.delta)
     return Prepared(

@@ -15,6 +15,8 @@ from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw,
 from shoal.task import SHUFFLER_NOISE, MechanismSpec
 
 UNIT = 1 << 32  # q and expected numbers are integers out of this
+# b = 8,192 half steps: a device's table of the noise has 240,000 entries, some 35 MB
+MOST_SPLIT_SCALE = polya.UNIT << 13
 _MOST_NUMBER = (1 << 52) - 1
 
 _SHARED = (
@@ -41,7 +43,7 @@ PARAMETERS = {
         Parameter(
             "scale",
             polya.LEAST_SCALE,
-            polya.MOST_SCALE,
+            MOST_SPLIT_SCALE,
             "65536 times b, in half steps: P(x) falls by e every b",
         ),
         _SHARED[0],

@@ -13,7 +13,7 @@ all devices, those without an answer in the middle.
 
 **The modulus.** The sum of N reports lies within 0..2 (L - 1) N but for the noise. Of the numbers
 that leave the same rest it is read as the one nearest to the middle of that range, so noise of up
-to half of what the modulus has to spare does no harm.
+to half of what the modulus has to spare does no harm: ``most_reports`` leaves room for it.
 
 Two things that a histogram survives, a sum does not: a message that is lost or refused leaves a
 uniform number, so nothing is released of a batch that is not whole; and one hostile device can move
@@ -45,6 +45,7 @@ from shoal.mechanisms.several.names import SPLIT_MIX
 from shoal.mechanisms.several.protocol import Bundles
 from shoal.task import MechanismSpec
 
+_FAR = 20.0  # standard deviations of the noise for which the modulus has room
 _BLOCK = 16_384  # rows whose bits are counted at once
 
 
@@ -118,8 +119,12 @@ class SplitMix:
 
     @property
     def most_reports(self) -> int:
-        """See ``Summed``: half of the modulus is left to the noise."""
-        return (1 << self.bits - 1) // self.width
+        """See ``Summed``: half of the modulus is left to the noise, a quarter at either side; that
+        is 20 of its standard deviations at least, beyond which lies less than 1e-12.
+        """
+        deviations = 1 << self.bits - 2
+        noise = math.floor((deviations / _FAR) ** 2 / self.variance)
+        return min((1 << self.bits - 1) // self.width, noise)
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
         """See ``Several``."""

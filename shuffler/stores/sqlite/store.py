@@ -142,9 +142,12 @@ class SqliteStore(Intake):
             return survey
         # what is known for certain: as many as were counted when it was closed, or as few as it can
         # be
-        counted = self._records[window].reports
-        reports = counted or max(0, -(-(survey.rows - capacity.added) // capacity.messages))
-        return replace(survey, reports=reports).within_rows()
+        if counted := self._records[window].reports:
+            return replace(survey, reports=counted).within_rows()
+        # Whether any are missing is forgotten as well: told as one, so that nobody takes it for a
+        # batch that is sure to be whole.
+        reports = max(0, -(-(survey.rows - capacity.added) // capacity.messages))
+        return replace(survey, reports=reports, damaged=max(1, survey.damaged)).within_rows()
 
     def destroy_inbox(self, window: WindowId) -> None:
         """As ``BlockingStore.destroy_inbox``."""

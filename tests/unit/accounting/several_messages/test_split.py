@@ -23,6 +23,7 @@ from shoal.accounting.several_messages.splitting import distance_of_split
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.noise.polya import UNIT
+from shoal.mechanisms.several.parameters import MOST_SPLIT_SCALE
 from shoal.mechanisms.several.registry import create
 from shoal.mechanisms.several.split_mix import SplitMix
 from shoal.task import MechanismSpec
@@ -142,7 +143,7 @@ def test_fewer_honest_devices_than_shares_prove_nothing_and_more_prove_the_same(
         (10**5, 1.0, 1e-6, 0, 8, 5),
         (10**4, 1.0, 1e-6, 0, 9, 5),
         (10**3, 0.5, 1e-8, 0, 11, 5),
-        (20, 2.0, 1e-6, 100, 17, 3),
+        (20, 2.0, 1e-6, 100, 16, 3),
     ],
 )
 def test_designs_reach_the_target_with_the_error_of_a_curator(
@@ -176,8 +177,9 @@ def test_windows_compose_by_the_law_of_the_sum() -> None:
     infinity has none, fails.
     """
     windows, epsilon = 30, 0.1
-    spec = design_several("split_mix", UNIT_INTERVAL, 10**5, epsilon, DELTA, windows=windows)
-    made = create(spec, UNIT_INTERVAL)
+    domain = Numeric(0.0, 1.0, 401)
+    spec = design_several("split_mix", domain, 10**5, epsilon, DELTA, windows=windows)
+    made = create(spec, domain)
     assert isinstance(made, SplitMix)
     law = losses_of(made, 10**5, DELTA)
     assert law is not None
@@ -235,4 +237,23 @@ def test_the_levels_that_a_refusal_names_will_do() -> None:
     assert design_several("split_mix", domain, 1000, 0.5, 1e-6, windows=1).get("shares") == 1000
     with pytest.raises(ShoalError):
         design_several("split_mix", replace(domain, levels=levels + 1), 1000, 0.5, 1e-6, windows=1)
-    assert Fraction(UNIT * 2 * (levels - 1), 1 << 31) <= Fraction(1, 2)
+    assert Fraction(UNIT * 2 * (levels - 1), MOST_SPLIT_SCALE) <= Fraction(1, 2)
+
+
+def test_the_modulus_has_room_for_the_noise() -> None:
+    """A hundred and sixty reports of a hundred levels fit into two bytes, but their noise does not.
+    Planted: reports compared with the modulus alone -> two bytes, fails.
+    """
+    domain = Numeric(0.0, 1.0, 101)
+    sizes = {
+        epsilon: design_several("split_mix", domain, 100, epsilon, 1e-6, windows=1, most=160).get(
+            "bytes"
+        )
+        for epsilon in (0.05, 2.0)
+    }
+    assert sizes == {0.05: 3, 2.0: 2}
+
+
+def test_no_distance_is_zero() -> None:
+    """Smaller than any float it is still above 0. Planted: exp of -1282 -> 0, fails."""
+    assert 0.0 < distance_of_split(257, 200, 16) < 1e-100

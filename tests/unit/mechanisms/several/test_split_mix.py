@@ -184,7 +184,10 @@ def test_tallies_add_and_the_sum_is_read_across_the_modulus() -> None:
 
 
 def test_how_many_reports_a_modulus_holds() -> None:
-    assert split(width=2).most_reports == (1 << 15) // 20
+    assert split(b=0.5, width=2).most_reports == (1 << 15) // 20
+    # 2^14 is 20 standard deviations of the noise of so many devices
+    wide = split(b=1000.0, width=2)
+    assert wide.most_reports == pytest.approx((2**14 / 20) ** 2 / (2 * 1000.0**2 / 12), abs=1)
     assert split(width=4, domain=Numeric(0.0, 1.0, 1001)).most_reports == (1 << 31) // 2000
 
 
