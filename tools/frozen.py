@@ -1,9 +1,9 @@
 """Record the transcripts of a frozen version anew: ``PYTHONPATH=. python tools/frozen.py 0001``.
 
-For one case alone: a sentence for people was changed on purpose, which some answers quote. Read the
-difference line by line before it is committed: whatever else is in it is a promise that was broken.
-The archives of folders are never made anew; a new version gets a folder of its own
-(tests/vectors/frozen/README.md).
+For answers that changed on purpose alone; which those are, and which never are, says
+tests/vectors/frozen/README.md. Read the difference line by line before it is committed: whatever
+else is in it is a promise that was broken. The archives of folders are never made anew; a new
+version gets a folder of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.vectors.frozen_corpus import COMMANDS, FROZEN, again, transcript, unpack
+from tests.vectors.frozen_corpus import COMMANDS, FROZEN, again, kept, transcript, unpack
 from tests.vectors.test_frozen_services import going_on
 
 
@@ -33,7 +33,7 @@ def main(version: str) -> None:
 
 
 def _write(name: str, version: str, text: str) -> None:
-    (FROZEN / version / f"{name}.transcript").write_text(text)
+    (FROZEN / version / f"{name}.transcript").write_text(kept(transcript(name, version), text))
     print(f"{name}: {len(text):,} characters")
 
 

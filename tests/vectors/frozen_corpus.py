@@ -17,6 +17,7 @@ Three rules for what is compared, and no others:
 from __future__ import annotations
 
 import contextlib
+import difflib
 import gzip
 import hashlib
 import io
@@ -163,6 +164,20 @@ def first_difference(before: str, today: str) -> str | None:
             return f"line {number}: was {old.strip()[:300]!r}, is {new.strip()[:300]!r}"
     lines = [len(text.splitlines()) for text in (before, today)]
     return None if lines[0] == lines[1] else f"{lines[0]} lines before, {lines[1]} today"
+
+
+def kept(before: str, today: str) -> str:
+    """Today's text, in which every line that is the same by the rules of this page stays as it was:
+    what is recorded anew shows what changed, and no last digits.
+    """
+    old, new = before.splitlines(True), today.splitlines(True)
+    was, is_ = ([_NUMBER.sub("#", line) for line in lines] for lines in (old, new))
+    matcher = difflib.SequenceMatcher(None, was, is_, autojunk=False)
+    for first, second, size in matcher.get_matching_blocks():
+        for at in range(size):
+            if _same(old[first + at], new[second + at]):
+                new[second + at] = old[first + at]
+    return "".join(new)
 
 
 def _same(old: str, new: str) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from shoal import failpoints
 from shoal.analyzer.batches import processing
 from shoal.analyzer.core import BatchState
+from shoal.analyzer.keys import RELEASING
 from shoal.analyzer.results.release import decode_release, to_json
 from shoal.cli.main import main
 from shoal.clocks.backoff import Backoff
@@ -51,13 +52,13 @@ async def status(run: Running) -> dict[str, object]:
 
 
 async def given_up(run: Running, task_id: TaskId, keys: list[Path]) -> None:
-    """Wait until window 0 is done, and ``keys`` and all rows are deleted."""
+    """Wait until window 0 is done, and ``keys``, notes of their release and all rows are gone."""
     for _ in range(ATTEMPTS):
         done = run.store.batch_of(task_id, 0)
         if (
             done is not None
             and done.state is BatchState.DONE
-            and not any(key.exists() for key in keys)
+            and not any(key.exists() or key.with_suffix(RELEASING).exists() for key in keys)
             and not any((run.data / "spool").iterdir())  # its rows go after its release
         ):
             return
