@@ -146,6 +146,32 @@ def test_noise_for_many_windows_leaves_them_an_epsilon() -> None:
         assert compose([(losses, windows)], 1e-6).epsilon_upper <= windows
 
 
+@for_each(
+    "windows, reach, together",
+    [(1, 27, 1.0), (2, 29, 2.0), (4, 31, 4.0), (8, 32, 8.0), (16, 34, 14.9), (30, 35, 23.5)],
+)
+def test_windows_that_are_each_designed_for_one_add_up(
+    windows: int, reach: int, together: float
+) -> None:
+    """The rows of docs/ACCOUNTING.md. Planted: no mass at the loss 0; half of the loss -> fails."""
+    law = design_shuffler_noise(1.0, 1e-6, windows=windows)
+    assert law.reach == reach
+    found = compose([(shuffler_noise_losses(law, 1e-6), windows)], 1e-6).epsilon_upper
+    assert float(f"{found:.3g}") == together
+
+
+@for_each(
+    "epsilon, delta, reach, error",
+    [(1.0, 1e-6, 27, 2.80), (1.0, 1e-8, 36, 2.80), (0.5, 1e-6, 50, 5.64), (2.0, 1e-6, 14, 1.36)],
+)
+def test_what_a_count_errs_by(epsilon: float, delta: float, reach: int, error: float) -> None:
+    """The rows of docs/MECHANISMS.md, summed over the law. Planted: q = e^(-epsilon / 4) -> fails."""
+    law = design_shuffler_noise(epsilon, delta, windows=1)
+    assert law.reach == reach
+    variance = sum(law.probability(reach + z) * z * z for z in range(-reach, reach + 1))
+    assert float(f"{math.sqrt(variance):.3g}") == error
+
+
 def test_what_can_not_be_had_is_refused_in_a_line() -> None:
     labels = Categories(tuple("abc"))
     assert serves("shuffler_noise", labels)
