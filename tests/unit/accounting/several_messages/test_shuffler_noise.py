@@ -165,7 +165,7 @@ def test_windows_that_are_each_designed_for_one_add_up(
     [(1.0, 1e-6, 27, 2.80), (1.0, 1e-8, 36, 2.80), (0.5, 1e-6, 50, 5.64), (2.0, 1e-6, 14, 1.36)],
 )
 def test_what_a_count_errs_by(epsilon: float, delta: float, reach: int, error: float) -> None:
-    """The rows of docs/MECHANISMS.md, summed over the law. Planted: q = e^(-epsilon / 4) -> fails."""
+    """Rows of docs/MECHANISMS.md, summed over the law. Planted: q = e^(-epsilon / 4) -> fails."""
     law = design_shuffler_noise(epsilon, delta, windows=1)
     assert law.reach == reach
     variance = sum(law.probability(reach + z) * z * z for z in range(-reach, reach + 1))
