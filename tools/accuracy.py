@@ -14,7 +14,8 @@ import math
 from dataclasses import dataclass
 
 from shoal.analyzer.planner import Frequencies, Mean, Plan, Request, plan
-from shoal.analyzer.planner.frontier.several import SeveralOption, several_options
+from shoal.analyzer.planner.frontier.option import SeveralOption
+from shoal.analyzer.planner.frontier.several import several_options
 from shoal.cli.figures import figure
 from shoal.cli.pictures.chart import Series, draw
 from shoal.domain import Categories, YesNo

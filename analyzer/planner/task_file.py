@@ -19,7 +19,7 @@ from shoal.analyzer.planner.result import Plan
 from shoal.domain import Categories, Domain, Numeric
 
 if TYPE_CHECKING:
-    from shoal.analyzer.planner.frontier.several import SeveralOption
+    from shoal.analyzer.planner.frontier.option import SeveralOption
     from shoal.task import MechanismSpec
 
 _BLANK = "FILL IN"

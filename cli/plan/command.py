@@ -29,7 +29,7 @@ from shoal.cli.plan.told import Settings, Told
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
-    from shoal.analyzer.planner.frontier.several import SeveralOption
+    from shoal.analyzer.planner.frontier.option import SeveralOption
 
 HELP = """Choose a mechanism and its integers for a central guarantee, and predict the errors.
 
@@ -55,6 +55,9 @@ The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --
 
 The best of one message or several per device, where owners may be asked for that: shoal plan
 categories --k 16 --n 100000 --epsilon 1 --several-messages
+
+The same for an error, with the least epsilon: shoal plan categories --k 16 --n 100000 --error 5
+--several-messages
 
 A budget for a year of weeks, in each of which the same devices are asked: shoal plan yes_no --n
 20000 --epsilon 1 --windows 52

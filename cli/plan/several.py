@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.analyzer.planner import Plan, Request
     from shoal.analyzer.planner.candidates import Unsuited
     from shoal.analyzer.planner.frontier.lines import Frontier, FrontierLine
-    from shoal.analyzer.planner.frontier.several import SeveralOption
+    from shoal.analyzer.planner.frontier.option import SeveralOption
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _show(plan: Plan, found: Frontier) -> None:
     if found.epsilon0 is not None and drawn:
         say(_trade(found.epsilon0, found.worthwhile))
     if own := [option for option in found.options if not option.trusts_shuffler]:
-        _tell_file(drawn[0] if drawn else own[0], found.epsilon0)
+        _tell_file(drawn[0] if drawn else own[0], found.epsilon0, found.for_error)
     for each in found.unsuited:
         say(f"{each.mechanism}, not possible: {each.reason}")
 
@@ -174,9 +174,15 @@ def _moved(value: float) -> str:
 
 def _recommended(plan: Plan, found: Frontier) -> str:
     line = found.recommended
+    if found.for_error:
+        epsilon = bound_text(line.epsilon)
+        with_less = f"reaches that error with less than epsilon <= {epsilon}"
+        least = f"reaches that error with the least epsilon within the limits, {epsilon}"
+    else:
+        with_less, least = "errs less", "errs least within the limits"
     if line.several is None:
-        return f"Recommended: {line.title}, of one message: within the limits nothing errs less."
-    what = f"Recommended: {line.title}, which errs least within the limits{_against(plan, line)}."
+        return f"Recommended: {line.title}, of one message: within the limits nothing {with_less}."
+    what = f"Recommended: {line.title}, which {least}{_against(plan, found)}."
     if math.isfinite(line.epsilon0):
         return f"{what} Owners are asked as for any task."
     return (
@@ -185,22 +191,29 @@ def _recommended(plan: Plan, found: Frontier) -> str:
     )
 
 
-def _against(plan: Plan, line: FrontierLine) -> str:
-    errors = plan.choice.errors
-    if errors is None:
+def _against(plan: Plan, found: Frontier) -> str:
+    """The recommended line's target figure against that of the plan's choice."""
+    line, choice = found.recommended, plan.choice
+    if choice.errors is None:
         return ""
-    times = figure(line.error / errors.ranked) if errors.ranked > 0.0 else "1"
-    return f" ({times} times the error of {plan.choice.candidate.title})"
+    mine, other = line.error, choice.errors.ranked
+    if found.for_error:
+        mine, other = line.epsilon, choice.epsilon_upper
+    times = figure(mine / other) if other > 0.0 else "1"
+    what = "epsilon" if found.for_error else "error"
+    return f" ({times} times the {what} of {choice.candidate.title})"
 
 
-def _tell_file(best: SeveralOption, epsilon0: float | None) -> None:
+def _tell_file(best: SeveralOption, epsilon0: float | None, for_error: bool) -> None:
+    """``for_error``: its noise was designed for a number that a file can have, as it is."""
     rest = (
         f" and epsilon0_if_colluding = {epsilon0:g}"
         if epsilon0 is not None and math.isfinite(best.epsilon0)
         else " without epsilon0"
     )
+    target = best.designed if for_error else math.floor(best.designed * 1e4) / 1e4
     say(
-        f"In a task file: target_epsilon = {math.floor(best.epsilon * 1e4) / 1e4:g}, and "
+        f"In a task file: target_epsilon = {target:g}, and "
         f'under [mechanism] name = "{best.spec.name}"{rest}.'
     )
 

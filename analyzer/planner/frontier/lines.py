@@ -2,7 +2,8 @@
 leaves where somebody does not keep to the rules.
 
 Of one message there is one line, the plan's choice: what beats it in anything is in the plan's own
-table. The recommended line is the one that errs least. Whoever asks for a frontier says that owners
+table. The recommended line is the one that errs least, or where an error was asked for, the one
+that reaches it with the least epsilon. Whoever asks for a frontier says that owners
 may be asked by name for tasks that have no epsilon0, and not that they trust a shuffler to add the
 noise: such a line is there to compare.
 """
@@ -15,7 +16,8 @@ from typing import Any
 
 from shoal.analyzer.planner.candidates import Unsuited
 from shoal.analyzer.planner.frontier.costs import analyzer_seconds, moved_by_one, radio_seconds
-from shoal.analyzer.planner.frontier.several import SeveralOption, least_worthwhile
+from shoal.analyzer.planner.frontier.option import SeveralOption
+from shoal.analyzer.planner.frontier.several import least_worthwhile
 from shoal.analyzer.planner.result import Plan
 from shoal.mechanisms import create
 
@@ -48,15 +50,17 @@ class FrontierLine:
     beaten_by: str = ""
     trusts_shuffler: bool = False
 
-    def beats(self, other: FrontierLine) -> bool:
-        """Whether it is as good in everything, and better in something."""
-        mine, others = self._costs(), other._costs()
+    def beats(self, other: FrontierLine, *, for_error: bool = False) -> bool:
+        """Whether it is as good in everything, and better in something; ``for_error``: of lines
+        that reach an error, by epsilon in its place.
+        """
+        mine, others = self._costs(for_error), other._costs(for_error)
         return all(a <= b for a, b in zip(mine, others, strict=True)) and mine != others
 
-    def _costs(self) -> tuple[float, ...]:
+    def _costs(self, for_error: bool) -> tuple[float, ...]:
         moved = math.inf if math.isnan(self.moved_by_one) else self.moved_by_one
         return (
-            self.error,
+            self.epsilon if for_error else self.error,
             self.epsilon0,
             self.mean_messages,
             self.messages,
@@ -89,23 +93,25 @@ class FrontierLine:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """``lines``: the least error first, the plan's choice among them. ``epsilon0``: asked for, if
-    shuffler and analyzer work together; ``worthwhile``: from which on that is a good trade.
+    """``lines``: the least error first, the plan's choice among them; with ``for_error``, which was
+    the target, the least epsilon first. ``epsilon0``: asked for, if shuffler and analyzer work
+    together; ``worthwhile``: from which on that is a good trade.
     """
 
     lines: tuple[FrontierLine, ...]
     unsuited: tuple[Unsuited, ...]
     epsilon0: float | None
     worthwhile: float
+    for_error: bool = False
 
     @property
     def recommended(self) -> FrontierLine:
-        """The one that errs least within the request's limits, and trusts nobody for the noise."""
+        """The first one, within the request's limits, that trusts nobody for the noise."""
         return next(line for line in self.lines if not line.trusts_shuffler)
 
     @property
     def options(self) -> tuple[SeveralOption, ...]:
-        """Those of several messages, the least error first."""
+        """Those of several messages, in the order of the lines."""
         return tuple(line.several for line in self.lines if line.several is not None)
 
     def to_json(self) -> dict[str, Any]:
@@ -134,13 +140,20 @@ def frontier(
 ) -> Frontier:
     """Of a plan, and what ``several_options`` found for the request that it was made for."""
     options, unsuited = several
-    # of lines that err alike the plan's choice, which comes first
-    every = sorted((_of_choice(plan), *map(_of_several, options)), key=lambda line: line.error)
-    lines = tuple(
-        replace(line, beaten_by=next((other.title for other in every if other.beats(line)), ""))
-        for line in every
+    for_error = plan.request.error is not None
+    # of lines that do alike the plan's choice, which comes first
+    every = sorted(
+        (_of_choice(plan), *map(_of_several, options)),
+        key=lambda line: line.epsilon if for_error else line.error,
     )
-    return Frontier(lines, unsuited, epsilon0_if_colluding, least_worthwhile(plan.request.n))
+    lines = tuple(replace(line, beaten_by=_better(line, every, for_error)) for line in every)
+    worthwhile = least_worthwhile(plan.request.n)
+    return Frontier(lines, unsuited, epsilon0_if_colluding, worthwhile, for_error)
+
+
+def _better(line: FrontierLine, every: list[FrontierLine], for_error: bool) -> str:
+    better = (other.title for other in every if other.beats(line, for_error=for_error))
+    return next(better, "")
 
 
 def _of_choice(plan: Plan) -> FrontierLine:

@@ -8,7 +8,8 @@ trade from about ``least_worthwhile`` on, and below that costs more than all of 
 found with the design that a task file gets (``design_several``): noise for (epsilon, delta) in each
 release, split over the devices that are sure to be honest in the smallest batch, cut off for all
 releases. Where the target is of all releases together, the epsilon of each is the largest (to 1 %)
-whose exact laws of losses compose to it.
+whose exact laws of losses compose to it. Where an error is the target, the smallest epsilon that
+reaches it is looked for (``least_epsilon``), and what counts is the certificate of what comes out.
 
 **Means.** With more levels rounding adds less, and the noise, a curator's, no more: from 1,001 on,
 the first number of levels (``_LEVELS``) with which rounding adds 2 % to the error at most, or as
@@ -19,91 +20,34 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
+from shoal.accounting.of_task import guaranteed_several
 from shoal.accounting.several_messages.liars import moved_by_liar
 from shoal.accounting.several_messages.of_domain import design_several, serves
 from shoal.accounting.several_messages.of_windows import epsilon_of_each
 from shoal.analyzer.planner.candidates import Unsuited
 from shoal.analyzer.planner.frontier.costs import analyzer_seconds, radio_seconds
+from shoal.analyzer.planner.frontier.least_epsilon import least_epsilon, rounded_up
+from shoal.analyzer.planner.frontier.option import SeveralOption
 from shoal.analyzer.planner.predict import frame_bytes, profile
 from shoal.analyzer.planner.question import LEVELS, Frequencies, Mean, Request, Sum, wrong
-from shoal.domain import Domain, Numeric
+from shoal.domain import Domain
 from shoal.errors import ShoalError
 from shoal.mechanisms.several.names import CANCELLING, DUMMIES, NAMES, SIGNED_COUNT, SPLIT_MIX
 from shoal.mechanisms.several.protocol import Noisy, Several
 from shoal.mechanisms.several.registry import create
 from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
-from shoal.task import SHUFFLER_NOISE, MechanismSpec
+from shoal.task import SHUFFLER_NOISE
 
 _OF_MEANS = (SPLIT_MIX,)  # the others serve numbers too, and count their levels
 # The least error first where one release is all there is, for a look at what could be had.
 _FOREMOST = (SIGNED_COUNT, SPLIT_MIX, CANCELLING, DUMMIES)
 _LEVELS = (1_001, 2_001, 5_001, 10_001, 20_001, 50_001)
+_DIGITS = 6  # of a certified epsilon, rounded up
 _FINE = 25  # rounding is at most this part of the variance
-
-
-@dataclass(frozen=True, slots=True)
-class SeveralOption:
-    """A mechanism of several messages for a request.
-
-    ``epsilon``: of each release, at the request's delta. ``epsilon0``: of what a device sends;
-    math.inf where a message is the value. ``error``: standard error of every count with the
-    request's n devices, whatever they answer; with an epsilon0 that at the question's answers (root
-    mean square, or at the worst ones). Of a mean or a sum, in its unit, at the worst value.
-    ``mean_messages``, ``messages``: of a report, on average (of a batch of min_batch's honest
-    devices) and at most. ``message_bytes``: of one; ``frame_bytes``: what a device sends.
-    ``radio_seconds``, ``analyzer_seconds``, ``moved_by_one``: see ``costs``.
-    """
-
-    spec: MechanismSpec
-    domain: Domain
-    epsilon: float
-    epsilon0: float
-    error: float
-    mean_messages: float
-    messages: int
-    message_bytes: int
-    frame_bytes: int
-    radio_seconds: float
-    analyzer_seconds: float
-    moved_by_one: float
-
-    @property
-    def trusts_shuffler(self) -> bool:
-        """Whether the shuffler adds the noise: nobody can tell whether it does."""
-        return self.spec.name == SHUFFLER_NOISE
-
-    @property
-    def title(self) -> str:
-        """The mechanism for people, with what was chosen of it."""
-        drawn = ", randomized" if math.isfinite(self.epsilon0) else ""
-        levels = f", {self.domain.levels:,} levels" if isinstance(self.domain, Numeric) else ""
-        return f"{self.spec.name}{drawn}{levels}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; an infinite epsilon0 is None, as JSON has no number for it, and so is
-        what one device can move where that is anything.
-        """
-        return {
-            "mechanism": self.spec.name,
-            "parameters": dict(self.spec.parameters),
-            "epsilon0": self.epsilon0 if math.isfinite(self.epsilon0) else None,
-            "epsilon_upper": self.epsilon,
-            "error": self.error,
-            "mean_messages": self.mean_messages,
-            "messages": self.messages,
-            "message_bytes": self.message_bytes,
-            "frame_bytes": self.frame_bytes,
-            "radio_seconds": self.radio_seconds,
-            "analyzer_seconds": self.analyzer_seconds,
-            "trusts_shuffler": self.trusts_shuffler,
-            "moved_by_one": self.moved_by_one if math.isfinite(self.moved_by_one) else None,
-            **({"levels": self.domain.levels} if isinstance(self.domain, Numeric) else {}),
-        }
 
 
 def least_worthwhile(n: int) -> float:
@@ -116,12 +60,12 @@ def least_worthwhile(n: int) -> float:
 def several_options(
     request: Request, epsilon0_if_colluding: float | None = None, *, trusting: bool = False
 ) -> tuple[tuple[SeveralOption, ...], tuple[Unsuited, ...]]:
-    """Every mechanism of several messages that can serve ``request``, the least error first, and
-    why others can't; as they are, and with that epsilon0 if one is given. ``trusting``: noise that
-    the shuffler is trusted to add is among them. Raises CONFIG for a
-    question without cells, and for a target error.
+    """Every mechanism of several messages that can serve ``request``, the least error first (or the
+    least epsilon, where an error is the target), and why others can't; as they are, and with that
+    epsilon0 if one is given. ``trusting``: noise that the shuffler is trusted to add is among them.
+    Raises CONFIG for a question without cells.
     """
-    question, epsilon = _planned(request)
+    question = _planned(request)
     found, unsuited = list[SeveralOption](), list[Unsuited]()
     for name in _names(question):
         if name == SHUFFLER_NOISE and not trusting:
@@ -131,47 +75,62 @@ def several_options(
         for epsilon0 in kinds:
             what = name if epsilon0 is None else f"{name}, randomized"
             try:
-                found.append(_tried(request, question, name, epsilon0, epsilon))
+                found.append(_found(request, question, name, epsilon0))
             except ShoalError as error:
                 unsuited.append(Unsuited(what, error.message))
-    return tuple(sorted(found, key=lambda option: option.error)), tuple(unsuited)
+    found.sort(key=lambda option: option.error if request.error is None else option.epsilon)
+    return tuple(found), tuple(unsuited)
 
 
 def foremost(request: Request) -> SeveralOption | None:
     """The mechanism of several messages that errs least, by one design if limits on a report allow
     that one: for a plan in which nobody asked for them. None where none is within the limits, and
-    where it would take long: of several releases together.
+    where it would take long: of several releases together, and for a target error.
     """
-    if request.total is not None:
+    if request.total is not None or request.epsilon is None:
         return None
     try:
-        question, epsilon = _planned(request)
+        question = _planned(request)
     except ShoalError:
         return None
     names = _names(question)
     for name in _FOREMOST:
         if name in names:
             with contextlib.suppress(ShoalError):  # too many messages, say: the next one has fewer
-                return _tried(request, question, name, None, epsilon)
+                return _tried(request, question, name, None, request.epsilon)
     return None
 
 
-def _planned(request: Request) -> tuple[Frequencies | Mean, float]:
+def _planned(request: Request) -> Frequencies | Mean:
     """Raises CONFIG for what is not planned for."""
     question = request.question
     if not isinstance(question, Frequencies | Mean):
         raise wrong(
             "several messages answer yes_no, categories, mean and sum: leave --several-messages out"
         )
-    if request.epsilon is None:
-        raise wrong("several messages are planned for an --epsilon: give one in place of --error")
-    return question, request.epsilon
+    return question
 
 
 def _names(question: Frequencies | Mean) -> tuple[str, ...]:
     if isinstance(question, Mean):
         return _OF_MEANS
     return tuple(name for name in NAMES if serves(name, question.domain))
+
+
+def _found(
+    request: Request, question: Frequencies | Mean, name: str, epsilon0: float | None
+) -> SeveralOption:
+    """For the request's target, whichever it is. Raises CONFIG."""
+    if request.epsilon is not None:
+        return _tried(request, question, name, epsilon0, request.epsilon)
+    _check_limits(request, epsilon0)  # no epsilon would help
+    option = least_epsilon(
+        lambda epsilon: _tried(request, question, name, epsilon0, epsilon),
+        request.error or math.nan,
+    )
+    made = create(option.spec, option.domain)
+    bound = guaranteed_several(made, request.min_batch, request.honest_fraction, request.delta)
+    return replace(option, epsilon=rounded_up(bound.epsilon_upper, _DIGITS))
 
 
 def _tried(
@@ -281,6 +240,7 @@ def _option(request: Request, design: _Design, target: float) -> SeveralOption:
         radio_seconds(frame),
         analyzer_seconds(request.n * float(made.mean_messages) + _added(made)),
         moved_by_liar(made),
+        epsilon,
     )
 
 

@@ -422,6 +422,31 @@ def test_several_messages_are_shown_beside_the_plan(capsys: Capture) -> None:
     assert "leave --several-messages out" in err
 
 
+def test_the_least_epsilon_for_an_error_is_told_of_several_messages(capsys: Capture) -> None:
+    """What a task file would say is a number that the noise was designed for, not one below.
+
+    Planted: the number cut to four places, as for an --epsilon -> not the option's, fails.
+    """
+    asked = ("yes_no", "--n", "5000", "--error", "10", "--mechanism", "binary_rr")
+    status, out, _ = run(capsys, *asked, "--several-messages", "--epsilon0-if-colluding", "3")
+    assert status == 0
+    told = " ".join(out.split())
+    assert "Recommended: signed_count, which reaches that error with the least epsilon" in told
+    assert "times the epsilon of binary_rr)" in told
+    assert "signed_count, randomized, not possible: its error stays above 10 at every" in told
+    status, out, _ = run(capsys, *asked, "--several-messages", "--json")
+    said = json.loads(out)
+    lines = said["frontier"]
+    assert said["target_epsilon"] is None
+    assert said["recommended"]["title"] == "signed_count"
+    assert [line["epsilon_upper"] for line in lines] == sorted(
+        line["epsilon_upper"] for line in lines
+    )
+    assert all(line["error"] <= 10.0 for line in lines)
+    least = said["recommended"]["epsilon_upper"]
+    assert f"target_epsilon = {least:.4g}, and under" in told
+
+
 def test_a_plan_of_one_message_says_in_a_sentence_what_several_would_do(capsys: Capture) -> None:
     """What it would ask of owners is in it. Not of those who won't be asked: a limit on epsilon0
     allows no such task; nor where mechanisms were named.

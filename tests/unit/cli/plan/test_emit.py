@@ -139,6 +139,7 @@ def test_names_of_questions() -> None:
         (("yes_no", "--n", "500", "--epsilon", "1"), "signed_count", False),
         (("yes_no", "--n", "500", "--epsilon", "4", "--windows", "4"), "signed_count", False),
         (("mean", "--high", "24", "--n", "500", "--epsilon", "1"), "split_mix", False),
+        (("yes_no", "--n", "500", "--error", "2"), "signed_count", False),
         (("yes_no", "--n", "500", "--epsilon", "1", "--max-bytes", "1"), "binary_rr", True),
     ],
 )
@@ -148,11 +149,13 @@ def test_what_is_recommended_of_several_messages_is_written(
     """The integers that were planned, which lint certifies at the target of one window; one message
     where the limits leave nothing else.
 
+    Where an error is the target, the epsilon that its certificate proves is the file's.
+
     Planted: the plan's choice written whatever is recommended -> fails; its target with the
     integers of several messages, in several windows -> fails.
     """
     options = (*asked, "--delta", "1e-6", "--several-messages", *desk)
-    file = f"{len(asked)}{mechanism}.toml"
+    file = f"{len(asked)}{asked[-2].lstrip('-')}{mechanism}.toml"
     out, _ = run(capsys, "plan", *options, "--emit", file, "--json")
     best = json.loads(out)["recommended"]
     run(capsys, "task", "lint", file)
