@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from shoal.accounting.audit.audit import Views, cells_of, crowd_of
 from shoal.accounting.certificate import check_n
 from shoal.accounting.numerics.binomial import Floats, Ints
-from shoal.arrays import np
+from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.noise_law import Truth
@@ -73,15 +73,13 @@ def several_views(
     check_n(n)
     of_shares = isinstance(made, SplitMix)
     crowd = crowd_of(cells, answers, answers[0] if of_shares else None)
-    statistics = _statistics(made, answers)
+    statistics = several_statistics(made, answers)
 
     def views(which: int, trials: int) -> dict[str, Floats]:
         values = np.full((trials, n), crowd, dtype=np.int64)
         values[:, -1] = answers[which]
         bundles = made.randomize(values.reshape(-1), entropy)
-        numbers = cells_of(bundles.rows)
-        if of_shares:
-            numbers = _centred(numbers, 8 * made.report_size)
+        numbers = numbers_of(made, bundles.rows)
         devices = np.repeat(np.arange(trials * n), bundles.sizes)
         if isinstance(made, ShufflerNoise):
             numbers, devices = _with_noise(made, numbers, devices, trials, n, entropy)
@@ -98,11 +96,20 @@ def attacked_answers(made: Several, cells: int) -> tuple[int, int]:
     return (0, cells - 2) if isinstance(made, SplitMix) else (0, 1)
 
 
-_Statistics = Callable[[Ints, Ints, int], dict[str, Floats]]
+def numbers_of(made: Several, rows: NDArray[np.uint8]) -> Ints:
+    """``Messages.numbers`` of uint8[messages, report_size]."""
+    numbers = cells_of(rows)
+    return _centred(numbers, made.bits) if isinstance(made, SplitMix) else numbers
+
+
+Statistics = Callable[[Ints, Ints, int], dict[str, Floats]]
 """Of messages' numbers and the trials that they belong to, in so many trials."""
 
 
-def _statistics(made: Several, answers: tuple[int, int]) -> _Statistics:
+def several_statistics(made: Several, answers: tuple[int, int]) -> Statistics:
+    """What ``several_views`` looks at in the messages of mixed batches. Raises INVALID for a
+    mechanism that is not known here.
+    """
     if isinstance(made, SplitMix):
         return lambda numbers, trial, trials: _of_shares(numbers, trial, trials, made.bits)
     if not isinstance(made, Noisy | ShufflerNoise):

@@ -32,6 +32,7 @@ from shoal.ids import KeyId, TaskId
 from shoal.protos import submit_pb2
 from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.reports.noise import NoiseSource
 from shoal.shuffler.service import Shuffler
 from tests.worlds.inbox_file import stored
 from tests.worlds.ports import free_port
@@ -58,9 +59,10 @@ class Running:
         self.shuffler: Shuffler
         self.channel: grpc.aio.Channel
 
-    async def start(self, **changes: object) -> None:
+    async def start(self, *, noise: NoiseSource | None = None, **changes: object) -> None:
         address = await self.analyzer.start()
-        self.shuffler = Shuffler(self.world.config(address, **changes), clock=self.clock)
+        config = self.world.config(address, **changes)
+        self.shuffler = Shuffler(config, clock=self.clock, noise=noise)
         await self.shuffler.__aenter__()
         self.channel = build_channel(f"127.0.0.1:{self.shuffler.port}", CA.cert_pem)
 
