@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from shoal.analyzer.planner import Plan, Request, plan
+from shoal.analyzer.planner import Plan, Request, Simulation, plan
 from shoal.analyzer.planner.order import TellProgress
 from shoal.cli.options import HonestFractionOption
 from shoal.cli.output import check_new, emit_json, say, stderr
@@ -23,7 +23,7 @@ from shoal.cli.plan import task_options
 from shoal.cli.plan.options import Asked
 from shoal.cli.plan.output import show_plan, simulated
 from shoal.cli.plan.request import Given, devices, honest, limited
-from shoal.cli.plan.several import Look
+from shoal.cli.plan.several import Beside, Look
 from shoal.cli.plan.simulating import Runs
 from shoal.cli.plan.told import Settings, Told
 from shoal.errors import Kind, ShoalError
@@ -54,7 +54,7 @@ The smallest epsilon for an error of 50 devices: shoal plan categories --k 16 --
 50
 
 The best of one message or several per device, where owners may be asked for that: shoal plan
-categories --k 16 --n 100000 --epsilon 1 --several-messages
+categories --k 16 --n 100000 --epsilon 1 --several-messages --simulate 200
 
 The same for an error, with the least epsilon: shoal plan categories --k 16 --n 100000 --error 5
 --several-messages
@@ -245,19 +245,37 @@ def _plan(given: Given, numbers: _Numbers, limits: _Limits, runs: Runs, shown: _
     with _bar() as tell:
         chosen_plan = plan(request, tell)
     both = look.beside(chosen_plan)
+    runs.check_several(both.several, request.n)
     result = runs.simulate(chosen_plan)
+    of_several = runs.simulate_several(chosen_plan, both.several)
     written = _write(chosen_plan, both.several, shown.emit, told, shown.picture)
     if shown.as_json:
         emit_json(
             chosen_plan.to_json()
             | both.to_json()
             | ({} if result is None else {"simulation": result.to_json()})
+            | ({} if of_several is None else {"simulation_recommended": of_several.to_json()})
         )
         return
     show_plan(chosen_plan, everything=shown.everything)
     both.show()
-    for line in ([] if result is None else [simulated(result, request.n)]) + written:
+    for line in _simulated(chosen_plan, both, result, of_several) + written:
         say(line)
+
+
+def _simulated(
+    plan: Plan, both: Beside, single: Simulation | None, several: Simulation | None
+) -> list[str]:
+    """A line for each that was simulated: by name, where there are two."""
+    if single is None:
+        return []
+    n = plan.request.n
+    if several is None or both.several is None:
+        return [simulated(single, n)]
+    return [
+        simulated(several, n, both.several.title),
+        simulated(single, n, plan.choice.candidate.title),
+    ]
 
 
 _OF_RECIPES = {"recipe", "n", "emit", "as_json", "text"} | {field.name for field in fields(Told)}

@@ -206,7 +206,7 @@ PlanPlotOption = Annotated[
     typer.Option(
         "--plot",
         metavar="FILE.svg",
-        help="Draw the error against epsilon, also without shuffling; replaces it.",
+        help="Draw the error against epsilon, of one message, also without shuffling; replaces it.",
     ),
 ]
 SimulateOption = Annotated[
@@ -214,7 +214,8 @@ SimulateOption = Annotated[
     typer.Option(
         "--simulate",
         metavar="RUNS",
-        help="Run the production code so often on made-up devices; below 30 tell little.",
+        help="Run the production code so often on made-up devices; below 30 tell little. With "
+        "--several-messages what is recommended too.",
     ),
 ]
 SimulatedDataOption = Annotated[

@@ -293,12 +293,15 @@ def _repeated(repeated: Repeated, promise: str) -> str:
     return f"{asked} {fresh} If it were {kept}"
 
 
-def simulated(result: Simulation, n: int) -> str:
-    """Predicted against observed, with what the simulation itself can tell."""
+def simulated(result: Simulation, n: int, title: str = "") -> str:
+    """Predicted against observed, with what the simulation itself can tell. ``title``: of what, if
+    that has to be said.
+    """
+    of = f"Simulated {title}" if title else "Simulated"
     width = (result.high - result.low) / 2.0 / result.observed if result.observed > 0.0 else 0.0
     if result.observed == 0.0:
         return (
-            f"Simulated: {result.runs:,} batches of {n:,} devices: predicted "
+            f"{of}: {result.runs:,} batches of {n:,} devices: predicted "
             f"{figure(result.predicted)}, observed 0: no coin changed an "
             "answer in any of them, so they can't tell how rare that is."
         )
@@ -308,7 +311,7 @@ def simulated(result: Simulation, n: int) -> str:
         else "the prediction lies OUTSIDE, which happens to a right one in 5 % of simulations"
     )
     return (
-        f"Simulated: {result.runs:,} batches of {n:,} devices: predicted "
+        f"{of}: {result.runs:,} batches of {n:,} devices: predicted "
         f"{figure(result.predicted)}, observed {figure(result.observed)}; "
         f"so many runs fix the true error between {figure(result.low)} and {figure(result.high)} "
         f"(95 % confidence, +-{100 * width:.2g} %): "

@@ -13,17 +13,20 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from shoal.analyzer.planner import Frequencies, Plan, Simulation, simulate
 from shoal.analyzer.planner.simulation.processes import Processes
+from shoal.analyzer.planner.simulation.several import check_messages, simulate_several
 from shoal.analyzer.planner.simulation.simulate import MOST_RUNS, Tell, zipf
 from shoal.analyzer.planner.simulation.stretches import Engine
 from shoal.cli.extras import need
 from shoal.cli.output import stderr
 from shoal.cli.plan.options import Data
 from shoal.domain import Domain
-from shoal.entropy import SYSTEM, SeededEntropy
+from shoal.entropy import SYSTEM, Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.several.registry import create as create_several
 
 if TYPE_CHECKING:
     from shoal.analyzer.machines.cluster import Cluster
+    from shoal.analyzer.planner.frontier.option import SeveralOption
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +69,25 @@ class Runs:
                 "--data goes with --simulate, and with counts, not means: leave it out",
             )
 
+    def check_several(self, option: SeveralOption | None, n: int) -> None:
+        """Before anything is simulated: raises CONFIG where ``option``, which is recommended, can't
+        be.
+        """
+        if self.count is None or option is None:
+            return
+        if self.engine is not None:
+            raise ShoalError(
+                Kind.CONFIG,
+                "--engine simulates one message per device, and several are recommended: leave it "
+                "or --several-messages out",
+            )
+        check_messages(create_several(option.spec, option.domain), n, self.count)
+
     def simulate(self, made: Plan) -> Simulation | None:
         """What was asked for, if anything was. Raises UNAVAILABLE without processes or workers."""
         if self.count is None:
             return None
         request, candidate = made.request, made.choice.candidate
-        shares: tuple[float, ...] = ()
-        if self.data is not None:
-            size = candidate.domain.size
-            shares = zipf(size) if self.data is Data.zipf else (1.0 / size,) * size
         with _bar(self.count * request.n) as tell:
             return simulate(
                 request.question,
@@ -82,11 +95,38 @@ class Runs:
                 candidate.domain,
                 request.n,
                 self.count,
-                shares=shares,
-                entropy=SYSTEM if self.seed is None else SeededEntropy(self.seed),
+                shares=self._shares(candidate.domain),
+                entropy=self._entropy,
                 tell=tell,
                 engine=self._engine(candidate.domain),
             )
+
+    def simulate_several(self, made: Plan, option: SeveralOption | None) -> Simulation | None:
+        """The same of several messages, where they are recommended."""
+        if self.count is None or option is None:
+            return None
+        request = made.request
+        with _bar(self.count * request.n) as tell:
+            return simulate_several(
+                request.question,
+                create_several(option.spec, option.domain),
+                option.domain,
+                request.n,
+                self.count,
+                shares=self._shares(option.domain),
+                entropy=self._entropy,
+                tell=tell,
+                engine=self._engine(option.domain),
+            )
+
+    @property
+    def _entropy(self) -> Entropy:
+        return SYSTEM if self.seed is None else SeededEntropy(self.seed)
+
+    def _shares(self, domain: Domain) -> tuple[float, ...]:
+        if self.data is None:
+            return ()
+        return zipf(domain.size) if self.data is Data.zipf else (1.0 / domain.size,) * domain.size
 
     def _engine(self, domain: Domain) -> Engine:
         if self.engine is not None:

@@ -88,9 +88,9 @@ def simulate_counts(
         return float(np.mean((mechanism.estimate(tally).values - counts) ** 2))
 
     crowd = ByCounts(counts)
-    _check(runs, crowd.n)
-    squares = _squares(Rehearsal(mechanism, crowd, entropy), runs, square, tell, engine)
-    return _result(squares, math.sqrt(float(np.mean(mechanism.expected_stderr(counts) ** 2))))
+    check_size(runs, crowd.n)
+    squares = squares_of(Rehearsal(mechanism, crowd, entropy), runs, square, tell, engine)
+    return result_of(squares, math.sqrt(float(np.mean(mechanism.expected_stderr(counts) ** 2))))
 
 
 def simulate_mean(
@@ -113,12 +113,12 @@ def simulate_mean(
     def square(tally: Tally) -> float:
         return (answer(asked, mechanism.estimate(tally), n) - wanted) ** 2
 
-    _check(runs, n)
+    check_size(runs, n)
     at = place(domain, value)
     below = min(int(at), domain.levels - 1)
     crowd = AtValue(n, below, int((at - below) * 2**64), domain.levels)
-    squares = _squares(Rehearsal(mechanism, crowd, entropy), runs, square, tell, engine)
-    return _result(squares, at_value(mechanism, domain, n, value, asked))
+    squares = squares_of(Rehearsal(mechanism, crowd, entropy), runs, square, tell, engine)
+    return result_of(squares, at_value(mechanism, domain, n, value, asked))
 
 
 def simulate_quantiles(
@@ -139,10 +139,10 @@ def simulate_quantiles(
     def square(tally: Tally) -> float:
         return float(np.mean((quantiles_of(mechanism, domain, tally, question) - right) ** 2))
 
-    _check(runs, n)
+    check_size(runs, n)
     crowd = Shaped(n, question.shape, cut_of(domain))
-    squares = _squares(Rehearsal(mechanism, crowd, entropy), runs, square, tell, engine)
-    return _result(
+    squares = squares_of(Rehearsal(mechanism, crowd, entropy), runs, square, tell, engine)
+    return result_of(
         squares, math.sqrt(float(predict_quantiles(question, mechanism, domain, n)[0].mean()))
     )
 
@@ -176,7 +176,7 @@ def simulate(
     return simulate_counts(mechanism, devices(chosen, n), runs, entropy, tell, engine)
 
 
-def _squares(
+def squares_of(
     work: Rehearsal,
     runs: int,
     square: Callable[[Tally], float],
@@ -202,7 +202,8 @@ def _squares(
     return squares
 
 
-def _check(runs: int, n: int) -> None:
+def check_size(runs: int, n: int) -> None:
+    """Raises CONFIG unless so many runs of so many devices can be simulated."""
     if not 1 <= n <= MOST_DEVICES:
         raise wrong(
             f"a simulation has 1 to {MOST_DEVICES} devices, got {n}: plan for fewer, and simulate "
@@ -212,7 +213,8 @@ def _check(runs: int, n: int) -> None:
         raise wrong(f"a simulation has 2 to {MOST_RUNS} runs, got {runs}")
 
 
-def _result(squares: NDArray[np.float64], predicted: float) -> Simulation:
+def result_of(squares: NDArray[np.float64], predicted: float) -> Simulation:
+    """From the squared error of each run, float64[runs], and the error that was predicted."""
     average = float(squares.mean())
     reach = _Z * float(squares.std(ddof=1)) / math.sqrt(squares.size)
     low, high = math.sqrt(max(0.0, average - reach)), math.sqrt(average + reach)

@@ -15,6 +15,7 @@ from shoal.analyzer.planner.simulation.crowd import Crowd
 from shoal.arrays import np
 from shoal.entropy import Entropy, part_of
 from shoal.mechanisms import Mechanism, Tally
+from shoal.mechanisms.several.protocol import Bundles, Several
 
 _BLOCK_BYTES = 1 << 24  # of reports at a time
 _MOST_BLOCK = 1 << 18  # devices at a time
@@ -46,7 +47,7 @@ class Rehearsal:
     of its own.
     """
 
-    mechanism: Mechanism
+    mechanism: Mechanism | Several
     crowd: Crowd
     entropy: Entropy
 
@@ -71,24 +72,24 @@ class InProcess:
             yield stretch, tallies_of(work, stretch)
 
 
-def block_of(mechanism: Mechanism) -> int:
+def block_of(mechanism: Mechanism | Several) -> int:
     """Devices of a block: what their reports take in memory is bounded, and the time for them."""
     by_bytes = _BLOCK_BYTES // (mechanism.messages * mechanism.report_size)
     return max(1, min(_MOST_BLOCK, by_bytes, _MOST_WORK // cells_of(mechanism)))
 
 
-def most_of(mechanism: Mechanism) -> int:
+def most_of(mechanism: Mechanism | Several) -> int:
     """Reports of a stretch, at most: whole blocks."""
     block = block_of(mechanism)
     return block * max(1, min(MOST_BLOCKS, _MOST_WORK // (block * cells_of(mechanism))))
 
 
-def cells_of(mechanism: Mechanism) -> int:
+def cells_of(mechanism: Mechanism | Several) -> int:
     """Of its tallies."""
     return mechanism.tally(np.zeros((0, mechanism.report_size), dtype=np.uint8)).counts.size
 
 
-def stretches_of(mechanism: Mechanism, n: int, runs: int) -> Iterator[Stretch]:
+def stretches_of(mechanism: Mechanism | Several, n: int, runs: int) -> Iterator[Stretch]:
     """Every device of every batch once."""
     block = block_of(mechanism)
     wanted = max(1, n * runs // _LEAST)
@@ -115,7 +116,8 @@ def _tally(work: Rehearsal, run: int, devices: range) -> Tally:
     for start in range(devices.start, devices.stop, block):
         among = range(start, min(devices.stop, start + block))
         entropy = part_of(work.entropy, f"batch {run} device {start}")
-        reports = mechanism.randomize(work.crowd.cells(among, entropy), entropy)
+        drawn = mechanism.randomize(work.crowd.cells(among, entropy), entropy)
+        reports = drawn.rows if isinstance(drawn, Bundles) else drawn
         part = mechanism.tally(np.ascontiguousarray(reports.reshape(-1, mechanism.report_size)))
         total = part if total is None else total + part
     if total is None:
