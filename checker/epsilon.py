@@ -24,6 +24,7 @@ from shoal.checker.expectation import (
 from shoal.checker.exponential import exp_above, exp_below, log_above
 from shoal.checker.findings import Outcome
 from shoal.checker.laws import OutputLaw, Outputs
+from shoal.checker.swapped import SwapProver
 from shoal.checker.two_outputs import divergence_above, largest_divergence
 
 LARGEST_N = 100_000_000
@@ -31,6 +32,7 @@ _LARGEST_EPSILON = 600.0
 # For a curve, which is asked for some hundred times:
 _DATASETS = 500
 _PAIRS = 6  # of answers
+_SWAPPED = "by swapping: the device takes another's place, whose report hides in a crowd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,15 @@ def _decided(
             return Decision(Outcome.WRONG, "two outputs: a dataset has a larger divergence")
         return Decision(Outcome.OPEN, "too close to call for the bounds of this checker")
     # The first pair that does not hold decides. A real dataset makes it wrong, else it is open.
-    decision = Decision(Outcome.OPEN, "no pair of answers")
+    decision, prover = Decision(Outcome.OPEN, "no pair of answers"), SwapProver(law, n, allowed)
+    by_swapping = None
     for outputs in law.pairs():
-        decision = _by_blanket(outputs, n, below, above, allowed)
+        decision = _by_blanket(outputs, n, below, allowed)
+        if decision.outcome is Outcome.OPEN and prover.proves(outputs, below):
+            decision = by_swapping = Decision(Outcome.HOLDS, _SWAPPED)
         if decision.outcome is not Outcome.HOLDS:
-            break
-    return decision
+            return _refuted(outputs, n, above, allowed) or decision
+    return by_swapping or decision
 
 
 def curve_of(law: OutputLaw, n: int) -> Curve | None:
@@ -101,9 +106,7 @@ def curve_of(law: OutputLaw, n: int) -> Curve | None:
     )
 
 
-def _by_blanket(
-    outputs: Sequence[Outputs], n: int, below: Fraction, above: Fraction, delta: Fraction
-) -> Decision:
+def _by_blanket(outputs: Sequence[Outputs], n: int, below: Fraction, delta: Fraction) -> Decision:
     """Balle, Bell, Gascon, Nissim (CRYPTO 2019), Lemma 5.3: the view of an adversary who is told
     all reports that looked at their input.
 
@@ -121,10 +124,16 @@ def _by_blanket(
                 return Decision(Outcome.HOLDS, "the privacy blanket's expectation, in full")
             if Fraction(proven.low) > delta:
                 break
+    return Decision(Outcome.OPEN, "no bound is at most delta, no dataset's divergence is above it")
+
+
+def _refuted(
+    outputs: Sequence[Outputs], n: int, above: Fraction, delta: Fraction
+) -> Decision | None:
     for base in ([one.third for one in outputs], [one.second for one in outputs]):
         if None not in base and _exceeds(_dataset(outputs, base, above), n, delta):
             return Decision(Outcome.WRONG, "a real dataset has a larger divergence")
-    return Decision(Outcome.OPEN, "the blanket's bound is above delta, no dataset's divergence is")
+    return None
 
 
 def _exceeds(kinds: Sequence[Summand], n: int, delta: Fraction) -> bool:

@@ -42,9 +42,9 @@ class OutputLaw:
     """What one report says after each answer.
 
     ``outputs``: of one pair of answers that stands for all; ``rows`` where no pair does: P(output |
-    answer) in full. ``coin``: where a report has two outputs. ``table``: P(output | answer), where
-    it is small enough to be listed. ``ratio``: the largest ratio of an output's probabilities,
-    e^epsilon0.
+    answer) in full. ``answers``: how many there are (0: not said). ``coin``: where a report has two
+    outputs. ``table``: P(output | answer), where it is small enough to be listed. ``ratio``: the
+    largest ratio of an output's probabilities, e^epsilon0.
     """
 
     outputs: tuple[Outputs, ...]
@@ -52,6 +52,7 @@ class OutputLaw:
     coin: Coin | None = None
     table: tuple[tuple[Fraction, ...], ...] | None = None
     rows: tuple[tuple[Fraction, ...], ...] = ()
+    answers: int = 0
 
     def pairs(self) -> Iterator[tuple[Outputs, ...]]:
         """Every ordered pair of answers that has to be looked at, as a third one the second."""
@@ -113,7 +114,10 @@ def _kary(parameters: Mapping[str, int]) -> OutputLaw:
     )
     table = tuple(tuple(same if x == y else other for y in range(k)) for x in range(min(k, 64)))
     return OutputLaw(
-        tuple(one for one in outputs if one.least), same / other, None, table if k <= 64 else None
+        tuple(one for one in outputs if one.least),
+        same / other,
+        table=table if k <= 64 else None,
+        answers=k,
     )
 
 
@@ -150,7 +154,7 @@ def _hadamard(parameters: Mapping[str, int]) -> OutputLaw:
         after = [share * (1 - flip if one else flip) for one in right]
         least = min(after) if k <= cells else share * flip
         outputs.append(Outputs(after[0], after[1], least, after[2] if cells == 3 else None))
-    return OutputLaw(tuple(outputs), (1 - flip) / flip)
+    return OutputLaw(tuple(outputs), (1 - flip) / flip, answers=k)
 
 
 def _unary(parameters: Mapping[str, int]) -> OutputLaw:
@@ -171,7 +175,7 @@ def _unary(parameters: Mapping[str, int]) -> OutputLaw:
         after = [_bits(bits, cell, p, q) for cell in range(cells)]
         least = min(after) if k <= cells else _bits(bits, None, p, q) * (1 - p) / (1 - q)
         outputs.append(Outputs(after[0], after[1], least, after[2] if cells == 3 else None))
-    return OutputLaw(tuple(outputs), p * (1 - q) / (q * (1 - p)))
+    return OutputLaw(tuple(outputs), p * (1 - q) / (q * (1 - p)), answers=k)
 
 
 def _piecewise(parameters: Mapping[str, int]) -> OutputLaw:
@@ -232,7 +236,7 @@ def _subset(parameters: Mapping[str, int]) -> OutputLaw:
             after = [sets * (with_it if bit else without) for bit in bits]
             third = after[2] if cells == 3 else None
             outputs.append(Outputs(after[0], after[1], sets * without, third))
-    return OutputLaw(tuple(outputs), with_it / without)
+    return OutputLaw(tuple(outputs), with_it / without, answers=k)
 
 
 def _bits(bits: tuple[int, ...], cell: int | None, p: Fraction, q: Fraction) -> Fraction:
