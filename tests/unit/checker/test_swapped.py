@@ -11,15 +11,17 @@ from fractions import Fraction
 
 import mpmath
 import numpy as np
+import pytest
 
 from shoal.accounting import certify
+from shoal.checker import crowds
 from shoal.checker.crowds import CrowdWeights, crowd_of
 from shoal.checker.enumeration import exact_divergence
 from shoal.checker.epsilon import decide
 from shoal.checker.exponential import exp_above, exp_below
 from shoal.checker.findings import Outcome
 from shoal.checker.laws import OutputLaw
-from shoal.checker.swapped import LEAST_N, Swapping, SwapProver, _Answer, ways
+from shoal.checker.swapped import LEAST_N, Swapping, SwapProver, _Answer, _saddle, ways
 from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.checker.test_bounds import WORDS, hadamard, kary, piecewise, subset, unary
@@ -36,6 +38,7 @@ TABLES = [
     table((8, 1, 1), (1, 1, 8), (4, 2, 4)),
     table((9, 1), (1, 9)),
 ]
+HALF = Fraction(1, 2)
 ODDS = [Fraction(9, 8), Fraction(3, 2), Fraction(3)]
 TILTS = (0.02, 0.1, 0.3, 0.6, 1.0)
 
@@ -78,9 +81,8 @@ def test_the_finer_view_is_above_every_dataset_and_the_bound_above_the_view(
 ) -> None:
     """Four reports: one of the crowd, two places, the device itself.
 
-    Planted: W left out of the sum (``seen``) -> below the truth. In the checker: low and high from
-    the answers x and x' alone, chances of V halved, a sum that is divided by N once more -> proven
-    where it is not so.
+    Planted: W left out of the sum (``seen``) -> below the truth. In the checker: chances of V
+    halved, a sum that is divided by N once more -> proven where it is not so.
     """
     true, prover, inputs = Fraction(0), swapping(rows), range(len(rows))
     crowd = prover.crowd(4, 1, 1e-6)
@@ -100,8 +102,8 @@ def test_the_finer_view_is_above_every_dataset_and_the_bound_above_the_view(
 @for_each("rows", TABLES)
 @for_each("n, crowd", [(5, 2), (6, 1), (6, 3)])
 def test_nothing_below_the_truth_is_proven(rows: Rows, n: int, crowd: int) -> None:
-    """Every dataset and outcome, whatever the crowd and t: some pair is left. Planted: chances of V
-    halved -> fails.
+    """Every dataset and outcome, whatever the crowd and t: some pair is left. Planted: a sum that
+    is divided by N once more -> fails.
     """
     prover = swapping(rows)
     for e in ODDS[: size(1, 3)]:
@@ -129,8 +131,8 @@ def test_weights_are_as_spread_as_they_should_be(
     """Means of functions of V: of |v - place| and e^v they are above those of the exact law (in
     fractions) and near them.
 
-    Planted: m + 1 terms taken for m + 2, k the last of a block instead of its first, neighbours of
-    the grid exchanged, a grid that begins above low -> each fails.
+    Planted: m + 2 terms for m + 1, neighbours of the grid exchanged, a grid that begins above low,
+    chances 3 % too small, V without its variance -> each fails.
     """
     gamma, low, high = shape
     found = crowd_of(2 * crowd + 3, crowd, shape, 1 << 62, 1e-6)
@@ -153,14 +155,52 @@ def test_weights_are_as_spread_as_they_should_be(
     assert true * (1 - 1e-5) <= mean <= true * 1.02
 
 
+def test_a_block_of_crowds_counts_as_its_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variance of V, E[1 / (m + 1)] being (1 - (1 - gamma)^(s + 1)) / ((s + 1) gamma), on a
+    grid that adds nothing to it. Planted: the last of a block -> fails.
+    """
+    monkeypatch.setattr(crowds, "_STEPS", 300)
+    size, (gamma, low, high) = 40_001, LAWS[0]
+    found = crowd_of(100_000, size, (gamma, low, high), 1 << 62, 1e-6)
+    terms = 1 / ((size + 1) * float(gamma))  # but for the chance of none, which is nothing
+    exact = float((1 - low) * (high - 1)) * terms
+    variance = float((found.points - 1) ** 2 @ found.chances)
+    assert exact * (1 + 1e-5) <= variance <= exact * 1.001
+
+
+def test_extremes_are_those_of_all_outputs_and_answers() -> None:
+    """The third answer has the highest here. Planted: those of the first two; 9 / 10 of gamma ->
+    fails.
+    """
+    rows = table((4, 4, 2), (3, 5, 2), (3, 3, 4))
+    way, small = ways(OutputLaw((), Fraction(2), rows=rows))
+    assert (way.gamma, way.low, way.high) == (Fraction(4, 5), Fraction(4, 5), Fraction(8, 5))
+    assert (small.gamma, small.low, small.high) == tuple(Fraction(i, 20) for i in (13, 13, 26))
+
+
+def test_every_answer_counts_at_one_t() -> None:
+    """At the saddle point of the answer whose L varies most another one is far above. Planted: the
+    first answer alone -> fails.
+    """
+    law, _ = hadamard(100, WORDS // 56)
+    (way,) = ways(law)
+    e = exp_below(3.0)
+    numbers = pair([o.first for o in law.outputs], [o.second for o in law.outputs], e)
+    values = numbers / way.rows
+    worst = int((values * values * way.rows).sum(axis=1).argmax())
+    crowd, t = way.crowd(500, 63, 1e-6), _saddle(values[worst], way.rows[worst], 436)
+    assert _Answer(values[worst], way.rows[worst], t, crowd).mean(0.02, 0) / 436 < 1e-6
+    assert not way.proves(numbers, crowd, t, 1e-6)
+
+
 @for_each("rows, places, v, t", [(TABLES[0], 2, 0.7, 0.3), (TABLES[1], 40, 1.0, 0.05)])
 @for_each("kappa", [0.2, 0.1])
 def test_the_integral_is_what_thirty_digits_say(
     rows: Rows, places: int, v: float, t: float, kappa: float
 ) -> None:
     """F(v) with its normal factor, by mpmath. Planted: the first frequency counted whole or not at
-    all, e^(kappa^2 / 2) left out, a period that is a third as long, N + 2 places, phi of t alone ->
-    each fails.
+    all, e^(kappa^2 / 2) left out, a period that is a third as long, N + 2 for N in psi or in phi,
+    phi of t alone -> each fails.
     """
     values, chances = pair(rows[0], rows[1], ODDS[0]) / np.array(rows[-1], dtype=float), rows[-1]
     with mpmath.workdps(20):
@@ -194,9 +234,8 @@ CASES = {
 
 @for_each("name", CASES)
 def test_less_than_a_real_dataset_shows_is_proven_of_no_law(name: str) -> None:
-    """Of the pair that shows it, whatever crowd and t. Planted: gamma R / w of one output less for
-    its extremes, chances of V 3 % too small, V without its variance, e rounded up by 1 % -> fails
-    for some law.
+    """Of the pair that shows it, whatever crowd and t. Planted: chances of V halved, neighbours of
+    the grid exchanged, a sum that is divided by N once more -> fails for some law.
     """
     (law, privacy), n, delta = CASES[name]
     e = exp_above(certify(privacy, n, delta).epsilon_lower * 0.999)
@@ -215,7 +254,9 @@ def test_less_than_a_real_dataset_shows_is_proven_of_no_law(name: str) -> None:
 
 
 def test_all_third_answers_are_looked_at() -> None:
-    """Planted: laws of x and x' alone; of a table the first two rows -> fails."""
+    """Planted: laws of x and x' alone; of a table the first two rows; a smaller w also where not
+    all answers are at hand -> each fails.
+    """
     law, _ = kary(8, WORDS // 3)
     assert law.table is not None
     rows = law.table
@@ -245,7 +286,8 @@ def test_few_reports_are_left_to_the_blanket() -> None:
 def test_what_is_certified_by_swapping_holds_by_swapping(name: str) -> None:
     """And says so. Of a table some pairs need it, not the last ones.
 
-    Planted: the words of the last pair; one kappa, 0.2 -> fails.
+    Planted: the words of the last pair; of three answers the largest w alone; e rounded up by 1 %
+    -> each fails.
     """
     (law, privacy), n, delta = CASES[name]
     certificate = certify(privacy, n, delta)
