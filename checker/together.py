@@ -7,6 +7,7 @@ order. That an analyzer made no release that it hides can't be seen from files.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -75,6 +76,8 @@ def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision
         return Decision(Outcome.OPEN, "not all of them are of a kind that is known here")
     if Fraction(epsilon) >= sum((log_above(law.ratio) for law in known), Fraction(0)):
         return Decision(Outcome.HOLDS, "one report alone of each promises as much")
+    if _added(before, known, epsilon, delta):
+        return Decision(Outcome.HOLDS, "each of them holds, and epsilons and deltas add up")
     curves: list[Curve] = []
     for one, law in zip(before, known, strict=True):
         curve = curve_of(law, honest_of(one.task, one.task.min_batch))
@@ -90,6 +93,35 @@ def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision
     except UnreadableError as error:
         return Decision(Outcome.OPEN, str(error))
     return Decision(Outcome.OPEN, f"this checker proves {proven:.6g}")
+
+
+def _added(
+    before: Sequence[Chain], laws: Sequence[OutputLaw], epsilon: float, delta: float
+) -> bool:
+    """Sequential composition (Dwork, Roth 2014, Theorem 3.16). What is proven by swapping, one
+    release at a time, is no curve; where one is worth most of the total, the sum is the smaller.
+    """
+    privacies = [one.release.privacy for one in before]
+    stated = [(each.epsilon_upper, each.delta) for each in privacies]
+    numbers = [delta, *itertools.chain(*stated)]
+    if not all(math.isfinite(number) and number >= 0 for number in numbers):
+        return False
+    epsilons, deltas = (
+        sum(map(Fraction, column), Fraction(0)) for column in zip(*stated, strict=True)
+    )
+    if epsilons > Fraction(epsilon) or deltas > Fraction(delta):
+        return False
+    # windows of one task promise the same
+    asked = dict[tuple[bytes, float, float], Decision]()
+    for one, law, promised in zip(before, laws, stated, strict=True):
+        if one.task.memoized or one.release.n < one.task.min_batch:
+            return False
+        key = one.task_id, *promised
+        if key not in asked:
+            asked[key] = decided(law, honest_of(one.task, one.task.min_batch), *promised)
+        if asked[key].outcome is not Outcome.HOLDS:
+            return False
+    return True
 
 
 def _alone(chain: Chain, epsilon: float, delta: float) -> Decision:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from fractions import Fraction
 
 import pytest
@@ -16,6 +17,7 @@ from shoal.accounting.composition.compose import release_law
 from shoal.accounting.composition.loss_bytes import to_bytes
 from shoal.analyzer.records import Spending
 from shoal.analyzer.results.cumulative import compose_spendings
+from shoal.checker.chain import Chain
 from shoal.checker.check import check_releases
 from shoal.checker.composition import Curve, total_delta
 from shoal.checker.enumeration import _histograms, _with
@@ -24,14 +26,20 @@ from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import exp_below
 from shoal.checker.findings import Outcome
 from shoal.checker.laws import OutputLaw
+from shoal.checker.release_file import SignedParts
+from shoal.checker.together import _composed
+from shoal.domain import Categories
 from shoal.ids import TaskId
+from shoal.mechanisms import create
 from shoal.privacy import LocalPrivacy
-from shoal.protos import release_pb2
+from shoal.protos import release_pb2, task_pb2
+from shoal.task import MechanismSpec
 from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.checker.test_bounds import WORDS, binary, kary
 from tests.unit.checker.test_check import corpus, signed_anew
 
+CELLS = Categories(tuple(map(str, range(99))))
 COIN, OTHER_COIN = binary(3 * WORDS // 4, WORDS // 4), binary(2 * WORDS // 3, WORDS // 5)
 TERNARY, TABLE = kary(3, WORDS // 2), kary(16, WORDS // 3)
 Known = tuple[OutputLaw, LocalPrivacy]
@@ -109,6 +117,51 @@ def test_totals_that_are_signed_are_confirmed_and_less_is_not(name: str) -> None
     assert total.delta(composed.epsilon_upper * 0.99) > composed.delta
     proven = total.epsilon(composed.delta, sum(epsilons))
     assert composed.epsilon_upper * 0.99 <= proven <= composed.epsilon_upper * 1.000001
+
+
+def chain(flip: int, n: int, **changed: float) -> Chain:
+    """Hadamard bits of 100 cells, released from ``n`` reports on, with what is certified of them.
+    Nothing is signed.
+    """
+    spec = MechanismSpec.of("hadamard", k=100, flip=flip)
+    certificate = certify(create(spec, CELLS).privacy(), n, 1e-8)
+    task = task_pb2.Task(version=1, min_batch=n, honest_fraction_ppm=1_000_000)
+    task.mechanism.name = spec.name
+    for name, value in spec.parameters:
+        task.mechanism.parameters.add(name=name, value=value)
+    release = release_pb2.Release(version=1, n=n)
+    release.privacy.epsilon_upper = changed.get("epsilon", certificate.epsilon_upper)
+    release.privacy.delta = 1e-8
+    data = [each.SerializeToString(deterministic=True) for each in (release, task)]
+    return Chain(SignedParts(data[0], b"", data[1], b"", b"", b"", b""))
+
+
+def test_a_sum_of_epsilons_is_confirmed_where_it_is_less_than_the_composition() -> None:
+    """Of two releases by swapping, one of which is worth nearly all: the analyzer signs the sum.
+
+    Planted: no sum; the deltas not looked at; a release taken at its word; one of fewer reports
+    than the smallest batch -> each fails.
+    """
+    chains = [chain(WORDS // 56, 10_000), chain(9 * WORDS // 20, 1_000_000)]
+    epsilons = [one.release.privacy.epsilon_upper for one in chains]
+    spendings = []
+    for one, epsilon in zip(chains, epsilons, strict=True):
+        flip = {each.name: each.value for each in one.task.mechanism.parameters}["flip"]
+        privacy = create(MechanismSpec.of("hadamard", k=100, flip=flip), CELLS).privacy()
+        law = to_bytes(release_law(upper_curve, privacy, one.task.min_batch, 1e-8))
+        spendings.append(Spending(TaskId(bytes(32)), epsilon, 1e-8, law))
+    composed = compose_spendings(spendings)
+    assert composed.epsilon_upper == pytest.approx(sum(epsilons), rel=1e-12)
+    signed = composed.epsilon_upper, composed.delta
+    assert _composed(chains, *signed).outcome is Outcome.HOLDS
+    assert "add up" in _composed(chains, *signed).how
+    assert _composed(chains, signed[0] * (1 - 1e-9), signed[1]).outcome is Outcome.OPEN
+    assert _composed(chains, signed[0], signed[1] * 0.9).outcome is Outcome.OPEN
+    assert _composed(chains, signed[0], math.nan).outcome is Outcome.OPEN
+    lie = chain(9 * WORDS // 20, 1_000_000, epsilon=epsilons[1] * 0.9)
+    assert _composed([chains[0], lie], *signed).outcome is Outcome.OPEN
+    chains[1].release.n = 999_999
+    assert _composed(chains, *signed).outcome is Outcome.OPEN
 
 
 def test_a_total_wants_the_files_of_all_releases() -> None:
