@@ -26,8 +26,9 @@ from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import exp_below
 from shoal.checker.findings import Outcome
 from shoal.checker.laws import OutputLaw
+from shoal.checker.promise import law_of_task
 from shoal.checker.release_file import SignedParts
-from shoal.checker.together import _composed
+from shoal.checker.together import _added, _composed
 from shoal.domain import Categories
 from shoal.ids import TaskId
 from shoal.mechanisms import create
@@ -153,15 +154,17 @@ def test_a_sum_of_epsilons_is_confirmed_where_it_is_less_than_the_composition() 
     composed = compose_spendings(spendings)
     assert composed.epsilon_upper == pytest.approx(sum(epsilons), rel=1e-12)
     signed = composed.epsilon_upper, composed.delta
-    assert _composed(chains, *signed).outcome is Outcome.HOLDS
-    assert "add up" in _composed(chains, *signed).how
-    assert _composed(chains, signed[0] * (1 - 1e-9), signed[1]).outcome is Outcome.OPEN
-    assert _composed(chains, signed[0], signed[1] * 0.9).outcome is Outcome.OPEN
-    assert _composed(chains, signed[0], math.nan).outcome is Outcome.OPEN
+    decision = _composed(chains, *signed)
+    assert decision.outcome is Outcome.HOLDS
+    assert "add up" in decision.how
+    laws = [law for law in map(law_of_task, (one.task for one in chains)) if type(law) is OutputLaw]
+    assert not _added(chains, laws, signed[0] * (1 - 1e-9), signed[1])
+    assert not _added(chains, laws, signed[0], signed[1] * 0.9)
+    assert not _added(chains, laws, signed[0], math.nan)
     lie = chain(9 * WORDS // 20, 1_000_000, epsilon=epsilons[1] * 0.9)
-    assert _composed([chains[0], lie], *signed).outcome is Outcome.OPEN
+    assert not _added([chains[0], lie], laws, *signed)
     chains[1].release.n = 999_999
-    assert _composed(chains, *signed).outcome is Outcome.OPEN
+    assert not _added(chains, laws, *signed)
 
 
 def test_a_total_wants_the_files_of_all_releases() -> None:
