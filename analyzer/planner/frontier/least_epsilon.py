@@ -4,7 +4,8 @@ Its error falls as the epsilon that its noise is designed for grows. Below some 
 refuses (so much noise wants more messages than a report may have, or than are drawn), above some it
 may refuse too (for a large epsilon no few floods do), and limits on a report rule out small ones.
 So what can be had lies between two ends: it is looked for from the largest epsilon down, first in
-wide steps, and then between the last two of them. Each step is a design, with its exact account.
+wide steps, and then between the last two of them, along the line through their errors. Each step is
+a design, with its exact account.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from shoal.errors import Kind, ShoalError
 
 LARGEST, LEAST = 40.0, 1e-4  # epsilons that a design is asked for
 _STEP = 2.0
+_LARGE = 4.0  # above, errors fall faster than 1 / epsilon
+_LEAST_STEP, _MOST_STEP = 1.02, 8.0
+_ASIDE = 4e-4
 _NEAR = 1.001  # how near to the smallest it is found
 _DIGITS = 4  # of an epsilon that a design is asked for: a task file can have it
 
@@ -56,11 +60,14 @@ def least_epsilon(design: Callable[[float], SeveralOption], error: float) -> Sev
     good, below = _first(at, error)
     if good is None:
         raise wrong(_unreached(seen, error))
+    steps = 0
     while below is not None and good.epsilon > below.epsilon * _NEAR:
-        middle = _between(below.epsilon, good.epsilon)
+        middle = _toward(good, below, error, steps)
+        if not below.epsilon < middle < good.epsilon:
+            middle = _between(below.epsilon, good.epsilon)
         if not below.epsilon < middle < good.epsilon:
             break
-        tried = at(middle)
+        tried, steps = at(middle), steps + 1
         good, below = (tried, below) if tried.reaches(error) else (good, tried)
     if good.option is None:
         raise TypeError("what reaches an error is an option")
@@ -72,7 +79,7 @@ def _first(at: Callable[[float], _Try], error: float) -> tuple[_Try | None, _Try
     does not; None for either where there is none.
     """
     good, above, epsilon = None, None, LARGEST
-    while epsilon >= LEAST:
+    while True:
         tried = at(epsilon)
         if tried.reaches(error):
             good = tried
@@ -82,8 +89,28 @@ def _first(at: Callable[[float], _Try], error: float) -> tuple[_Try | None, _Try
             return (None, tried) if above is None else _at_the_top(at, above, tried, error)
         else:
             above = tried
-        epsilon = rounded_up(epsilon / _STEP)
-    return good, None
+        if epsilon <= LEAST:
+            return good, None
+        epsilon = max(LEAST, rounded_up(epsilon / _step(tried, error)))
+
+
+def _step(tried: _Try, error: float) -> float:
+    """How far down to go: errors grow as 1 / epsilon or more slowly, where epsilon is small."""
+    if tried.option is None or tried.option.error <= 0.0 or tried.epsilon > _LARGE:
+        return _STEP
+    return min(max(error / tried.option.error, _LEAST_STEP), _MOST_STEP)
+
+
+def _toward(good: _Try, below: _Try, error: float, steps: int) -> float:
+    """Where the line between both errors, on logarithmic axes, meets the target: a little to this
+    side of it and to that one, so that both ends close in; every third time the middle.
+    """
+    if good.option is None or below.option is None or good.option.error <= 0.0 or steps % 3 == 2:
+        return _between(below.epsilon, good.epsilon)
+    spare = math.log(error / good.option.error)
+    share = spare / math.log(below.option.error / good.option.error)
+    at = good.epsilon * (below.epsilon / good.epsilon) ** share
+    return rounded_up(at * (1.0 + (_ASIDE if steps % 3 == 0 else -_ASIDE)))
 
 
 def _at_the_top(

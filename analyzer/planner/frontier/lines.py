@@ -21,6 +21,8 @@ from shoal.analyzer.planner.frontier.several import least_worthwhile
 from shoal.analyzer.planner.result import Plan
 from shoal.mechanisms import create
 
+_NEAR = 0.99  # of a target error: what reaches it with a little to spare gains nothing by that
+
 
 @dataclass(frozen=True, slots=True)
 class FrontierLine:
@@ -50,17 +52,19 @@ class FrontierLine:
     beaten_by: str = ""
     trusts_shuffler: bool = False
 
-    def beats(self, other: FrontierLine, *, for_error: bool = False) -> bool:
-        """Whether it is as good in everything, and better in something; ``for_error``: of lines
-        that reach an error, by epsilon in its place.
+    def beats(self, other: FrontierLine, target: float | None = None) -> bool:
+        """Whether it is as good in everything, and better in something. ``target``: the error that
+        was asked for; then epsilon counts too, and errors near it are alike.
         """
-        mine, others = self._costs(for_error), other._costs(for_error)
+        mine, others = self._costs(target), other._costs(target)
         return all(a <= b for a, b in zip(mine, others, strict=True)) and mine != others
 
-    def _costs(self, for_error: bool) -> tuple[float, ...]:
+    def _costs(self, target: float | None) -> tuple[float, ...]:
         moved = math.inf if math.isnan(self.moved_by_one) else self.moved_by_one
+        near = target is not None and self.error > _NEAR * target
         return (
-            self.epsilon if for_error else self.error,
+            target if target is not None and near else self.error,
+            0.0 if target is None else self.epsilon,
             self.epsilon0,
             self.mean_messages,
             self.messages,
@@ -140,19 +144,19 @@ def frontier(
 ) -> Frontier:
     """Of a plan, and what ``several_options`` found for the request that it was made for."""
     options, unsuited = several
-    for_error = plan.request.error is not None
+    target = plan.request.error
     # of lines that do alike the plan's choice, which comes first
     every = sorted(
         (_of_choice(plan), *map(_of_several, options)),
-        key=lambda line: line.epsilon if for_error else line.error,
+        key=lambda line: line.error if target is None else line.epsilon,
     )
-    lines = tuple(replace(line, beaten_by=_better(line, every, for_error)) for line in every)
+    lines = tuple(replace(line, beaten_by=_better(line, every, target)) for line in every)
     worthwhile = least_worthwhile(plan.request.n)
-    return Frontier(lines, unsuited, epsilon0_if_colluding, worthwhile, for_error)
+    return Frontier(lines, unsuited, epsilon0_if_colluding, worthwhile, target is not None)
 
 
-def _better(line: FrontierLine, every: list[FrontierLine], for_error: bool) -> str:
-    better = (other.title for other in every if other.beats(line, for_error=for_error))
+def _better(line: FrontierLine, every: list[FrontierLine], target: float | None) -> str:
+    better = (other.title for other in every if other.beats(line, target))
     return next(better, "")
 
 

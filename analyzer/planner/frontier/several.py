@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -65,21 +66,36 @@ def several_options(
     epsilon0 if one is given. ``trusting``: noise that the shuffler is trusted to add is among them.
     Raises CONFIG for a question without cells.
     """
+    every = tuple(every_option(request, epsilon0_if_colluding, trusting=trusting))
+    found = sorted(
+        (each for each in every if isinstance(each, SeveralOption)),
+        key=lambda option: option.error if request.error is None else option.epsilon,
+    )
+    return tuple(found), tuple(each for each in every if isinstance(each, Unsuited))
+
+
+def every_option(
+    request: Request, epsilon0_if_colluding: float | None = None, *, trusting: bool = False
+) -> Iterator[SeveralOption | Unsuited]:
+    """What ``several_options`` finds, one after the other as it is found."""
     question = _planned(request)
-    found, unsuited = list[SeveralOption](), list[Unsuited]()
-    for name in _names(question):
-        if name == SHUFFLER_NOISE and not trusting:
-            continue
+    for name in protocols(request, trusting=trusting):
         drawn = epsilon0_if_colluding is not None and name != SHUFFLER_NOISE
         kinds = [None, epsilon0_if_colluding] if drawn else [None]
         for epsilon0 in kinds:
             what = name if epsilon0 is None else f"{name}, randomized"
             try:
-                found.append(_found(request, question, name, epsilon0))
+                yield _found(request, question, name, epsilon0)
             except ShoalError as error:
-                unsuited.append(Unsuited(what, error.message))
-    found.sort(key=lambda option: option.error if request.error is None else option.epsilon)
-    return tuple(found), tuple(unsuited)
+                yield Unsuited(what, error.message)
+
+
+def protocols(request: Request, *, trusting: bool = False) -> tuple[str, ...]:
+    """The names of those that are looked at for ``request``. Raises CONFIG for a question without
+    cells.
+    """
+    names = _names(_planned(request))
+    return tuple(name for name in names if trusting or name != SHUFFLER_NOISE)
 
 
 def foremost(request: Request) -> SeveralOption | None:

@@ -18,9 +18,12 @@ from fractions import Fraction
 from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.analyzer.planner.accuracy.answers import request_for
 from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles, Question, Request, Sum
+from shoal.console.operator.planner.several import ONE
 from shoal.domain import Categories, YesNo
 from shoal.errors import ShoalError
+from shoal.mechanisms.several.names import NAMES
 from shoal.pictures.axes import number
+from shoal.task import SHUFFLER_NOISE
 
 KINDS = {
     "yes_no": "yes or no",
@@ -47,10 +50,16 @@ USUAL = {
     "honest": "90",
     "delta": "1e-8",
     "cap": "",
+    "several": "",
+    "choose": "",
     "question": "",
     "purpose": "",
     "labels": "",
     "days": "7",
+}
+# what a task may be written of: "" is what is recommended, ONE the plan of one message
+CHOICES = {"": "what is recommended", ONE: "one message per device"} | {
+    name: name for name in NAMES if name != SHUFFLER_NOISE
 }
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:[ ,_'][0-9]{3})+(?:\.[0-9]*)?")
 _STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
@@ -155,6 +164,7 @@ class PlannerForm:
         delta = self.number("delta", 1e-30, 0.1)
         changes = self._changes(windows)
         cap = self.number("cap", 0.01, LARGEST_EPSILON0) if self.typed["cap"].strip() else None
+        self._check_several()
         if self.wrong or question is None:
             return None
         try:
@@ -177,6 +187,37 @@ class PlannerForm:
     def memoized(self) -> bool:
         """Whether devices keep an answer and repeat it."""
         return bool(self.typed["memoized"])
+
+    @property
+    def several(self) -> bool:
+        """Whether several messages per device are compared too."""
+        return bool(self.typed["several"])
+
+    def _check_several(self) -> None:
+        """What they can't be planned for, in ``wrong``."""
+        choose = self.typed["choose"]
+        if choose == SHUFFLER_NOISE:
+            self.wrong["choose"] = (
+                f"{SHUFFLER_NOISE} trusts the shuffler for the noise: a task gets it by its name "
+                "alone, so choose another line"
+            )
+        elif choose not in CHOICES:
+            self.wrong["choose"] = "there is no such mechanism: choose one of the list"
+        elif choose and not self.several:
+            self.wrong["choose"] = (
+                "tick several messages per device too, or choose what is recommended"
+            )
+        if self.typed["several"] not in ("", "yes"):
+            self.wrong["several"] = "the box is ticked or not: tick it again"
+        elif self.several and self.kind == "quantiles":
+            self.wrong["several"] = "of quantiles there are none: untick this, or ask for the mean"
+        elif self.several and self.memoized:
+            self.wrong["several"] = "no device repeats them: untick this, or Memoized under More"
+        elif self.several and self.typed["cap"].strip():
+            self.wrong["several"] = (
+                "they have no epsilon0 that could be limited: untick this, or empty the largest "
+                "epsilon0 that devices accept"
+            )
 
     def _changes(self, windows: float) -> float:
         """How often a device's value changes between the windows of a memoized question; else 0."""

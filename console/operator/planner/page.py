@@ -12,13 +12,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from shoal.analyzer.planner.accuracy.answers import AccuracyAnswer
 from shoal.analyzer.planner.question import Request as Asked
 from shoal.analyzer.planner.result import Plan
 from shoal.console.operator.desk import Desk
-from shoal.console.operator.planner.form import KINDS, PlannerForm
+from shoal.console.operator.planner.form import CHOICES, KINDS, PlannerForm
+from shoal.console.operator.planner.several import (
+    SeveralAnswer,
+    SeveralQuestion,
+    chosen_line,
+    several_view,
+)
 from shoal.console.operator.planner.task import CA_FILE, DAYS, check_words, pattern, written
-from shoal.console.operator.planner.view import view
-from shoal.console.operator.planner.work import LIVE_S, Workshop
+from shoal.console.operator.planner.view import AGAIN_MS, view
+from shoal.console.operator.planner.work import LIVE_S, Worked, Workshop
 from shoal.console.web import NavItem
 from shoal.errors import Kind, ShoalError
 
@@ -41,13 +48,17 @@ def routes(desk: Desk) -> list[BaseRoute]:
             # a page that a script asked for comes back; one that somebody opened may not
             opened = request.headers.get("sec-fetch-mode", "navigate") == "navigate"
             lease = () if opened else (LIVE_S,)
-            answer = view(asked, workshop.look(asked, _PATIENCE_S, *lease))
+            worked = workshop.look(asked, _PATIENCE_S, *lease)
+            answer = view(asked, worked)
+            if form.several and worked.over:
+                answer |= _several(workshop, asked, worked, lease)
         return desk.page(
             request,
             "planner.html.j2",
             typed=form.typed,
             wrong=form.wrong,
             kinds=KINDS,
+            choices=CHOICES,
             sliders=form.sliders(),
             answer=answer,
             days=DAYS,
@@ -66,7 +77,16 @@ def routes(desk: Desk) -> list[BaseRoute]:
         check_words(form)
         if asked is None or form.wrong:
             return page(request, form, asked if mended else None)
-        name, text = written(_final(workshop, asked), form, pattern(desk.holdings()), desk.now())
+        plan = _final(workshop, asked)
+        several = None
+        if form.several:
+            line = chosen_line(_final_several(workshop, asked).beside(plan), form.typed["choose"])
+            if line is None:
+                form.wrong["choose"] = "the table has no such line: choose one that it has"
+                return page(request, form, asked)
+            several = line.several
+        model = pattern(desk.holdings())
+        name, text = written(plan, form, model, desk.now(), several)
         return _file(text.encode(), f"{name}.toml", "application/toml")
 
     def ca(_: Request) -> Response:
@@ -97,6 +117,37 @@ def _final(workshop: Workshop, asked: Asked) -> Plan:
         if time.monotonic() > until:
             raise ShoalError(Kind.UNAVAILABLE, "still being worked out: try again in a minute")
         time.sleep(_PATIENCE_S)
+
+
+def _final_several(workshop: Workshop, asked: Asked) -> SeveralAnswer:
+    """Waits for it. Raises UNAVAILABLE, INVALID where there is none."""
+    until = time.monotonic() + _WHOLE_S
+    while True:
+        worked = workshop.look(SeveralQuestion(asked), _PATIENCE_S)
+        if worked.answer is not None and worked.answer.done:
+            return worked.answer
+        if worked.trouble is not None:
+            raise ShoalError(Kind.INVALID, worked.trouble)
+        if time.monotonic() > until:
+            raise ShoalError(Kind.UNAVAILABLE, "still being worked out: try again in a minute")
+        time.sleep(_PATIENCE_S)
+
+
+def _several(
+    workshop: Workshop, asked: Asked, worked: Worked[AccuracyAnswer], lease: tuple[float, ...]
+) -> dict[str, Any]:
+    """What the page shows of several messages, once one message is planned; and when to come back
+    for more. Waits for nothing.
+    """
+    if worked.answer is None or worked.answer.plan is None:
+        return {}
+    known = workshop.look(SeveralQuestion(asked), 0.0, *lease)
+    return {
+        "several": several_view(known.answer or SeveralAnswer(), worked.answer.plan),
+        "several_trouble": known.trouble,
+        "several_over": known.over,
+        "again_ms": None if known.over else AGAIN_MS,
+    }
 
 
 def _file(content: bytes, name: str, media_type: str) -> Response:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shoal.analyzer.planner.frontier.option import SeveralOption
 from shoal.analyzer.planner.result import Plan
 from shoal.analyzer.planner.task_file import Settings, name_of, task_text
 from shoal.console.operator.holdings import Holdings
@@ -54,8 +55,16 @@ def check_words(form: PlannerForm) -> None:
             form.wrong["labels"] = str(error)
 
 
-def written(plan: Plan, form: PlannerForm, model: Task | None, now: float) -> tuple[str, str]:
-    """(name, text) of the file. ``now``: Unix seconds; the first window begins at the next day."""
+def written(
+    plan: Plan,
+    form: PlannerForm,
+    model: Task | None,
+    now: float,
+    several: SeveralOption | None = None,
+) -> tuple[str, str]:
+    """(name, text) of the file, of ``several`` messages in place of the plan's choice if they were
+    chosen. ``now``: Unix seconds; the first window begins at the next day.
+    """
     question = form.typed["question"].strip()
     purpose = form.typed["purpose"].strip() or f"statistics on: {question}"[: LIMITS.text_chars]
     name = name_of(question)
@@ -77,7 +86,9 @@ def written(plan: Plan, form: PlannerForm, model: Task | None, now: float) -> tu
     labels = _labels(form)
     if form.kind == "categories" and labels:
         plan = _named(plan, Categories(labels))
-    return name, task_text(plan, told=Settings(texts, windows, keys, shuffler))
+        several = None if several is None else replace(several, domain=Categories(labels))
+    told = Settings(texts, windows, keys, shuffler)
+    return name, task_text(plan, told=told, several=several)
 
 
 def _named(plan: Plan, domain: Categories) -> Plan:

@@ -19,21 +19,24 @@ from shoal.mechanisms import REGISTRY
 from shoal.pictures.axes import number
 
 _POINTS = 25  # of the central line
-_AGAIN_MS, _SOON_MS = 500, 100
+AGAIN_MS, _SOON_MS = 500, 100
 
 
-def view(request: Request, worked: Worked) -> dict[str, Any]:
+def view(request: Request, worked: Worked[AccuracyAnswer]) -> dict[str, Any]:
     """Values for the template's part ``answer``."""
     answer = worked.answer
     shown: dict[str, Any] = {
         "wanted": wanted(request),
         "trouble": worked.trouble,
         "coarse": not worked.over,
-        "again_ms": None if worked.over else _AGAIN_MS if answer and answer.options else _SOON_MS,
+        "again_ms": None if worked.over else AGAIN_MS if answer and answer.options else _SOON_MS,
         "tried": 0 if answer is None else answer.tried,
         "of": 0 if answer is None else answer.of,
         "reach": None if answer is None or answer.reach is None else _reach(request, answer.reach),
         "found": None,
+        "several": None,
+        "several_trouble": None,
+        "several_over": False,
     }
     if answer is not None and answer.options:
         shown["found"] = _found(request, answer)

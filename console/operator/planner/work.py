@@ -19,9 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from typing import Any, Generic, TypeVar, overload
 
 from shoal.analyzer.planner.accuracy.answers import AccuracyAnswer, answers, request_for
 from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles, Request
+from shoal.console.operator.planner.several import (
+    SeveralAnswer,
+    SeveralQuestion,
+    several_answers,
+)
 from shoal.domain import YesNo
 from shoal.errors import ShoalError
 from shoal.log import get_log
@@ -29,6 +35,9 @@ from shoal.services.parent import die_with_parent
 from shoal.services.workers import deaf_to_interrupts
 
 log = get_log("console")
+
+Asked = Request | SeveralQuestion
+Known = TypeVar("Known", AccuracyAnswer, SeveralAnswer)
 
 _KEPT = 128  # answers
 LIVE_S, _LEASE_S = 2.5, 30.0  # so long after a look a question is still worked at, by who looks
@@ -48,7 +57,7 @@ _WAITING = 32  # questions; beyond them the oldest is dropped
 class _Known:
     """``answer``: the latest, None before the first. ``trouble``: why there is none."""
 
-    answer: AccuracyAnswer | None = None
+    answer: AccuracyAnswer | SeveralAnswer | None = None
     trouble: str | None = None
     looked_at: float = 0.0
     until: float = 0.0  # then nobody waits for it any more
@@ -63,13 +72,13 @@ class _Known:
         return self.over or (self.answer is not None and bool(self.answer.options))
 
 
-@dataclass(frozen=True, slots=True)
-class Worked:
+@dataclass(frozen=True)
+class Worked(Generic[Known]):
     """What is known of a question: an ``answer``, that may get better, or ``trouble`` in a line; or
     neither yet.
     """
 
-    answer: AccuracyAnswer | None
+    answer: Known | None
     trouble: str | None
 
     @property
@@ -86,13 +95,23 @@ class Workshop:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._known: OrderedDict[Request, _Known] = OrderedDict()
-        self._queues: dict[bool, list[Request]] = {True: [], False: []}
+        self._known: OrderedDict[Asked, _Known] = OrderedDict()
+        self._queues: dict[bool, list[Asked]] = {True: [], False: []}
         self._threads: list[threading.Thread] = []
         self._processes: dict[bool, BaseProcess] = {}
         self._closed = False
 
-    def look(self, request: Request, patience_s: float, lease_s: float = _LEASE_S) -> Worked:
+    @overload
+    def look(
+        self, request: Request, patience_s: float, lease_s: float = _LEASE_S
+    ) -> Worked[AccuracyAnswer]: ...
+
+    @overload
+    def look(
+        self, request: SeveralQuestion, patience_s: float, lease_s: float = _LEASE_S
+    ) -> Worked[SeveralAnswer]: ...
+
+    def look(self, request: Asked, patience_s: float, lease_s: float = _LEASE_S) -> Worked[Any]:
         """What is known of ``request``; waits ``patience_s`` at most for a first answer. It is
         worked at for ``lease_s`` from now on; what went wrong is told once, and tried again then.
         """
@@ -110,26 +129,26 @@ class Workshop:
                 self._known.pop(request, None)
             return Worked(known.answer, known.trouble)
 
-    def _queue(self, request: Request, known: _Known) -> None:
+    def _queue(self, request: Asked, known: _Known) -> None:
         """Line the question up where it is wanted and isn't yet: for a first answer, then for the
         whole one. The latest is taken first.
         """
         if known.over:
             return
-        queue = self._queues[not known.shown]
+        queue = self._queues[_first(request, known)]
         if request in queue:
             queue.remove(request)
         queue.append(request)
         del queue[:-_WAITING]
         self._changed.notify_all()
 
-    def _line_up(self, request: Request) -> None:
+    def _line_up(self, request: Asked) -> None:
         """Behind all others, what is not over and still waited for."""
         with self._changed:
             known = self._known.get(request)
             if known is None or known.over or not self._fresh(known):
                 return
-            queue = self._queues[not known.shown]
+            queue = self._queues[_first(request, known)]
             if request not in queue:
                 queue.insert(0, request)
                 self._changed.notify_all()
@@ -210,7 +229,7 @@ class Workshop:
         self._processes[brief] = process
         return ours
 
-    def _next(self, brief: bool) -> Request | None:
+    def _next(self, brief: bool) -> Asked | None:
         """The question that was asked for last; None where nobody waits for it any more."""
         with self._changed:
             queue = self._queues[brief]
@@ -222,7 +241,7 @@ class Workshop:
                     return request
             return None
 
-    def _work(self, end: Connection, request: Request, brief: bool) -> bool:
+    def _work(self, end: Connection, request: Asked, brief: bool) -> bool:
         """Have the process work at the question. False if it must be ended. Raises EOFError,
         OSError where it died.
         """
@@ -250,7 +269,7 @@ class Workshop:
                 end.send(None)  # heard between two mechanisms
                 told_to_stop_at = now
 
-    def _gives_way(self, request: Request, brief: bool) -> bool:
+    def _gives_way(self, request: Asked, brief: bool) -> bool:
         """Whether another question waits, and this one has a first answer that nobody looks at."""
         with self._changed:
             known = self._known.get(request)
@@ -258,7 +277,7 @@ class Workshop:
                 return False
             return known.shown if brief else self._clock() - known.looked_at > _AWAY_S
 
-    def _wanted(self, request: Request) -> bool:
+    def _wanted(self, request: Asked) -> bool:
         with self._changed:
             known = self._known.get(request)
             return known is not None and not self._closed and self._fresh(known)
@@ -266,17 +285,22 @@ class Workshop:
     def _fresh(self, known: _Known) -> bool:
         return self._clock() < known.until
 
-    def _tell(self, request: Request, kind: str, value: object) -> None:
+    def _tell(self, request: Asked, kind: str, value: object) -> None:
         with self._changed:
             known = self._known.get(request)
             if known is None:
                 return
-            if isinstance(value, AccuracyAnswer):
+            if isinstance(value, AccuracyAnswer | SeveralAnswer):
                 if known.answer is None or not known.answer.done:
                     known.answer = value
             else:
                 known.trouble = str(value)
             self._changed.notify_all()
+
+
+def _first(request: Asked, known: _Known) -> bool:
+    """Whether a first answer is wanted; several messages are never in the way of one."""
+    return isinstance(request, Request) and not known.shown
 
 
 def _process(end: Connection, parent: int, brief: bool) -> None:
@@ -309,25 +333,41 @@ def _practise(end: Connection) -> None:
                 break
 
 
-def _answer(end: Connection, request: Request, brief: bool) -> None:
-    """Send better and better answers; until one with a curve if ``brief``; until told to stop."""
-    latest, began, told_at, drawn_at = None, time.monotonic(), 0.0, 0
+def _answer(end: Connection, request: Asked, brief: bool) -> None:
+    """Send better and better answers, until told to stop."""
     try:
-        for answer in answers(request):
-            latest = answer
-            drawn_at = drawn_at or (answer.tried if answer.curves else 0)
-            if brief and (0 < drawn_at < answer.tried or time.monotonic() - began > _FIRST_S):
-                break
-            if end.poll():
-                end.recv()
-                break
-            if time.monotonic() - told_at >= _TELL_S or answer.done:
-                end.send(("answer", answer))
-                latest, told_at = None, time.monotonic()
-        if latest is not None:
-            end.send(("answer", latest))
+        if isinstance(request, SeveralQuestion):
+            _send_several(end, request)
+        else:
+            _send(end, request, brief)
     except ShoalError as error:
         end.send(("trouble", str(error)))
     except Exception as error:  # noqa: BLE001 - a bug of one question must not end the process
         end.send(("trouble", f"unexpected {type(error).__name__}: a bug"))
     end.send(("end", None))
+
+
+def _send(end: Connection, request: Request, brief: bool) -> None:
+    """Until one with a curve if ``brief``."""
+    latest, began, told_at, drawn_at = None, time.monotonic(), 0.0, 0
+    for answer in answers(request):
+        latest = answer
+        drawn_at = drawn_at or (answer.tried if answer.curves else 0)
+        if brief and (0 < drawn_at < answer.tried or time.monotonic() - began > _FIRST_S):
+            break
+        if end.poll():
+            end.recv()
+            break
+        if time.monotonic() - told_at >= _TELL_S or answer.done:
+            end.send(("answer", answer))
+            latest, told_at = None, time.monotonic()
+    if latest is not None:
+        end.send(("answer", latest))
+
+
+def _send_several(end: Connection, question: SeveralQuestion) -> None:
+    for answer in several_answers(question):
+        end.send(("answer", answer))
+        if end.poll():
+            end.recv()
+            return

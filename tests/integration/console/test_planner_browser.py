@@ -19,6 +19,7 @@ from tests.worlds.consoles import console
 pytestmark = pytest.mark.skipif(chromium() is None, reason=LACKING)
 ASKED = "/planner?n=600&off=5"
 FINAL = "#progress:has-text('Final')"
+SEVERAL_FINAL = "#several-progress:has-text('Final')"
 _PATIENCE_MS = 120_000  # the Planner steps back for everything else on a busy machine
 
 
@@ -111,6 +112,33 @@ def test_it_works_without_scripts(url: str, running: Browser) -> None:
             page.get_by_role("link", name="Look again").click()
 
 
+def test_several_messages_come_with_a_tick_and_are_taken_by_choice(
+    url: str, running: Browser, tmp_path: Path
+) -> None:
+    """By the keyboard: the tick, the table that follows, the choice, the file. Planted: the tick
+    quiet, as words are -> no table, and this fails; the choice shown without the tick -> fails.
+    """
+    with page_of(running) as page:
+        troubles: list[str] = []
+        page.on("console", lambda message: troubles.append(message.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(f"{url}/planner?n=600&off=0.5&delta=1e-6")
+        page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
+        assert not page.locator("#messages").count()
+        assert not page.locator("#choose").is_visible()
+        page.focus("#several")
+        page.keyboard.press("Space")
+        page.wait_for_selector(SEVERAL_FINAL, timeout=_PATIENCE_MS)
+        assert page.locator("#answer tbody tr:has-text('signed_count')").count() == 1
+        page.select_option("#choose", "cancelling")
+        page.fill("#question", "Do you swim?")
+        with page.expect_download(timeout=_PATIENCE_MS) as waiting:
+            page.get_by_role("button", name="Write the task file").click()
+        waiting.value.save_as(tmp_path / "kept.toml")
+        assert troubles == []
+    assert 'name = "cancelling"' in (tmp_path / "kept.toml").read_text()
+
+
 def test_for_everybody(url: str, running: Browser) -> None:
     """Coarse and final, light, dark and narrow. Planted: a slider without a name -> axe says so;
     the chart with a fixed width -> it scrolls sideways at 390 px.
@@ -118,12 +146,15 @@ def test_for_everybody(url: str, running: Browser) -> None:
     axe = Axe()
     kept = "/planner?kind=quantiles&n=600&off=9&windows=2&memoized=yes"
     categories = "/planner?kind=categories&answers=3&n=600&off=5"
+    several = "/planner?n=600&off=0.5&delta=1e-6&several=yes"
     for width, dark in ((1200, False), (1200, True), (NARROW, False)):
         with page_of(running, width=width, dark=dark) as page:
-            for path in (ASKED, categories, kept, "/planner?off=x"):
+            for path in (ASKED, categories, kept, several, "/planner?off=x"):
                 page.goto(f"{url}{path}")
                 if "off=x" not in path:
                     page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
+                if path == several:
+                    page.wait_for_selector(SEVERAL_FINAL, timeout=_PATIENCE_MS)
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, path
                 wrong = axe.run(page).response["violations"]
                 assert [(each["id"], each["nodes"][0]["html"]) for each in wrong] == [], path

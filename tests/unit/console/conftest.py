@@ -14,5 +14,5 @@ def only_who_plans_warms_up(
     """Any page starts the Planner's processes, which takes seconds of CPU: tests of other pages
     leave that out. A question that is asked starts them all the same.
     """
-    if not request.module.__name__.endswith("test_planner"):
+    if not request.module.__name__.endswith(("test_planner", "test_planner_several")):
         monkeypatch.setattr(Workshop, "warm", lambda _: None)

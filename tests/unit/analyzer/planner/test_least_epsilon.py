@@ -169,3 +169,10 @@ def test_the_least_epsilon_is_recommended_where_an_error_is_asked_for() -> None:
         if line.beaten_by:
             better = next(other for other in found.lines if other.title == line.beaten_by)
             assert better.epsilon <= line.epsilon
+            assert better.error <= 1.011 * line.error
+    line = found.lines[0]
+    larger = replace(line, title="b", epsilon=2.0 * line.epsilon)
+    assert line.beats(larger, 4.0)
+    assert line.beats(replace(larger, error=0.995 * 4.0), 4.0)
+    assert not line.beats(replace(larger, error=0.5 * 4.0), 4.0)
+    assert not larger.beats(line, 4.0)

@@ -15,6 +15,7 @@ from shoal.domain import Categories, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.registry import create
+from shoal.mechanisms.several.split_mix import SplitMix
 from tests.cases import for_each
 from tests.sizes import size
 
@@ -57,20 +58,37 @@ def test_what_is_predicted_is_what_is_observed(question: Question, epsilon0: flo
 
 
 def test_figures_are_the_same_in_any_number_of_processes() -> None:
-    """A sum needs every message of a batch, from all of its blocks. Planted: a block's tally in
-    place of the sum of all -> the modulus is spoiled, fails.
+    """What crosses to a process are integers and seeds. Planted: randomness of the system there ->
+    other figures, fails.
     """
-    request = replace(REQUEST, question=Mean(0.0, 1.0, (5,)), n=30_000, min_batch=30_000)
-    (option,), _ = several_options(request)
-    made = create(option.spec, option.domain)
+    request, made = _of_mean(100)
     found = [
         simulate_several(
-            request.question, made, option.domain, 30_000, 2, entropy=SeededEntropy(2), engine=each
+            request.question, made, made.domain, 100, 20, entropy=SeededEntropy(2), engine=each
         )
         for each in (Processes(1, ready=True), Processes(2, ready=True))
     ]
     assert found[0] == found[1]
-    assert found[0].observed < 10 * found[0].predicted
+
+
+def test_a_sum_of_shares_is_of_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One message that is left out leaves a uniform number. Planted: the last block's tally for
+    that of all -> "of all messages of whole reports", fails.
+    """
+    monkeypatch.setattr("shoal.analyzer.planner.simulation.stretches._MOST_BLOCK", 30)
+    request, made = _of_mean(100)
+    result = simulate_several(
+        request.question, made, made.domain, 100, 20, entropy=SeededEntropy(2)
+    )
+    assert result.observed < 5.0 * result.predicted
+
+
+def _of_mean(n: int) -> tuple[Request, SplitMix]:
+    request = replace(REQUEST, question=Mean(0.0, 1.0, (5,)), n=n, min_batch=n)
+    (option,), _ = several_options(request)
+    made = create(option.spec, option.domain)
+    assert isinstance(made, SplitMix)
+    return request, made
 
 
 def test_more_messages_than_can_be_drawn_are_refused_with_what_would_work() -> None:

@@ -84,8 +84,7 @@ def test_the_least_epsilon_for_an_error_is_told_of_several_messages(capsys: Capt
 def test_what_is_recommended_is_simulated_beside_the_single_message(capsys: Capture) -> None:
     """By name, each with its own prediction; neither where too many messages would be drawn.
 
-    Planted: the plan's choice simulated twice -> fails; no check of their number before -> minutes,
-    and no refusal, fails.
+    Planted: the plan's choice simulated twice -> fails.
     """
     asked = (
         *("yes_no", "--n", "200", "--epsilon", "4", "--delta", "1e-4", "--several-messages"),
