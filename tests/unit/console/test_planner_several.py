@@ -58,8 +58,7 @@ def test_the_page_shows_the_frontier_of_the_planner(client: TestClient) -> None:
     without the tick.
 
     Planted: the honest fraction left out of what is asked -> other epsilons, fails; standard errors
-    shown for what a figure may be off by -> fails; the line that trusts the shuffler recommended ->
-    fails.
+    shown for what a figure may be off by -> fails.
     """
     file(client, **ASKED)  # waits for all of it
     text = client.get(f"/planner?{urlencode(ASKED)}").text

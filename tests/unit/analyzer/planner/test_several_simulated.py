@@ -72,15 +72,18 @@ def test_figures_are_the_same_in_any_number_of_processes() -> None:
 
 
 def test_a_sum_of_shares_is_of_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One message that is left out leaves a uniform number. Planted: the last block's tally for
-    that of all -> "of all messages of whole reports", fails.
+    """One message that is left out leaves a uniform number; blocks of one stretch, and stretches of
+    one batch. Planted: the last block's tally for that of all, the last stretch's -> "of all
+    messages of whole reports", fails.
     """
     monkeypatch.setattr("shoal.analyzer.planner.simulation.stretches._MOST_BLOCK", 30)
     request, made = _of_mean(100)
-    result = simulate_several(
-        request.question, made, made.domain, 100, 20, entropy=SeededEntropy(2)
-    )
-    assert result.observed < 5.0 * result.predicted
+    for stretches in (1, 256):
+        monkeypatch.setattr("shoal.analyzer.planner.simulation.stretches._LEAST", stretches)
+        result = simulate_several(
+            request.question, made, made.domain, 100, 20, entropy=SeededEntropy(2)
+        )
+        assert result.observed < 5.0 * result.predicted
 
 
 def _of_mean(n: int) -> tuple[Request, SplitMix]:
