@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.analyzer.planner.candidates import Candidate
+from shoal.analyzer.planner.frontier.option import SeveralOption
+from shoal.analyzer.planner.frontier.several import option_at
 from shoal.analyzer.planner.predict import ranked
 from shoal.analyzer.planner.question import Request
 from shoal.analyzer.planner.result import Plan, Standing
@@ -84,3 +86,19 @@ def _error(request: Request, candidate: Candidate, epsilon0: float) -> float:
         return ranked(request.question, candidate.build(epsilon0), candidate.domain, request.n)
     except ShoalError:
         return math.inf
+
+
+def curve_of_several(
+    chosen_plan: Plan, option: SeveralOption, points: tuple[Point, ...]
+) -> tuple[tuple[float, float], ...]:
+    """(epsilon, error) of ``option`` at the epsilons of ``points``, without those that its design
+    refuses: too small for its noise, or too large.
+    """
+    found = []
+    for point in points:
+        try:
+            error = option_at(chosen_plan.request, option, point.epsilon).error
+        except ShoalError:
+            continue
+        found.append((point.epsilon, error))
+    return tuple(found)

@@ -94,6 +94,7 @@ def draw(
             lines,
             x_axis,
             y_axis,
+            mark,
         ),
         row=_LEGEND_ROW,
     )
@@ -114,10 +115,14 @@ def _ticks(axis: Axis) -> tuple[Tick, ...]:
 
 
 def _legend(
-    labels: Sequence[str], lines: Sequence[dict[str, str]], x_axis: Axis, y_axis: Axis
+    labels: Sequence[str],
+    lines: Sequence[dict[str, str]],
+    x_axis: Axis,
+    y_axis: Axis,
+    mark: Mark | None,
 ) -> dict[str, float]:
-    """Where the legend covers least of the lines: one of the four corners of the plot, the lower
-    left one first.
+    """Where the legend leaves the mark to be seen, and covers least of the lines: one of the four
+    corners of the plot, the lower left one first.
     """
     width = 44.0 + _CHAR * max(len(label) for label in labels)
     height = _LEGEND_ROW * len(labels) + 10.0
@@ -125,12 +130,18 @@ def _legend(
     left, top = x_axis.start + _LEGEND, y_axis.end + _LEGEND
     passed = [point for line in lines for point in _along(line["path"])]
 
-    def covered(corner: tuple[float, float]) -> int:
+    marked = [] if mark is None else [(x_axis.place(mark.x), y_axis.place(mark.y))]
+
+    def covered(corner: tuple[float, float]) -> tuple[int, int]:
         x0, y0 = corner
-        return sum(
-            x0 - 6.0 <= x <= x0 + width + 6.0 and y0 - 6.0 <= y <= y0 + height + 6.0
-            for x, y in passed
+        most, points = (
+            sum(
+                x0 - 6.0 <= x <= x0 + width + 6.0 and y0 - 6.0 <= y <= y0 + height + 6.0
+                for x, y in each
+            )
+            for each in (marked, passed)
         )
+        return most, points
 
     x, y = min([(left, bottom), (right, top), (left, top), (right, bottom)], key=covered)
     return {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": height}

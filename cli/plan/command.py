@@ -315,7 +315,7 @@ def _write(
     if picture is not None:
         from shoal.cli.plan.plot import plot
 
-        plot(picture, chosen_plan)
+        plot(picture, chosen_plan, several)
         sentences.append(f"error against epsilon: {picture}")
     return sentences
 

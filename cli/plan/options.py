@@ -206,7 +206,8 @@ PlanPlotOption = Annotated[
     typer.Option(
         "--plot",
         metavar="FILE.svg",
-        help="Draw the error against epsilon, of one message, also without shuffling; replaces it.",
+        help="Draw the error against epsilon, also without shuffling; replaces it. With "
+        "--several-messages what is recommended too.",
     ),
 ]
 SimulateOption = Annotated[

@@ -98,6 +98,15 @@ def protocols(request: Request, *, trusting: bool = False) -> tuple[str, ...]:
     return tuple(name for name in names if trusting or name != SHUFFLER_NOISE)
 
 
+def option_at(request: Request, option: SeveralOption, epsilon: float) -> SeveralOption:
+    """What ``option`` would be with ``epsilon`` in each release, its other numbers as they are.
+    Raises CONFIG where its design refuses.
+    """
+    epsilon0 = option.epsilon0 if math.isfinite(option.epsilon0) else None
+    asked = replace(request, epsilon=epsilon, error=None, together=False)
+    return _option(asked, _Design(option.spec.name, option.domain, epsilon0), epsilon)
+
+
 def foremost(request: Request) -> SeveralOption | None:
     """The mechanism of several messages that errs least, by one design if limits on a report allow
     that one: for a plan in which nobody asked for them. None where none is within the limits, and

@@ -81,3 +81,17 @@ def test_the_legend_avoids_the_lines() -> None:
         return float(next(box for box in boxes if box.attrib.get("class") == "box").attrib["y"])
 
     assert height(falling) > HEIGHT / 2 > height(rising)
+
+
+def test_the_legend_never_hides_the_mark_for_a_few_more_points_of_a_line() -> None:
+    """The mark lies where the least of the lines does. Planted: the mark counted as one point of a
+    line -> the legend lies on it, and this fails.
+    """
+    falling = Series("a", "upper", tuple((10.0**k, 10.0**-k) for k in range(7)))
+    crowded = Series("b", "lower", ((1.0, 1.0), (1e6, 1.0), (1e6, 1e-6)))
+    root = parse(draw("t", "s", "x", "y", [falling, crowded], Mark("here", 4.0, 1e-5)))
+    box = next(each for each in root.iter(f"{SVG}rect") if each.attrib.get("class") == "box")
+    x, y, width, height = (float(box.attrib[name]) for name in ("x", "y", "width", "height"))
+    mark = next(each for each in root.iter(f"{SVG}circle") if each.attrib.get("class") == "mark")
+    at = float(mark.attrib["cx"]), float(mark.attrib["cy"])
+    assert not (x <= at[0] <= x + width and y <= at[1] <= y + height)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from shoal.analyzer.planner import Frequencies, Request, plan
+from shoal.analyzer.planner.curve import curve, curve_of_several
+from shoal.analyzer.planner.frontier.several import several_options
 from shoal.cli.main import main
+from shoal.domain import YesNo
 
 Capture = pytest.CaptureFixture[str]
 
@@ -141,3 +146,39 @@ def test_a_plan_of_one_message_says_in_a_sentence_what_several_would_do(capsys: 
     said = json.loads(out)
     assert said["several_messages_would"]["mechanism"] == "signed_count"
     assert said["choice"]["epsilon0"] is not None
+
+
+def test_the_picture_has_what_is_recommended_too(tmp_path: Path, capsys: Capture) -> None:
+    """Its line falls with epsilon, below that of one message, and the mark is on it; without the
+    option one message alone is drawn. A small epsilon that its design refuses is left out.
+
+    Planted: the plan's choice drawn for it -> fails; the error at one epsilon for all -> fails; the
+    mark of the single message -> fails.
+    """
+    asked = ("yes_no", "--n", "500", "--epsilon", "1", "--delta", "1e-4", "--several-messages")
+    path = tmp_path / "a.svg"
+    status, _, _ = run(capsys, *asked, "--mechanism", "binary_rr", "--plot", str(path))
+    assert status == 0
+    text = path.read_text()
+    assert "signed_count, several messages, shuffled" in text
+    assert "planned: 1.56 at epsilon 1" in text
+    upper, lower = (
+        re.findall(rf'<polyline class="line {style}" points="([^"]*)"', text)
+        for style in ("upper", "lower")
+    )
+    assert len(upper) == len(lower) == 1
+    assert float(lower[0].split(",")[-1]) > float(upper[0].split(",")[-1])  # downward
+    status, _, _ = run(
+        capsys, *asked[:-1], "--mechanism", "binary_rr", "--plot", str(tmp_path / "b.svg")
+    )
+    assert "several messages" not in (tmp_path / "b.svg").read_text()
+    request = Request(Frequencies(YesNo()), 500, 1e-4, epsilon=1.0, mechanisms=("binary_rr",))
+    (best, *_), _ = several_options(request)
+    made = plan(request)
+    points = curve(made)
+    line = dict(curve_of_several(made, best, points))
+    assert line[1.0] == best.error
+    assert len(line) < len(points)  # those that are refused
+    errors = list(line.values())
+    assert errors == sorted(set(errors), reverse=True)
+    assert all(error < point.shuffled for point in points if (error := line.get(point.epsilon)))
