@@ -88,7 +88,7 @@ def test_the_legend_never_hides_the_mark_for_a_few_more_points_of_a_line() -> No
     line -> the legend lies on it, and this fails.
     """
     falling = Series("a", "upper", tuple((10.0**k, 10.0**-k) for k in range(7)))
-    crowded = Series("b", "lower", ((1.0, 1.0), (1e6, 1.0), (1e6, 1e-6)))
+    crowded = Series("b", "lower", ((1.0, 0.5), (3e5, 0.5), (3e5, 1e-6)))
     root = parse(draw("t", "s", "x", "y", [falling, crowded], Mark("here", 4.0, 1e-5)))
     box = next(each for each in root.iter(f"{SVG}rect") if each.attrib.get("class") == "box")
     x, y, width, height = (float(box.attrib[name]) for name in ("x", "y", "width", "height"))
