@@ -123,15 +123,12 @@ async def test_two_shufflers_bring_one_release(tmp_path: Path) -> None:
     assert events == [1, 1]
 
 
-@pytest.mark.parametrize(
-    "point", ["postgresql.closed", "postgresql.seal-write", "postgresql.sealed.done"]
-)
-async def test_a_window_outlives_the_shuffler_that_works_on_it(tmp_path: Path, point: str) -> None:
-    """Its owner is killed while it closes, seals, or has sealed; the other takes it over. Planted:
-    the key files written when a window is sealed -> nobody can, fails.
+async def outlived(folder: Path, point: str, **changes: Any) -> Any:
+    """The release of a window whose owner is killed at ``point``; the other replica takes it
+    over, and keeps no key of it.
     """
-    site = Site(tmp_path)
-    published = ask(site)
+    site = Site(folder)
+    published = ask(site, **changes)
     dsn, analyzer_at = postgres.shared().database(), f"127.0.0.1:{site.ports[2]}"
     places = [
         write_replica(site, name, dsn, analyzer_at, 2, commit_ms=1.0) for name in ("one", "two")
@@ -148,6 +145,17 @@ async def test_a_window_outlives_the_shuffler_that_works_on_it(tmp_path: Path, p
             assert counts(release) == (published.task_id, 0, FULL, 0)
             await no_keys(two.folder, published)
             assert two.end() == 0
+    return release
+
+
+@pytest.mark.parametrize(
+    "point", ["postgresql.closed", "postgresql.seal-write", "postgresql.sealed.done"]
+)
+async def test_a_window_outlives_the_shuffler_that_works_on_it(tmp_path: Path, point: str) -> None:
+    """Its owner is killed while it closes, seals, or has sealed. Planted: the key files written
+    when a window is sealed -> nobody can, fails.
+    """
+    await outlived(tmp_path, point)
 
 
 @pytest.mark.parametrize("point", ["postgresql.seal-write", "postgresql.sealed.done"][: size(1, 2)])
@@ -158,23 +166,9 @@ async def test_noise_is_in_a_batch_once_whoever_dies(tmp_path: Path, point: str)
 
     Planted: every message of noise twice, or none -> fails.
     """
-    site = Site(tmp_path)
     spec = design_several("shuffler_noise", YesNo(), FULL, 2.0, 1e-6, windows=1)
     assert dict(spec.parameters)["reach"] == REACH
-    published = ask(site, mechanism=spec, delta=1e-6)
-    dsn, analyzer_at = postgres.shared().database(), f"127.0.0.1:{site.ports[2]}"
-    places = [
-        write_replica(site, name, dsn, analyzer_at, 2, commit_ms=1.0) for name in ("one", "two")
-    ]
-    async with analyzing(site) as store:
-        with serving(*places, failpoints={0: f"{point}=exit@1"}) as (one, two):
-            two.process.send_signal(signal.SIGSTOP)
-            assert await send(one.listen, frames_of(published, FULL)) == [0] * FULL
-            assert await asyncio.to_thread(one.ended) == -9
-            two.process.send_signal(signal.SIGCONT)
-            (release,) = await released(store)
-            assert two.end() == 0
-    assert counts(release) == (published.task_id, 0, FULL, 0)
+    release = await outlived(tmp_path, point, mechanism=spec, delta=1e-6)
     estimates = to_json(decode_release(release.release))["estimates"]
     assert len(estimates) == 2
     assert all(abs(one["value"] - FULL / 2) <= 10 for one in estimates)
