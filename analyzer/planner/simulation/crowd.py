@@ -56,6 +56,12 @@ class AtValue:
     threshold: int
     levels: int
 
+    @classmethod
+    def of(cls, n: int, place: float, levels: int) -> AtValue:
+        """At a place among levels counted from 0, such as 1.25."""
+        below = min(int(place), levels - 1)
+        return cls(n, below, int((place - below) * 2**64), levels)
+
     def cells(self, among: range, entropy: Entropy) -> NDArray[np.int64]:
         """See ``Crowd.cells``."""
         threshold = np.array([self.threshold], dtype=np.uint64)

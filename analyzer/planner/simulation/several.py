@@ -114,14 +114,13 @@ def _of_number(
         if question.value is None
         else place(domain, question.value)
     )
-    below = min(int(at), domain.levels - 1)
-    part, factor = at - below, n if isinstance(question, Sum) else 1
+    part, factor = at % 1.0, n if isinstance(question, Sum) else 1
     value = domain.low + at * domain.step
 
     def square(tally: Tally) -> float:
         return (factor * (float(made.estimate(tally, n).values[0]) - value)) ** 2
 
-    work = Rehearsal(made, AtValue(n, below, int(part * 2**64), domain.levels), entropy)
+    work = Rehearsal(made, AtValue.of(n, at, domain.levels), entropy)
     # half steps squared, of a device: its noise, and the rounding of 2 x 1 half steps up or down
     variance = made.variance + 4.0 * part * (1.0 - part)
     predicted = factor * domain.step / 2.0 * math.sqrt(variance / n)

@@ -114,9 +114,7 @@ def simulate_mean(
         return (answer(asked, mechanism.estimate(tally), n) - wanted) ** 2
 
     check_size(runs, n)
-    at = place(domain, value)
-    below = min(int(at), domain.levels - 1)
-    crowd = AtValue(n, below, int((at - below) * 2**64), domain.levels)
+    crowd = AtValue.of(n, place(domain, value), domain.levels)
     squares = squares_of(Rehearsal(mechanism, crowd, entropy), runs, square, tell, engine)
     return result_of(squares, at_value(mechanism, domain, n, value, asked))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import tempfile
 import threading
-from collections.abc import Iterator
 from fractions import Fraction
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,14 +33,6 @@ from tests.worlds.console import minutes, write_data
 
 HERE = "127.0.0.1:7450"
 _BEYOND = 5  # mechanisms, that a first answer doesn't look at
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    data, tasks = write_data(tmp_path_factory.mktemp("console"))
-    app = operator_app(Places(data_dir=data, tasks_dir=tasks), HERE)
-    with TestClient(app, base_url=f"http://{HERE}") as client:
-        yield client
 
 
 def page(client: TestClient, **fields: str) -> Page:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from urllib.parse import urlencode
@@ -18,7 +17,6 @@ from shoal.analyzer.planner.frontier.lines import frontier
 from shoal.analyzer.planner.frontier.several import several_options
 from shoal.analyzer.planner.question import Frequencies, Quantiles
 from shoal.cli.task.file import read_task
-from shoal.console.operator.app import Places, operator_app
 from shoal.console.operator.planner.form import PlannerForm
 from shoal.console.operator.planner.several import (
     SeveralAnswer,
@@ -32,19 +30,9 @@ from shoal.domain import Categories, YesNo
 from shoal.errors import ShoalError
 from tests.cases import for_each
 from tests.unit.analyzer.results.test_report_page import Page
-from tests.worlds.console import write_data
 
-HERE = "127.0.0.1:7450"
 ASKED = {"n": "600", "off": "0.5", "delta": "1e-6", "several": "yes"}
 REQUEST = request_for(Frequencies(YesNo(), heavy=1.0), 600, 3.0, 1e-6, Fraction(9, 10))
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    data, tasks = write_data(tmp_path_factory.mktemp("console"))
-    app = operator_app(Places(data_dir=data, tasks_dir=tasks), HERE)
-    with TestClient(app, base_url=f"http://{HERE}") as client:
-        yield client
 
 
 def file(client: TestClient, **fields: str) -> str:
