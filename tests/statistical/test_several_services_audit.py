@@ -27,18 +27,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.accounting.audit.audit import AuditResult, audit
+from shoal.accounting.audit.audit import AuditResult
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.clients.core import assign, reports_of, seal
+from shoal.clients.core import reports_of, seal
 from shoal.clocks.clock import FakeClock
-from shoal.crypto.envelope import NONCE_SIZE, open_report, report_info
-from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Categories
 from shoal.mechanisms.several.registry import create, fewest_messages
 from shoal.rpc.channel import call
 from tests.cases import for_each
 from tests.integration.services.test_shuffler_service import Running
 from tests.sizes import size
+from tests.statistical.delivered import assignment_of, audited, opened
 from tests.worlds.services.shuffler import START, Published, World, submit_batch
 
 EPSILON, DELTA = 2.0, 0.01
@@ -96,9 +95,7 @@ def publish(world: World, name: str, split_over: int) -> Published:
 
 async def batch(running: Running, published: Published) -> Seen:
     """From the devices' draws to what the analyzer opens."""
-    stem = running.world.tasks_dir / published.task_id.short
-    trusted = trust_task(stem.with_suffix(".task").read_bytes(), {running.world.authority.public})
-    assignment = assign(trusted, trust_schedule(stem.with_suffix(".keys").read_bytes(), trusted))
+    assignment = assignment_of(running.world, published)
     reports = reports_of(assignment, ANSWERS)
     frames = [seal(assignment, 0, report).frame for report in reports]
     for at in range(0, VICTIMS, FRAMES):
@@ -106,13 +103,10 @@ async def batch(running: Running, published: Published) -> Seen:
         await call(running.channel, "/shoal.v1.Ingress/SubmitBatch", request, 60.0)
     await running.tick(4)
     rows = running.analyzer.delivered[published.task_id, 0]
-    key = published.analyzer_keys[0]
-    info = report_info(published.task_id, 0, key.config.key_id)
-    opened = (open_report(key, info, row)[NONCE_SIZE:] for row in rows)
     return Seen(
         published.task.mechanism.name == "cancelling",
         numbers(message for report in reports for message in report),
-        numbers(opened),
+        numbers(opened(published, rows)),
         np.array([len(report) for report in reports]),
     )
 
@@ -136,13 +130,7 @@ def attack(seen: list[Seen], *, kept: bool = False) -> AuditResult:
     """The victims with even numbers answer the first of their cells, the others the second."""
     found = [one.statistics(kept=kept) for one in seen]
     every = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
-    taken = [0, 0]
-
-    def views(which: int, trials: int) -> dict[str, NDArray[np.float64]]:
-        start, taken[which] = taken[which], taken[which] + trials
-        return {name: one[which::2][start : start + trials] for name, one in every.items()}
-
-    return audit(views, EPSILON, DELTA, BATCHES * VICTIMS // 2)
+    return audited(every, EPSILON, DELTA)
 
 
 @pytest.fixture(autouse=True)

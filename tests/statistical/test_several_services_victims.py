@@ -18,16 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from shoal.accounting.audit.audit import AuditResult, audit, crowd_of
+from shoal.accounting.audit.audit import AuditResult, crowd_of
 from shoal.accounting.audit.several import attacked_answers, numbers_of, several_statistics
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.cli.services.noise import DrawnNoise
-from shoal.clients.core import assign, seal
+from shoal.clients.core import seal
 from shoal.clocks.clock import FakeClock
-from shoal.crypto.envelope import NONCE_SIZE, open_report, report_info
-from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.entropy import SYSTEM
 from shoal.mechanisms.several.protocol import Several
@@ -37,6 +34,7 @@ from shoal.rpc.channel import call
 from tests.cases import for_each
 from tests.integration.services.test_shuffler_service import Running
 from tests.sizes import size
+from tests.statistical.delivered import assignment_of, audited, opened
 from tests.worlds.services.shuffler import START, Published, World, submit_batch
 
 EPSILON, DELTA = 0.5, 0.01
@@ -72,18 +70,10 @@ def publish(world: World, mechanism: Several) -> Published:
 
 def frames_of(world: World, published: Published, cells: list[int]) -> list[bytes]:
     """From the devices' draws to what they send."""
-    stem = world.tasks_dir / published.task_id.short
-    trusted = trust_task(stem.with_suffix(".task").read_bytes(), {world.authority.public})
-    assignment = assign(trusted, trust_schedule(stem.with_suffix(".keys").read_bytes(), trusted))
+    assignment = assignment_of(world, published)
     assert assignment.several is not None
     reports = [assignment.several.randomize_one(cell, SYSTEM) for cell in cells]
     return [seal(assignment, 0, report).frame for report in reports]
-
-
-def opened(published: Published, rows: list[bytes]) -> list[bytes]:
-    key = published.analyzer_keys[0]
-    info = report_info(published.task_id, 0, key.config.key_id)
-    return [open_report(key, info, row)[NONCE_SIZE:] for row in rows]
 
 
 async def attack(mechanism: Several, folder: Path) -> AuditResult:
@@ -116,13 +106,7 @@ async def attack(mechanism: Several, folder: Path) -> AuditResult:
     )
     trial = np.repeat(np.arange(BATCHES), [len(batch) for batch in batches])
     found = several_statistics(mechanism, answers)(numbers, trial, BATCHES)
-    taken = [0, 0]
-
-    def views(which: int, trials: int) -> dict[str, NDArray[np.float64]]:
-        start, taken[which] = taken[which], taken[which] + trials
-        return {name: one[which::2][start : start + trials] for name, one in found.items()}
-
-    return audit(views, EPSILON, DELTA, BATCHES // 2)
+    return audited(found, EPSILON, DELTA)
 
 
 @pytest.fixture(autouse=True)
