@@ -36,6 +36,7 @@ PARTS = {
     "load": "load.command",
     "audit": "audit.command",
     "plan": "plan.command",
+    "discover": "discover.command",
     "doctor": "operations.doctor",
     "backup": "operations.backup",
     "restore": "operations.restore",

@@ -1,5 +1,5 @@
-"""How a person's value becomes an integer: the domain of a task's question. ``shoal.answers`` says
-what a value says.
+"""How a person's value becomes an integer: the domain of a task's question. ``questions.answers``
+says what a value says.
 
 ``encode`` has a cell for every value, always: missing, unreadable and out-of-domain values go to a
 cell of their own ("no answer"; for a yes/no question: "no"). A device that skipped would make the
@@ -16,11 +16,11 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
 
-from shoal.answers import Value, number_of, text_of, yes_or_no
 from shoal.digests import sha256
 from shoal.entropy import SYSTEM, Entropy, bernoulli
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.questions.answers import Value, number_of, text_of, yes_or_no
 
 __all__ = [
     "NO_ANSWER",

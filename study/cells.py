@@ -4,11 +4,11 @@ at once.
 
 from __future__ import annotations
 
-from shoal.answers import Value
 from shoal.arrays import NDArray, np
 from shoal.domain import Domain, Numeric, Vector
 from shoal.entropy import Entropy
 from shoal.mechanisms.parts.sampling import bernoulli
+from shoal.questions.answers import Value
 from shoal.study.arguments import wrong_value
 from shoal.study.columns import Column
 
@@ -91,7 +91,7 @@ def _numbers(domain: Numeric, column: Column) -> tuple[NDArray[np.float64], NDAr
 
 
 def _float(value: Value) -> float:
-    from shoal.answers import number_of
+    from shoal.questions.answers import number_of
 
     try:
         return float(number_of(value) or 0)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from shoal.answers import Value
 from shoal.arrays import NDArray, np
+from shoal.questions.answers import Value
 from shoal.study.arguments import wrong_type, wrong_value
 from shoal.study.frames import Library
 

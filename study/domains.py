@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from shoal.answers import text_of
 from shoal.arrays import np
 from shoal.domain import Categories, Domain, Numeric, Words, YesNo
 from shoal.limits import LIMITS
+from shoal.questions.answers import text_of
 from shoal.study.arguments import about, number, whole, wrong_type, wrong_value
 
 LEVELS = 16

@@ -15,8 +15,8 @@ from shoal.accounting.meaning import bound_text
 from shoal.cli.audit import options as audit_options
 from shoal.cli.audit.attacks import Attack, attack_all, of_one, of_several
 from shoal.cli.audit.options import DEVICES, REPORTS
+from shoal.cli.epsilon.mechanism_domain import domain_of
 from shoal.cli.epsilon.several import mixture_of
-from shoal.cli.mechanism_domain import domain_of
 from shoal.cli.options import SettingOption
 from shoal.cli.output import emit_json, say, say_table, stderr
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy

@@ -13,7 +13,6 @@ from typing import Any
 from rich.console import Console
 
 from shoal.analyzer.results.report_page import render_report
-from shoal.answers import Value
 from shoal.cli.demo.collect import released, shredded
 from shoal.cli.demo.made import Made
 from shoal.cli.demo.processes import Process, progress_bars, running, until
@@ -27,6 +26,7 @@ from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import simulate
 from shoal.crypto.trust import TASK_SUFFIX
 from shoal.errors import Kind, ShoalError
+from shoal.questions.answers import Value
 
 _RELAYS = 2  # per process: one makes its batch while the other waits for an answer
 _ALONE_PART, _ALONE_MOST = 20, 1_000  # one device in twenty reports alone, at most so many

@@ -17,8 +17,8 @@ from shoal.accounting.certificate import check_honest
 from shoal.accounting.several_messages.dummies import BernoulliDummies, UniformDummies
 from shoal.approximate import GaussianLaw
 from shoal.cli.epsilon import several
+from shoal.cli.epsilon.mechanism_domain import domain_of
 from shoal.cli.epsilon.subjects import Dummies, Gaussian, Pure, Subject
-from shoal.cli.mechanism_domain import domain_of
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.mechanisms.categories import binary_rr, hadamard, krr, local_hash, subset, unary

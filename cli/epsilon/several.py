@@ -16,7 +16,7 @@ from shoal.accounting.several_messages.messages import MessagesBound, certify_me
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import protocol_of
 from shoal.accounting.several_messages.of_windows import epsilon_of_each, epsilon_together
-from shoal.cli.mechanism_domain import domain_of_several
+from shoal.cli.epsilon.mechanism_domain import domain_of_several
 from shoal.domain import Domain
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.names import DUMMIES, NAMES

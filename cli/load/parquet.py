@@ -7,8 +7,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from shoal.answers import text_of
 from shoal.errors import Kind, ShoalError
+from shoal.questions.answers import text_of
 from shoal.study.frames import package
 
 MAGIC = b"PAR1"

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.answers import BLANKS
 from shoal.cli.load.parquet import MAGIC, parquet_columns
 from shoal.cli.output import read_bytes
 from shoal.errors import Kind, ShoalError
+from shoal.questions.answers import BLANKS
 
 MOST_ROWS = 5_000_000
 _MOST_BYTES = 1 << 30

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.analyzer.results.processed import MEANS
-from shoal.answers import Value, number_of
 from shoal.cli.figures import counted
 from shoal.cli.load.table import TableColumn, read_columns
 from shoal.domain import NO_ANSWER, Domain, Numeric, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.numbers.quantiles import SHARES
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
+from shoal.questions.answers import Value, number_of
 
 
 def _wrong(message: str) -> ShoalError:

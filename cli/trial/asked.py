@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.analyzer.planner import Frequencies, Question
-from shoal.answers import Value
 from shoal.cli.load.values import number_figures, truth_of
 from shoal.cli.trial.overruled import Sort
 from shoal.domain import Domain, Numeric
+from shoal.questions.answers import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from shoal.analyzer.planner import Frequencies, Mean, Quantiles, Shape
-from shoal.answers import Value
 from shoal.cli.load.table import TableColumn
 from shoal.cli.trial.asked import AskedColumn, beyond
 from shoal.cli.trial.numbers import is_date, is_no_number, parsed, range_of
@@ -18,6 +17,7 @@ from shoal.cli.trial.overruled import Said, Sort
 from shoal.domain import NO_ANSWER, Categories, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.questions.answers import Value
 from shoal.task import one_line
 
 MOST_LABELS = 30  # different texts that are taken for categories without being told

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from shoal.answers import number_of
 from shoal.arrays import np
+from shoal.questions.answers import number_of
 
 _GERMAN = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?")
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")

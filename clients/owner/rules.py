@@ -17,10 +17,10 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from shoal.answers import number_of, yes_or_no
 from shoal.clients.settings.toml_tables import TomlTable
 from shoal.domain import NO_ANSWER, Categories, Domain, Numeric, Value, Vector, YesNo
 from shoal.errors import Kind, ShoalError
+from shoal.questions.answers import number_of, yes_or_no
 from shoal.task import Task
 
 Number = int | float

@@ -63,27 +63,31 @@ def check_values(values: NDArray[np.int64], k: int) -> NDArray[np.int64]:
     return values
 
 
-def decode(reports: NDArray[np.uint8], k: int) -> NDArray[np.unsignedinteger]:
-    """The cells of uint8[rows, report_size], unchecked. Raises INVALID for another shape."""
-    size = report_size(k)
+def decode(reports: NDArray[np.uint8], k: int, size: int = 0) -> NDArray[np.unsignedinteger]:
+    """The cells of uint8[rows, size], unchecked. ``size``: 1, 2 or 4 bytes; 0: ``report_size``.
+    Raises INVALID for another shape.
+    """
+    size = size or report_size(k)
     if reports.ndim != 2 or reports.shape[1] != size or reports.dtype != np.uint8:
         raise invalid(f"reports are uint8[rows, {size}]")
     return np.ascontiguousarray(reports).view(f">u{size}")[:, 0]
 
 
-def valid(reports: NDArray[np.uint8], k: int) -> NDArray[np.bool_]:
-    """bool[rows]: the reports that name one of the k cells."""
-    cells = decode(reports, k)
+def valid(reports: NDArray[np.uint8], k: int, size: int = 0) -> NDArray[np.bool_]:
+    """bool[rows]: the reports that name one of the k cells. ``size`` as ``decode``."""
+    cells = decode(reports, k, size)
     return (
         np.less(cells, k)
-        if k < 1 << (8 * report_size(k))
+        if k < 1 << (8 * (size or report_size(k)))
         else np.ones(cells.shape[0], dtype=np.bool_)
     )
 
 
-def tally(reports: NDArray[np.uint8], k: int) -> Tally:
-    """How often each of the k cells was reported. Raises INVALID if a row names no cell."""
-    cells = decode(reports, k)
+def tally(reports: NDArray[np.uint8], k: int, size: int = 0) -> Tally:
+    """How often each of the k cells was reported. ``size`` as ``decode``. Raises INVALID if a row
+    names no cell.
+    """
+    cells = decode(reports, k, size)
     counts = np.zeros(k, dtype=np.int64)
     for part in blocks(cells.shape[0], max(_TALLY_BLOCK, 4 * k)):
         named = cells[part]

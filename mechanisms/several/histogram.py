@@ -45,18 +45,23 @@ from shoal.task import MechanismSpec
 @dataclass(frozen=True, slots=True)
 class BundledHistogram:
     """``labels``: one per cell, in the domain's order; ``noise``: of as many cells; ``response``:
-    what draws the true message's cell, of as many too, or None. Raises INVALID for another law.
+    what draws the true message's cell, of as many too, or None. ``width``: bytes of a message, of a
+    level whose task has more cells; 0: as few as they need. Raises INVALID for another law, or
+    where they need more.
     """
 
     labels: tuple[str, ...]
     noise: NoiseLaw
     response: KaryResponse | None = None
+    width: int = 0
 
     def __post_init__(self) -> None:
         if self.noise.truth is not Truth.CELL or self.noise.cells != len(self.labels):
             raise invalid("the noise of a histogram is one of as many cells as it has labels")
         if self.response is not None and self.response.k != len(self.labels):
             raise invalid("the true cell of a histogram is drawn from as many as it has labels")
+        if self.width not in (0, 1, 2, 4) or 0 < self.width < cells.report_size(self._numbers):
+            raise invalid("messages of a histogram are wide enough for its cells, 1, 2 or 4 bytes")
 
     @property
     def name(self) -> str:
@@ -76,8 +81,10 @@ class BundledHistogram:
 
     @property
     def report_size(self) -> int:
-        """Bytes of a message: 1 for up to 256 different ones, 2 for up to 65,536, else 4."""
-        return cells.report_size(self._numbers)
+        """Bytes of a message: 1 for up to 256 different ones, 2 for up to 65,536, else 4; or
+        ``width``.
+        """
+        return self.width or cells.report_size(self._numbers)
 
     @property
     def messages(self) -> int:
@@ -126,11 +133,11 @@ class BundledHistogram:
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: those that name a cell, and its sign."""
-        return cells.valid(reports, self._numbers)
+        return cells.valid(reports, self._numbers, self.width)
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How often each message came: int64[k], or int64[2 k], of each cell + and then -."""
-        return cells.tally(reports, self._numbers)
+        return cells.tally(reports, self._numbers, self.width)
 
     def estimate(self, tally: Tally, reports: int) -> Estimate:
         """Numbers of devices, one per cell."""

@@ -145,7 +145,21 @@ def reach(
     on either side with half of the rest at most. Sums lie on a lattice whose place about their mean
     changes with ``holders``; these ends do not jump with it, for up to a step more.
     """
+    whole, start, centre = sum_pmf(law, truth, reports, holders, parts)
+    low, high = _smooth(whole)
+    return (centre - (start + low)) / parts, (start + high - centre) / parts
+
+
+def sum_pmf(
+    law: NoiseLaw, truth: KaryLaw | None, reports: int, holders: int, parts: int = 1
+) -> tuple[NDArray[np.float64], int, float]:
+    """(pmf, first, mean) of ``parts`` times what a cell's true messages are above ``holders``, and
+    the noise of a batch: from the number ``first`` on, far into both tails. ``truth``: None where
+    true messages are as they are.
+    """
     noise, first, mean = noise_of_batch.noise_pmf(law, reports)
+    if truth is None:
+        return noise, first, mean
     leave = (truth.total - truth.same) / truth.total
     arrive = truth.other / truth.total
     gone, least_gone = _binomial(holders, leave)
@@ -156,9 +170,7 @@ def reach(
     spread[::parts] = moved
     whole = np.convolve(spread, noise)
     centre = parts * ((reports - holders) * arrive - holders * leave) + mean
-    low, high = _smooth(whole)
-    start = parts * least + first
-    return (centre - (start + low)) / parts, (start + high - centre) / parts
+    return whole, parts * least + first, centre
 
 
 def _smooth(pmf: NDArray[np.float64]) -> tuple[float, float]:

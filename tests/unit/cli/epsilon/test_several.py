@@ -15,7 +15,7 @@ from shoal.accounting.composition.compose import compose
 from shoal.accounting.several_messages.messages import certify_messages
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import losses_of, protocol_of
-from shoal.cli.mechanism_domain import domain_of_several
+from shoal.cli.epsilon.mechanism_domain import domain_of_several
 from shoal.mechanisms.several.names import NAMES
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import create

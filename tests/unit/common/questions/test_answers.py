@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 import struct
 
-from shoal.answers import MOST_CHARS, Value, number_of, text_of, yes_or_no
 from shoal.entropy import SeededEntropy
+from shoal.questions.answers import MOST_CHARS, Value, number_of, text_of, yes_or_no
 from tests.cases import for_each
 
 # RFC 8785, appendix B: IEEE 754 doubles (hexadecimal, big-endian) and the JSON that ECMAScript

@@ -1,0 +1,1 @@
+"""A discovery planned, and played with made-up devices."""

@@ -1,0 +1,172 @@
+"""A discovery planned: the noise of its levels for one promise over all of them, and what it will
+find.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shoal.accounting.certificate import count_honest
+from shoal.accounting.several_messages.messages import certify_messages
+from shoal.accounting.several_messages.noise_design import design_dummies
+from shoal.accounting.several_messages.of_mechanism import protocol_of
+from shoal.accounting.several_messages.of_windows import epsilon_of_each, epsilon_together
+from shoal.analyzer.planner.question import wrong
+from shoal.limits import LIMITS
+from shoal.mechanisms.several.histogram import BundledHistogram
+from shoal.mechanisms.several.levels import chance_of, threshold
+from shoal.questions.discovery import Discovery
+
+SURE = 0.95
+_MOST, _LEAST = 256, 8  # beginnings that are followed
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryRequest:
+    """``n``: devices that take part at a level, at least, floor(``honest`` * n) of them honest.
+    ``same``: every device answers at every level; else each at one, drawn by itself. (``epsilon``,
+    ``delta``): of one device, over all levels. ``most``: beginnings that are followed, at most;
+    None: 256, or half as many as often as a device would send too many messages.
+    """
+
+    n: int
+    epsilon: float
+    delta: float
+    same: bool = True
+    honest: Fraction = Fraction(1)
+    first: int = 2
+    longest: int = 11
+    most: int | None = None
+    known: tuple[bytes, ...] = ()
+
+    @property
+    def n_honest(self) -> int:
+        """Devices of a level that are assumed honest."""
+        return count_honest(self.n, self.honest)
+
+    def discovery(self, most: int) -> Discovery:
+        """What is asked. Raises INVALID where that can't be."""
+        return Discovery(self.first, self.longest, most, self.known)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryPlan:
+    """``made``: of the largest level. ``together``: levels at which one device answers;
+    ``epsilon_level``: what one of them costs, and ``epsilon`` all of them: upper bounds.
+    ``threshold``: at the largest level, in devices, when ``request.n`` take part; ``found_from``: a
+    word of so many of them is found with 95 %.
+    """
+
+    request: DiscoveryRequest
+    discovery: Discovery
+    made: BundledHistogram
+    together: int
+    epsilon_level: float
+    epsilon: float
+    threshold: int
+    found_from: int
+
+    @property
+    def dummies(self) -> float:
+        """Expected in a cell."""
+        return float(self.made.noise.dummies)
+
+    @property
+    def stderr(self) -> float:
+        """Of an estimate, in devices."""
+        return self.made.expected_stderr(self.request.n)
+
+    def messages(self, cells: int) -> float:
+        """Expected messages of a device at a level of so many cells."""
+        noise = self.made.noise
+        return 1.0 + cells * float(noise.mean_messages - 1) / noise.cells
+
+
+def plan_discovery(request: DiscoveryRequest) -> DiscoveryPlan:
+    """The fewest dummies that keep a device's levels together at (epsilon, delta).
+
+    Raises CONFIG for bad numbers, and where a device would send more messages than a report may
+    have, with what would work.
+    """
+    levels = request.discovery(1).levels if request.same else 1
+    # the noise of a cell hardly depends on how many there are: few are looked at, and, where what
+    # comes out is not enough after all, as many as there will be
+    cells = (1, _MOST if request.most is None else request.most)
+    for most in cells:
+        each = request.epsilon if levels == 1 else _of_a_level(request, most, levels)
+        discovery, made = _fitting(request, each, levels)
+        bound = certify_messages(protocol_of(made), request.n_honest, request.delta)
+        level = math.inf if bound is None else bound.epsilon_upper
+        together = level
+        if levels > 1:
+            together = epsilon_together(made, request.n_honest, request.delta, levels)
+        if max(level, together) <= request.epsilon:
+            break
+    else:
+        raise wrong(
+            f"no noise keeps {levels} levels together at epsilon {request.epsilon:g}: give another "
+            "epsilon or a larger delta"
+        )
+    least = threshold(made, discovery.levels, request.n)
+    found = found_from(made, least, request.n, discovery.levels)
+    return DiscoveryPlan(request, discovery, made, levels, level, together, least, found)
+
+
+def _of_a_level(request: DiscoveryRequest, most: int, levels: int) -> float:
+    """The largest epsilon of one level with which all of them keep the request's together."""
+    discovery = request.discovery(most)
+
+    def design(epsilon: float) -> BundledHistogram:
+        return _designed(request, discovery, epsilon, levels)
+
+    return epsilon_of_each(design, request.n_honest, request.epsilon, request.delta, levels)
+
+
+def _fitting(
+    request: DiscoveryRequest, epsilon: float, levels: int
+) -> tuple[Discovery, BundledHistogram]:
+    """With as many beginnings as are asked for, or as a device has messages for. Raises CONFIG."""
+    most = _MOST if request.most is None else request.most
+    while True:
+        discovery = request.discovery(most)
+        made = _designed(request, discovery, epsilon, levels)
+        if made.messages <= LIMITS.messages:
+            return discovery, made
+        if request.most is not None or most <= _LEAST:
+            raise wrong(
+                f"a device would send up to {made.messages} messages at a level, and "
+                f"{LIMITS.messages} are the most that a report may have: follow fewer beginnings "
+                f"than {most}, or give more devices, a larger epsilon or fewer symbols at first"
+            )
+        most //= 2
+
+
+def _designed(
+    request: DiscoveryRequest, discovery: Discovery, epsilon: float, levels: int
+) -> BundledHistogram:
+    cells = discovery.size
+    law = design_dummies(cells, request.n_honest, epsilon, request.delta, windows=levels)
+    return BundledHistogram(tuple(map(str, range(cells))), law)
+
+
+def at_a_level(n: int, levels: int) -> int:
+    """Of ``n`` devices of which each draws one level to answer at: how many come to one, but with a
+    chance of 1e-4 or so.
+    """
+    return math.floor(n / levels - 4.0 * math.sqrt(n / levels))
+
+
+def found_from(made: BundledHistogram, least: int, reports: int, levels: int) -> int:
+    """The fewest devices that have a word which is found with 95 %: followed at every level."""
+    each = SURE ** (1.0 / levels)
+    low, high = 0, max(1, least)
+    while chance_of(made, reports, high, least) < each:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (
+            (middle, high) if chance_of(made, reports, middle, least) < each else (low, middle)
+        )
+    return high

@@ -1,0 +1,160 @@
+"""A discovery played with made-up devices: every message of every device at every level is drawn by
+the production randomizer, tallied and estimated, and beginnings are followed as an analyzer follows
+them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from shoal.analyzer.discovery.plan import DiscoveryPlan
+from shoal.analyzer.planner.question import wrong
+from shoal.analyzer.planner.simulation.crowd import ByCounts
+from shoal.analyzer.planner.simulation.several import MOST_MESSAGES
+from shoal.analyzer.planner.simulation.simulate import HERE, MOST_DEVICES, Tell
+from shoal.analyzer.planner.simulation.stretches import Engine, Rehearsal, stretches_of
+from shoal.arrays import NDArray, np
+from shoal.entropy import SYSTEM, Entropy, part_of
+from shoal.mechanisms import Tally
+from shoal.mechanisms.parts.sampling import uniform_below
+from shoal.mechanisms.several.levels import (
+    FoundBeginning,
+    histogram_of,
+    kept,
+    next_level,
+    threshold,
+)
+from shoal.questions.discovery import Discovery, DiscoveryLevel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelDone:
+    """``n``: devices that answered; ``least``: the threshold, in devices; ``found``: what reached
+    it; ``messages``: of all devices; ``counts``: int64[cells], the devices whose answer each was.
+    """
+
+    level: DiscoveryLevel
+    n: int
+    least: int
+    found: tuple[FoundBeginning, ...]
+    messages: int
+    counts: NDArray[np.int64]
+
+    def true(self, found: FoundBeginning) -> int:
+        """Devices at this level that have what was found."""
+        return int(self.counts[self.level.cell_of(found.symbols)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Population:
+    """A population: ``spelled``: distinct words; ``counts``: int64, the devices that hold each."""
+
+    spelled: tuple[bytes, ...]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, discovery: Discovery, held: Mapping[str, int]) -> Population:
+        """Of texts and how many devices hold each. Raises CONFIG unless there is one device or
+        more.
+        """
+        spelled = Counter[bytes]()
+        for text, count in held.items():
+            spelled[discovery.word(text)] += count
+        if not 1 <= spelled.total() <= MOST_DEVICES or min(spelled.values()) < 0:
+            raise wrong(f"a simulation has 1 to {MOST_DEVICES} devices, each with a word or none")
+        words = tuple(sorted(spelled))
+        return cls(words, np.array([spelled[word] for word in words], dtype=np.int64))
+
+    @property
+    def n(self) -> int:
+        """Devices."""
+        return int(self.counts.sum())
+
+    def cells(self, level: DiscoveryLevel) -> NDArray[np.int64]:
+        """int64[cells]: the devices whose answer each cell is."""
+        places = [level.cell_of(word) for word in self.spelled]
+        counts = np.zeros(level.size, dtype=np.int64)
+        np.add.at(counts, places, self.counts)
+        return counts
+
+    def parted(self, parts: int, entropy: Entropy) -> list[Population]:
+        """Each device in one of so many parts, drawn by itself."""
+        split = np.empty((parts, self.counts.size), dtype=np.int64)
+        for word, count in enumerate(self.counts.tolist()):
+            split[:, word] = np.bincount(uniform_below(parts, count, entropy), minlength=parts)
+        return [Population(self.spelled, part) for part in split]
+
+
+def check_words(plan: DiscoveryPlan, words: Population) -> None:
+    """Raises CONFIG for more messages than are drawn in some minutes."""
+    each = plan.messages(plan.made.noise.cells) * plan.together
+    if words.n * each > MOST_MESSAGES:
+        raise wrong(
+            f"simulating {words.n:,} devices draws up to {words.n * each:.2g} messages one by one, "
+            f"and {MOST_MESSAGES:,} are the most (some minutes): simulate fewer devices, follow "
+            "fewer beginnings (--most), or give each device one level (--fresh)"
+        )
+
+
+def simulate_discovery(
+    plan: DiscoveryPlan,
+    words: Population,
+    entropy: Entropy = SYSTEM,
+    *,
+    least: int | None = None,
+    tell: Tell | None = None,
+    shown: Callable[[LevelDone], None] | None = None,
+    engine: Engine = HERE,
+) -> list[LevelDone]:
+    """Level after level, until nothing is left to be followed. ``least``: the threshold of every
+    level; None: that of its size and of the devices that came. ``shown`` is told of each when it is
+    done, ``tell`` how many devices answered since it was called last.
+    """
+    discovery, done = plan.discovery, list[LevelDone]()
+    fresh = plan.together < discovery.levels
+    crowds = words.parted(discovery.levels, entropy) if fresh else [words] * discovery.levels
+    level: DiscoveryLevel | None = discovery.level(0)
+    while level is not None:
+        crowd, made = crowds[level.number], histogram_of(plan.made, level)
+        n = crowd.n
+        if not n:
+            break
+        counts = crowd.cells(level)
+        work = Rehearsal(made, ByCounts(counts), part_of(entropy, f"level {level.number}"))
+        tally = _tally(work, engine, tell)
+        bound = threshold(made, discovery.levels, n) if least is None else least
+        found = kept(level, made.estimate(tally, n), bound)
+        done.append(LevelDone(level, n, bound, tuple(found), tally.rows, counts))
+        if shown is not None:
+            shown(done[-1])
+        level = next_level(level, found)
+    return done
+
+
+def words_of(done: Iterable[LevelDone]) -> list[tuple[FoundBeginning, int]]:
+    """The words of a discovery, the most frequent first: those that ended at their level, and those
+    of the last level that were cut. With each how many devices of its level have it.
+    """
+    words = [
+        (one, level.true(one))
+        for level in done
+        for one in level.found
+        if one.is_whole or level.level.is_last
+    ]
+    return sorted(words, key=lambda pair: (-pair[0].value, pair[0].symbols))
+
+
+def _tally(work: Rehearsal, engine: Engine, tell: Tell | None) -> Tally:
+    total: Tally | None = None
+    with closing(engine.tallies(work, stretches_of(work.mechanism, work.crowd.n, 1))) as answers:
+        for stretch, tallies in answers:
+            for tally in tallies:
+                total = tally if total is None else total + tally
+            if tell is not None:
+                tell(stretch.size)
+    if total is None:
+        raise ValueError("a level has at least one device")
+    return total

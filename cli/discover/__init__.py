@@ -1,0 +1,1 @@
+"""``shoal discover``: words that many devices hold, without a list of them."""

@@ -1,0 +1,163 @@
+"""``shoal discover``: words that many devices hold, found letter by letter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from shoal.accounting.certificate import check_honest
+from shoal.analyzer.discovery.plan import (
+    DiscoveryPlan,
+    DiscoveryRequest,
+    at_a_level,
+    plan_discovery,
+)
+from shoal.analyzer.discovery.played import (
+    LevelDone,
+    Population,
+    check_words,
+    simulate_discovery,
+)
+from shoal.analyzer.planner.simulation.processes import Processes
+from shoal.analyzer.planner.simulation.simulate import MOST_DEVICES, Tell
+from shoal.cli import options as shared
+from shoal.cli.discover import options
+from shoal.cli.discover.show import done_json, level_line, plan_json, say_found, say_plan
+from shoal.cli.discover.words import read_held, read_known
+from shoal.cli.epsilon.laws import fraction
+from shoal.cli.output import emit_json, stderr
+from shoal.entropy import SYSTEM, SeededEntropy
+from shoal.errors import Kind, ShoalError
+from shoal.questions.discovery import Discovery
+
+discover = typer.Typer(
+    no_args_is_help=True, help="Find words that many devices hold, without a list of them."
+)
+_PATIENCE = "the noise of all levels is looked for"
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``shoal discover``."""
+    app.add_typer(discover, name="discover")
+
+
+@discover.command("plan")
+def plan(
+    n: options.DevicesOption,
+    epsilon: options.EpsilonOption = 1.0,
+    delta: options.DeltaOption = 1e-8,
+    fresh: options.FreshOption = False,
+    honest_fraction: shared.HonestFractionOption = "1",
+    first: options.FirstOption = 2,
+    longest: options.LongestOption = 11,
+    most: options.MostOption = None,
+    leave_out: options.KnownOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Say what would be found, before anybody is asked: how frequent a word must be, and what it
+    costs a device.
+
+    Devices answer letter by letter: level 0 asks for the first two, each later level for the next
+    one after beginnings that many devices have. All levels of a device have one epsilon together.
+
+    Example: shoal discover plan --n 650000 --epsilon 1
+    """
+    made = plan_discovery(
+        _request(n, epsilon, delta, fresh, honest_fraction, first, longest, most, leave_out)
+    )
+    if as_json:
+        emit_json(plan_json(made))
+    else:
+        say_plan(made)
+
+
+@discover.command("simulate")
+def simulate(
+    words: options.WordsArgument,
+    epsilon: options.EpsilonOption = 1.0,
+    delta: options.DeltaOption = 1e-8,
+    fresh: options.FreshOption = False,
+    honest_fraction: shared.HonestFractionOption = "1",
+    first: options.FirstOption = 2,
+    longest: options.LongestOption = 11,
+    most: options.MostOption = None,
+    leave_out: options.KnownOption = None,
+    seed: options.SeedOption = None,
+    processes: options.ProcessesOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Play a discovery on words of your own: one made-up device per word, every message drawn as
+    real devices draw it; the truth stands beside what is found.
+
+    Nothing leaves this machine, and no service is started.
+
+    Example: shoal discover simulate words.txt --epsilon 1
+    """
+    held = read_held(words)
+    n = held.total()
+    made = plan_discovery(
+        _request(n, epsilon, delta, fresh, honest_fraction, first, longest, most, leave_out)
+    )
+    population = Population.of(made.discovery, held)
+    check_words(made, population)
+    entropy = SYSTEM if seed is None else SeededEntropy(seed)
+    cores = min(len(os.sched_getaffinity(0)), 256)
+    engine = Processes(processes or cores, ready=processes is not None)
+    if not as_json:
+        say_plan(made)
+    with _bar(n, made) as (progress, tell):
+
+        def grown(level: LevelDone) -> None:
+            progress.console.print(level_line(level), markup=False, soft_wrap=True)
+
+        done = simulate_discovery(made, population, entropy, tell=tell, shown=grown, engine=engine)
+    if as_json:
+        emit_json({"plan": plan_json(made), **done_json(made, population, done)})
+    else:
+        say_found(made, population, done)
+
+
+def _request(
+    n: int,
+    epsilon: float,
+    delta: float,
+    fresh: bool,
+    honest_fraction: str,
+    first: int,
+    longest: int,
+    most: int | None,
+    leave_out: Path | None,
+) -> DiscoveryRequest:
+    """Raises CONFIG for what can't be asked."""
+    honest = check_honest(fraction(honest_fraction))
+    # before a file is read for it; the words that are left out change nothing of it
+    levels = Discovery(first, longest, 1 if most is None else most).levels
+    known = () if leave_out is None else read_known(leave_out, longest)
+    each = at_a_level(n, levels) if fresh else n
+    if not 1 <= n <= MOST_DEVICES:
+        raise ShoalError(
+            Kind.CONFIG, f"a discovery is planned for 1 to {MOST_DEVICES} devices, got {n}"
+        )
+    if each < 1:
+        raise ShoalError(
+            Kind.CONFIG, f"{n:,} devices are too few for {levels} levels: leave --fresh out"
+        )
+    return DiscoveryRequest(each, epsilon, delta, not fresh, honest, first, longest, most, known)
+
+
+@contextmanager
+def _bar(n: int, made: DiscoveryPlan) -> Iterator[tuple[Progress, Tell]]:
+    """A bar on standard error, and a line above it for every level that is done."""
+    columns = (TextColumn("devices answer"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, console=stderr, transient=True) as progress:
+        bar = progress.add_task("", total=n * made.together)
+
+        def tell(done: int) -> None:
+            progress.advance(bar, done)
+
+        yield progress, tell

@@ -1,0 +1,154 @@
+"""What ``shoal discover`` prints: for people, and for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from shoal.accounting.several_messages.liars import liar_words
+from shoal.analyzer.discovery.plan import DiscoveryPlan
+from shoal.analyzer.discovery.played import LevelDone, Population, words_of
+from shoal.cli.output import say, say_table
+from shoal.mechanisms.several.levels import FALSE_WORDS, FoundBeginning
+from shoal.questions.spelling import shown
+
+_NAMED = 8  # beginnings in the line of a level
+_ROWS = 32  # words in the table
+
+
+def say_plan(plan: DiscoveryPlan) -> None:
+    """What is said before anybody is asked."""
+    request, discovery = plan.request, plan.discovery
+    who = "every device answers at every level" if request.same else "every device answers at one"
+    say(f"{discovery.levels} levels, {request.n:,} devices or more at each: {who}")
+    say(
+        f"  central epsilon of a device  {_up(plan.epsilon)} at delta {request.delta:g}, all its "
+        f"levels together; {_up(plan.epsilon_level)} for each"
+    )
+    say("  with the shuffler's help     the analyzer sees the word: epsilon0 is infinite, so")
+    say("                               owners are asked for consent to that by name")
+    say(f"  followed from                {plan.threshold:,} devices, at the largest level")
+    say(f"  found, with 95 %, from       {plan.found_from:,} devices that have the word")
+    say(f"  false beginnings             {FALSE_WORDS:g} expected, of all levels, at most")
+    say(f"  error of a count             {plan.stderr:.1f} devices (one standard deviation)")
+    say(
+        f"  messages of a device         {plan.messages(discovery.level(0).size):.1f} at level 0, "
+        f"{plan.messages(discovery.size):.1f} at most later, in {plan.made.messages} slots"
+    )
+    say(f"  followed at most             {discovery.most:,} beginnings, those of most devices")
+    say(f"  hostile devices              {liar_words(plan.made)}")
+
+
+def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
+    """Plain JSON values. Epsilons are upper bounds; numbers are of devices."""
+    request, discovery = plan.request, plan.discovery
+    return {
+        "levels": discovery.levels,
+        "levels_of_a_device": plan.together,
+        "devices_at_a_level": request.n,
+        "honest_fraction": float(request.honest),
+        "epsilon_upper": plan.epsilon,
+        "epsilon_of_a_level": plan.epsilon_level,
+        "delta": request.delta,
+        "epsilon0": None,
+        "threshold": plan.threshold,
+        "found_from": plan.found_from,
+        "false_beginnings": FALSE_WORDS,
+        "stderr": plan.stderr,
+        "first": discovery.first,
+        "longest": discovery.longest,
+        "most": discovery.most,
+        "dummies": plan.dummies,
+        "messages_at_first": plan.messages(discovery.level(0).size),
+        "messages_at_most": plan.messages(discovery.size),
+        "slots": plan.made.messages,
+    }
+
+
+def level_line(done: LevelDone) -> str:
+    """One level, when it is done: the beginnings that most devices have."""
+    most = sorted(done.found, key=lambda one: (-one.value, one.symbols))
+    named = ", ".join(f"{shown(one.symbols)} {one.value:,.0f}" for one in most[:_NAMED])
+    more = f" and {len(most) - _NAMED:,} more" if len(most) > _NAMED else ""
+    return (
+        f"level {done.level.number}: {done.n:,} devices, {done.level.size:,} cells, "
+        f"{len(most):,} of {done.least:,} devices or more"
+        + (f": {named}{more}" if most else ": nothing is left to be followed")
+    )
+
+
+def say_found(plan: DiscoveryPlan, words: Population, done: Sequence[LevelDone]) -> None:
+    """The words that were found, beside the truth, and how many should have been."""
+    found, held = words_of(done), _held(words)
+    table = Table("word", "devices", "+-", "true", box=None)
+    for one, true in found[:_ROWS]:
+        table.add_row(
+            shown(one.symbols),
+            f"{one.value:,.0f}",
+            f"{(one.ci_high - one.ci_low) / 2.0:,.0f}",
+            f"{true:,}",
+        )
+    if found:
+        say_table(table)
+    if len(found) > _ROWS:
+        say(f"and {len(found) - _ROWS:,} more (--json lists them)")
+    false = sum(one.symbols not in held for one, _ in found)
+    frequent = _frequent(plan, held)
+    missed = len(frequent - {one.symbols for one, _ in found})
+    say(
+        f"found: {len(found):,} words, {false:,} of them held by nobody; of {len(frequent):,} "
+        f"words that {_whole_from(plan):,} devices or more have, {missed:,} were missed"
+    )
+
+
+def done_json(plan: DiscoveryPlan, words: Population, done: Sequence[LevelDone]) -> dict[str, Any]:
+    """Plain JSON values: the levels, and the words with what is true of them."""
+    found, frequent = words_of(done), _frequent(plan, _held(words))
+    return {
+        "levels_done": [
+            {
+                "level": one.level.number,
+                "devices": one.n,
+                "cells": one.level.size,
+                "threshold": one.least,
+                "messages": one.messages,
+                "followed": [{**_row(found), "true": one.true(found)} for found in one.found],
+            }
+            for one in done
+        ],
+        "words": [{**_row(one), "true": true} for one, true in found],
+        "missed": sorted(shown(word) for word in frequent - {one.symbols for one, _ in found}),
+    }
+
+
+def _row(found: FoundBeginning) -> dict[str, Any]:
+    return {
+        "label": shown(found.symbols),
+        "value": found.value,
+        "stderr": found.stderr,
+        "ci_low": found.ci_low,
+        "ci_high": found.ci_high,
+    }
+
+
+def _held(words: Population) -> dict[bytes, int]:
+    """Devices of all levels that have each word."""
+    counts = zip(words.spelled, words.counts.tolist(), strict=True)
+    return {word: count for word, count in counts if word and count}
+
+
+def _whole_from(plan: DiscoveryPlan) -> int:
+    """Devices of the population with a word that is found with 95 %."""
+    share = plan.discovery.levels // plan.together
+    return plan.found_from * share
+
+
+def _frequent(plan: DiscoveryPlan, held: dict[bytes, int]) -> set[bytes]:
+    return {word for word, count in held.items() if count >= _whole_from(plan)}
+
+
+def _up(epsilon: float) -> str:
+    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"

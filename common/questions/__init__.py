@@ -1,0 +1,1 @@
+"""What a person's value says, and questions without a list of answers."""

@@ -1,0 +1,124 @@
+"""``shoal discover``: what it says, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.cli.main import main
+from tests.cases import for_each
+
+Capture = pytest.CaptureFixture[str]
+SMALL = ("--epsilon", "8", "--delta", "1e-4", "--first", "1", "--longest", "5", "--most", "8")
+WORDS = "salt,90\nsand,70\nSea,60\nshoals,80\nfish,50\n,40\nrare\n"
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    """A file of 391 devices."""
+    path = tmp_path / "words.txt"
+    path.write_text(WORDS, encoding="utf-8")
+    return path
+
+
+def ask(capsys: Capture, *arguments: str | Path) -> dict[str, Any]:
+    """The JSON of a command that works."""
+    assert main(["discover", *map(str, arguments), "--json"]) == 0
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def refused(capsys: Capture, *arguments: str | Path) -> str:
+    """The one line of a command that does not."""
+    assert main(["discover", *map(str, arguments)]) == 2
+    shown = capsys.readouterr()
+    assert not shown.out
+    (line,) = shown.err.splitlines()
+    return line
+
+
+def test_a_plan_says_before_anybody_is_asked_what_would_be_found(capsys: Capture) -> None:
+    """For programs and for people. Planted: Infinity for epsilon0 -> no JSON."""
+    made = ask(capsys, "plan", "--n", "2000", *SMALL)
+    assert made["levels"] == made["levels_of_a_device"] == 5
+    assert made["epsilon0"] is None
+    assert 0 < made["epsilon_of_a_level"] < made["epsilon_upper"] <= 8
+    assert made["threshold"] < made["found_from"] < 100
+    assert main(["discover", "plan", "--n", "2000", *SMALL]) == 0
+    shown = capsys.readouterr().out
+    assert f"{made['found_from']} devices that have the word" in shown
+    assert "consent" in shown
+
+
+def test_a_simulation_shows_the_truth_beside_what_is_found(capsys: Capture, words: Path) -> None:
+    """Levels grow on standard error, what was found is on standard output. Planted: counts of the
+    file read as words -> fails.
+    """
+    made = ask(capsys, "simulate", words, *SMALL, "--seed", "3")
+    found = {row["label"]: row["true"] for row in made["words"]}
+    assert found == {"salt": 90, "shoal\u2026": 80, "sand": 70, "sea": 60, "fish": 50}
+    assert [row["level"] for row in made["levels_done"]] == [0, 1, 2, 3, 4]
+    assert made["levels_done"][0]["devices"] == 391
+    assert made["missed"] == []
+    assert main(["discover", "simulate", str(words), *SMALL, "--seed", "3"]) == 0
+    shown = capsys.readouterr()
+    assert "found: 5 words, 0 of them held by nobody" in shown.out
+    assert "level 4: 391 devices" in shown.err
+
+
+def test_known_words_are_left_out(capsys: Capture, words: Path, tmp_path: Path) -> None:
+    known = tmp_path / "known.txt"
+    known.write_text("SALT\nfish\n", encoding="utf-8")
+    made = ask(capsys, "simulate", words, *SMALL, "--seed", "3", "--leave-out", known)
+    assert {row["label"] for row in made["words"]} == {"shoal\u2026", "sand", "sea"}
+
+
+@for_each(
+    "content, says",
+    [
+        (b"salt,90\nsand,many\n", 'line 2: "many" is no number'),
+        (b"salt,-1\n", 'line 1: "-1" is no number'),
+        (b"salt\n\xff\n", "line 2: it is not UTF-8"),
+        (b"", "1 to 1000000000 devices"),
+        (b"a,99999999999\n", "1 to 1000000000 devices"),
+        (b"a,900000000\n", "messages"),
+    ],
+)
+def test_a_file_that_is_no_list_of_words_is_refused(
+    content: bytes, says: str, capsys: Capture, tmp_path: Path
+) -> None:
+    """In a line that names the place. Planted: a bad count taken for a part of the word: fails."""
+    path = tmp_path / "words.txt"
+    path.write_bytes(content)
+    assert says in refused(capsys, "simulate", path, *SMALL)
+
+
+@for_each(
+    "arguments, says",
+    [
+        (("plan", "--n", "0"), "1 to 1000000000 devices"),
+        (("plan", "--n", "2000", "--epsilon", "0"), "epsilon"),
+        (("plan", "--n", "2000", "--delta", "2"), "delta"),
+        (("plan", "--n", "2000", "--first", "4"), "1 to 3 symbols"),
+        (("plan", "--n", "2000", "--most", "0"), "follows one beginning"),
+        (("plan", "--n", "20", "--fresh"), "leave --fresh out"),
+        (("plan", "--n", "2000", "--honest-fraction", "1.5"), "honest"),
+        (("simulate", "/there/is/none.txt"), "cannot read"),
+    ],
+)
+def test_bad_requests_are_refused_in_one_line(
+    arguments: tuple[str, ...], says: str, capsys: Capture
+) -> None:
+    assert says in refused(capsys, *arguments)
+
+
+def test_an_empty_line_among_known_words_is_refused(
+    capsys: Capture, words: Path, tmp_path: Path
+) -> None:
+    known = tmp_path / "known.txt"
+    known.write_text("salt\n\n", encoding="utf-8")
+    line = refused(capsys, "simulate", words, *SMALL, "--leave-out", known)
+    assert "line 2: no word stands there" in line
