@@ -90,7 +90,7 @@ def threshold(made: BundledHistogram, levels: int, reports: int) -> int:
 @lru_cache(maxsize=4096)
 def chance_of(made: BundledHistogram, reports: int, holders: int, least: int) -> float:
     """How probable it is that the estimate of a cell which ``holders`` of ``reports`` devices have
-    is ``least`` or more. Of dummies. Errs upward, by less than 1e-9.
+    is ``least`` or more: to 1e-8.
     """
     truth = made.truth_law
     pmf, first, mean = sum_pmf(made.noise, truth, reports, holders)
@@ -99,8 +99,7 @@ def chance_of(made: BundledHistogram, reports: int, holders: int, least: int) ->
     start = math.ceil(mean + (least - holders) * gap - _ULPS) - first
     if start <= 0:
         return 1.0
-    lost = max(0.0, 1.0 - float(pmf.sum()))
-    return min(1.0, float(pmf[start:].sum()) + (lost if lost > _ULPS else 0.0))
+    return min(1.0, float(pmf[start:].sum()))
 
 
 def kept(level: DiscoveryLevel, estimate: Estimate, least: float) -> list[FoundBeginning]:
