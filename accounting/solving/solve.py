@@ -39,7 +39,7 @@ from shoal.accounting.certificate import (
     check_n,
     count_honest,
 )
-from shoal.accounting.numerics.curve import LARGEST_N
+from shoal.accounting.numerics.curve import DEFAULT_EFFORT, LARGEST_N, Effort
 from shoal.errors import Kind, ShoalError
 from shoal.privacy import LocalPrivacy, epsilon0_upper
 
@@ -122,6 +122,7 @@ def largest_epsilon0(
     n: int,
     *,
     honest_fraction: Fraction | float = 1,
+    effort: Effort = DEFAULT_EFFORT,
 ) -> tuple[float, LocalPrivacy]:
     """(epsilon0, ``family(epsilon0)``): the largest local epsilon found whose certificate is at
     most ``target``.
@@ -132,8 +133,9 @@ def largest_epsilon0(
     law is checked with the very bound that certifies, and epsilon0 lies within 0.1 % below the
     largest. Never below ``target`` (but for 1e-12 of it), since a report of that epsilon0 needs no
     shuffling. Searched up to ``LARGEST_EPSILON0`` = 40, above which no amplification is certified:
-    40 is returned if even that reaches the target, and the target itself if that is larger. Raises
-    ShoalError CONFIG for bad numbers, and what ``family`` raises for an epsilon0 that it cannot
+    40 is returned if even that reaches the target, and the target itself if that is larger.
+    ``effort``: of the bound that is asked; a planner compares by a quicker one. Raises ShoalError
+    CONFIG for bad numbers, and what ``family`` raises for an epsilon0 that it cannot
     serve.
     """
     check_delta(delta)
@@ -143,7 +145,7 @@ def largest_epsilon0(
     n_honest = count_honest(n, share)
 
     def proven(epsilon0: float) -> bool:
-        return proves(simplest(family(epsilon0)), n_honest, delta, target)
+        return proves(simplest(family(epsilon0)), n_honest, delta, target, effort)
 
     low, high = target, LARGEST_EPSILON0
     if low < high and n_honest > 1:
@@ -160,7 +162,7 @@ def largest_epsilon0(
     step = _ULPS
     while True:
         law = family(low)
-        if upper_bound(simplest(law), n_honest, delta)[0] <= target:
+        if upper_bound(simplest(law), n_honest, delta, effort)[0] <= target:
             return low, law
         low, step = low * (1.0 - step), step * 4.0
 

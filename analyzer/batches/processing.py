@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from shoal.analyzer.batches.chunk_source import FileSource
@@ -212,13 +212,26 @@ class Processor:
                 with self._tracer.span("open", manifest.task_id, manifest.window):
                     prepared = await self._open(batch, path)
                 hit("analyzer.batch.opened")
-                if self._given_up is not None and self._given_up.look():
-                    self._sweep_now = True
-                if self._shredder.is_given_up(batch):  # while it was opened
-                    await self._expire(batch)
-                else:
-                    await self._finish(prepared)
+                async with self._no_new_words():
+                    if self._shredder.is_given_up(batch):  # while it was opened
+                        await self._expire(batch)
+                    else:
+                        await self._finish(prepared)
         await self.clean(batch)
+
+    @contextlib.asynccontextmanager
+    async def _no_new_words(self) -> AsyncIterator[None]:
+        """What operators gave up is known, and nobody gives more up until a release is on disk:
+        whoever asks then is told that there is nothing to give up.
+        """
+        if self._given_up is None:
+            yield
+            return
+        with contextlib.ExitStack() as stack:
+            await asyncio.to_thread(stack.enter_context, self._given_up.held())
+            if self._given_up.look():
+                self._sweep_now = True
+            yield
 
     async def _expire(self, batch: Batch) -> None:
         """Rows that could not be opened in time are not kept for another try: their key would have

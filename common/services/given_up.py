@@ -226,6 +226,14 @@ class GivenUpWindows:
             log.warning("an operator gave a window up", task=task_id, window=window)
         return bool(fresh)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Meanwhile nobody writes a line: what ``look`` finds within holds until the end. Waits for
+        whoever writes one now. Raises CONFIG for a folder that can't be used.
+        """
+        with _alone(self._path.parent):
+            yield
+
     def hear(self, entries: Iterable[GivenUp]) -> None:
         """Lines of other replicas, which hold here too, until this process ends."""
         for entry in entries:

@@ -29,6 +29,7 @@ from tests.worlds.mqtt.broker import Broker, authority, kinds
 
 AUTHORITY = SigningKey.generate()
 PATIENCE_S = 60.0
+_ATTEMPTS = 5  # a second or more each
 
 
 def a_world(name: str) -> World:
@@ -108,7 +109,13 @@ def test_from_the_desk_to_the_device_and_off_again(
         ].signed_task
         assert main([*arguments(broker, tmp_path, "visits"), "--withdraw"]) == 0
         assert "withdrawn from" in capsys.readouterr().out
-        assert {one.name for one in learn(broker, tmp_path / "new")[0]} == {"steps"}
+        # a broker may say that it has a message before it keeps none for new devices
+        names = set[str]()
+        for attempt in range(_ATTEMPTS):
+            names = {one.name for one in learn(broker, tmp_path / f"new-{attempt}")[0]}
+            if names == {"steps"}:
+                break
+        assert names == {"steps"}
         # a broker may send a retained message twice
         assert {one.fresh for one in learn(broker, tmp_path / "shelf")[0]} == {False}
 

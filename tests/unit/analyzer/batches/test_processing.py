@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +20,9 @@ from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools, spool_path
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.keys import KeyFolder
+from shoal.analyzer.records import WindowOutcome
 from shoal.analyzer.results import release
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release import conclude, decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.backoff import Backoff
@@ -197,6 +201,40 @@ async def test_an_accountant_that_always_fails_does_not_hold_up_the_end(
     assert (
         privacy["epsilon_upper"] == privacy["epsilon_cumulative_upper"] == privacy["epsilon0"] > 0
     )
+
+
+async def test_no_window_is_given_up_while_its_release_is_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that one with a line is never released: who gives it up waits, and finds it released.
+    Planted: lines looked at, and then the release written without holding them -> fails.
+    """
+    batch = bench.complete(0)
+    lines = GivenUpWindows(bench.folder)
+    monkeypatch.setitem(bench.processor.__dict__, "_given_up", lines)
+    waited = list[bool]()
+
+    def is_held() -> bool:
+        handle = os.open(bench.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
+    def concluded(*arguments: Any) -> WindowOutcome:
+        waited.append(is_held())
+        return conclude(*arguments)
+
+    monkeypatch.setattr(processing, "conclude", concluded)
+    bench.processor.add(batch)
+    await until(lambda: bench.released() == [0])
+    assert waited == [True]
+    await until(lambda: not is_held())
+    line = GivenUp(batch.manifest.task_id.hex, 0, 1, "alice", "lost", "processing")
+    assert add(bench.folder, line) is None
 
 
 async def test_a_window_that_is_given_up_while_it_is_opened_is_not_released(
