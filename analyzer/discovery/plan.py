@@ -20,7 +20,7 @@ from shoal.mechanisms.several.levels import chance_of, threshold
 from shoal.questions.discovery import Discovery
 
 SURE = 0.95
-_MOST, _LEAST = 256, 8  # beginnings that are followed
+_MOST, _LEAST = 512, 8  # beginnings that are followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class DiscoveryRequest:
     """``n``: devices that take part at a level, at least, floor(``honest`` * n) of them honest.
     ``same``: every device answers at every level; else each at one, drawn by itself. (``epsilon``,
     ``delta``): of one device, over all levels. ``most``: beginnings that are followed, at most;
-    None: 256, or half as many as often as a device would send too many messages.
+    None: 512, or half as many as often as a device would send too many messages.
     """
 
     n: int
@@ -56,7 +56,7 @@ class DiscoveryPlan:
     """``made``: of the largest level. ``together``: levels at which one device answers;
     ``epsilon_level``: what one of them costs, and ``epsilon`` all of them: upper bounds.
     ``threshold``: at the largest level, in devices, when ``request.n`` take part; ``found_from``: a
-    word of so many of them is found with 95 %.
+    word of so many of them is found with 95 %, where there is room for all beginnings of that many.
     """
 
     request: DiscoveryRequest

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from shoal.analyzer.discovery.plan import DiscoveryPlan
 from shoal.analyzer.planner.question import wrong
 from shoal.analyzer.planner.simulation.crowd import ByCounts
-from shoal.analyzer.planner.simulation.several import MOST_MESSAGES
 from shoal.analyzer.planner.simulation.simulate import HERE, MOST_DEVICES, Tell
 from shoal.analyzer.planner.simulation.stretches import Engine, Rehearsal, stretches_of
 from shoal.arrays import NDArray, np
@@ -29,17 +28,21 @@ from shoal.mechanisms.several.levels import (
 )
 from shoal.questions.discovery import Discovery, DiscoveryLevel
 
+MOST_MESSAGES = 200_000_000
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelDone:
     """``n``: devices that answered; ``least``: the threshold, in devices; ``found``: what reached
-    it; ``messages``: of all devices; ``counts``: int64[cells], the devices whose answer each was.
+    it; ``left_out``: beginnings that did too, and for which there was no room; ``messages``: of all
+    devices; ``counts``: int64[cells], the devices whose answer each was.
     """
 
     level: DiscoveryLevel
     n: int
     least: int
     found: tuple[FoundBeginning, ...]
+    left_out: int
     messages: int
     counts: NDArray[np.int64]
 
@@ -89,12 +92,12 @@ class Population:
 
 
 def check_words(plan: DiscoveryPlan, words: Population) -> None:
-    """Raises CONFIG for more messages than are drawn in some minutes."""
+    """Raises CONFIG for more messages than are drawn in half an hour."""
     each = plan.messages(plan.made.noise.cells) * plan.together
     if words.n * each > MOST_MESSAGES:
         raise wrong(
             f"simulating {words.n:,} devices draws up to {words.n * each:.2g} messages one by one, "
-            f"and {MOST_MESSAGES:,} are the most (some minutes): simulate fewer devices, follow "
+            f"and {MOST_MESSAGES:,} are the most (half an hour): simulate fewer devices, follow "
             "fewer beginnings (--most), or give each device one level (--fresh)"
         )
 
@@ -126,8 +129,8 @@ def simulate_discovery(
         work = Rehearsal(made, ByCounts(counts), part_of(entropy, f"level {level.number}"))
         tally = _tally(work, engine, tell)
         bound = threshold(made, discovery.levels, n) if least is None else least
-        found = kept(level, made.estimate(tally, n), bound)
-        done.append(LevelDone(level, n, bound, tuple(found), tally.rows, counts))
+        found, left_out = kept(level, made.estimate(tally, n), bound)
+        done.append(LevelDone(level, n, bound, tuple(found), left_out, tally.rows, counts))
         if shown is not None:
             shown(done[-1])
         level = next_level(level, found)

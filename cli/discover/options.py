@@ -27,7 +27,7 @@ LongestOption = Annotated[
 MostOption = Annotated[
     int | None,
     typer.Option(
-        help="Beginnings that are followed from one level to the next, at most. Default: 256, or "
+        help="Beginnings that are followed from one level to the next, at most. Default: 512, or "
         "as many as a device has messages for."
     ),
 ]

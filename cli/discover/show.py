@@ -31,14 +31,17 @@ def say_plan(plan: DiscoveryPlan) -> None:
     say("  with the shuffler's help     the analyzer sees the word: epsilon0 is infinite, so")
     say("                               owners are asked for consent to that by name")
     say(f"  followed from                {plan.threshold:,} devices, at the largest level")
-    say(f"  found, with 95 %, from       {plan.found_from:,} devices that have the word")
+    say(
+        f"  found, with 95 %, from       {plan.found_from:,} devices that have the word, while a "
+        "level has room"
+    )
+    say(f"  room                         {discovery.most:,} beginnings: those of most devices")
     say(f"  false beginnings             {FALSE_WORDS:g} expected, of all levels, at most")
     say(f"  error of a count             {plan.stderr:.1f} devices (one standard deviation)")
     say(
         f"  messages of a device         {plan.messages(discovery.level(0).size):.1f} at level 0, "
         f"{plan.messages(discovery.size):.1f} at most later, in {plan.made.messages} slots"
     )
-    say(f"  followed at most             {discovery.most:,} beginnings, those of most devices")
     say(f"  hostile devices              {liar_words(plan.made)}")
 
 
@@ -77,6 +80,7 @@ def level_line(done: LevelDone) -> str:
         f"level {done.level.number}: {done.n:,} devices, {done.level.size:,} cells, "
         f"{len(most):,} of {done.least:,} devices or more"
         + (f": {named}{more}" if most else ": nothing is left to be followed")
+        + (f"; {done.left_out:,} more had no room (--most)" if done.left_out else "")
     )
 
 
@@ -114,6 +118,7 @@ def done_json(plan: DiscoveryPlan, words: Population, done: Sequence[LevelDone])
                 "devices": one.n,
                 "cells": one.level.size,
                 "threshold": one.least,
+                "left_out": one.left_out,
                 "messages": one.messages,
                 "followed": [{**_row(found), "true": one.true(found)} for found in one.found],
             }

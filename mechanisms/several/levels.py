@@ -102,10 +102,12 @@ def chance_of(made: BundledHistogram, reports: int, holders: int, least: int) ->
     return min(1.0, float(pmf[start:].sum()))
 
 
-def kept(level: DiscoveryLevel, estimate: Estimate, least: float) -> list[FoundBeginning]:
+def kept(
+    level: DiscoveryLevel, estimate: Estimate, least: float
+) -> tuple[list[FoundBeginning], int]:
     """The beginnings whose estimate is ``least`` or more and that some word can have, in order. Of
-    more unfinished ones than the discovery follows those with the largest estimates; at the last
-    level all of them, which are words that were cut.
+    more unfinished ones than the discovery follows those with the largest estimates, and how many
+    there was no room for; at the last level all of them, which are words that were cut.
     """
     rows = zip(
         *(
@@ -122,7 +124,7 @@ def kept(level: DiscoveryLevel, estimate: Estimate, least: float) -> list[FoundB
     unfinished = [] if level.is_last else [one for one in found if not one.is_whole]
     unfinished.sort(key=lambda one: (-one.value, one.symbols))
     dropped = {one.symbols for one in unfinished[level.discovery.most :]}
-    return [one for one in found if one.symbols not in dropped]
+    return [one for one in found if one.symbols not in dropped], len(dropped)
 
 
 def next_level(level: DiscoveryLevel, found: Sequence[FoundBeginning]) -> DiscoveryLevel | None:

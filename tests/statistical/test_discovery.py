@@ -10,7 +10,7 @@ from shoal.analyzer.planner.simulation.processes import Processes
 from shoal.entropy import Entropy, SeededEntropy
 from shoal.mechanisms.several.bundling import below
 from shoal.questions.spelling import shown
-from tests.sizes import FULL, size
+from tests.sizes import FULL
 
 _HEADS = ("s", "t", "m", "gr", "l", "pr", "n", "w", "c", "b", "st", "d", "v", "tr", "r", "f")
 _VOWELS = ("a", "e", "i", "o", "u", "ea", "ou", "y")
@@ -43,14 +43,14 @@ def test_the_top_words_of_a_zipf_population_are_found() -> None:
     """At full counts 650,000 devices with 100,000 words, central (1, 1e-8) over ten levels: of the
     32 most frequent words the 32 largest estimates are .99 in a simulation written apart from this
     one. Words at the 32nd place differ by two standard deviations of the noise, so that one may
-    change places with the next; .94 allows five such changes in three runs. False beginnings: half
-    of one expected in a run, most of which end before a word does. At reduced counts 20,000
-    devices, 2,000 words, epsilon 6; the seeds are fixed.
+    change places with the next: two such changes are allowed. What nobody has is not found, but for
+    one word (half a false beginning is expected, and most end before a word does). At reduced
+    counts 20,000 devices, 2,000 words, epsilon 6: there every level has room, and words that are
+    said to be found with 95 % are, but for a tenth. The seed is fixed.
 
     Planted: 16 beginnings followed -> fails; forty times the dummies -> fails; a threshold that
     forgets how many cells there are -> false words, fails.
     """
-    runs = size(1, 3)
     devices, vocabulary, epsilon = (650_000, 100_000, 1.0) if FULL else (20_000, 2_000, 6.0)
     words = made_up(vocabulary, SeededEntropy("words"))
     held = zipf_of(words, devices)
@@ -61,13 +61,12 @@ def test_the_top_words_of_a_zipf_population_are_found() -> None:
         if symbols:
             cut[shown(symbols)] = count
     top = {word for word, _ in cut.most_common(32)}
-    named, false = 0, 0
-    for run in range(runs):
-        done = simulate_discovery(
-            plan, population, SeededEntropy(f"run {run}"), engine=Processes(2)
-        )
-        found = [shown(one.symbols) for one, _ in words_of(done)]
-        named += len(top & set(found[:32]))
-        false += sum(word not in cut for word in found)
-    assert named >= 0.94 * 32 * runs, (named, runs)
-    assert false <= 1 + runs, (false, runs)
+    done = simulate_discovery(plan, population, SeededEntropy("run 0"), engine=Processes(2))
+    found = [shown(one.symbols) for one, _ in words_of(done)]
+    assert len(top & set(found[:32])) >= 30
+    assert sum(word not in cut for word in found) <= 1
+    frequent = {word for word, count in cut.items() if count >= plan.found_from}
+    missed = len(frequent - set(found)) / len(frequent)
+    full = any(level.left_out for level in done)
+    assert full == FULL  # 512 beginnings are not all that 650,000 devices have
+    assert missed <= (0.5 if full else 0.1), missed

@@ -151,10 +151,11 @@ def test_what_reaches_the_threshold_is_followed_and_a_whole_word_is_told() -> No
     """Planted: > for >=; whole words followed; cells that no word has kept -> fails."""
     level = ASKED.level(1, followed("a", "b"))
     whole, blank = 32 + END, 28  # "b", and "a " of which "a " may go on
-    found = kept(
+    found, left_out = kept(
         level, estimate_of(level.size, {0: 10.0, 1: 9.99, whole: 50.0, blank: 10.0, 64: 99.0}), 10.0
     )
     assert names(found) == ["aa\u2026", "a \u2026", "b"]
+    assert left_out == 0
     assert [one.is_whole for one in found] == [False, False, True]
     assert (found[2].value, found[2].stderr, found[2].ci_low, found[2].ci_high) == (50, 1, 48, 52)
     after = next_level(level, found)
@@ -167,15 +168,17 @@ def test_of_too_many_the_most_frequent_are_followed_in_order() -> None:
     """Ties go to the first in order, on every machine. Planted: the first ones by name -> fails."""
     asked = Discovery(1, 3, 2)
     level = asked.level(0)
-    found = kept(level, estimate_of(level.size, {5: 9.0, 6: 11.0, 7: 9.0, 1: 4.0}), 4.0)
+    found, left_out = kept(level, estimate_of(level.size, {5: 9.0, 6: 11.0, 7: 9.0, 1: 4.0}), 4.0)
     assert names(found) == ["f\u2026", "g\u2026"]
+    assert left_out == 2
 
 
 def test_the_last_level_and_one_without_survivors_are_the_end() -> None:
     """At the last level nothing is dropped for want of room: nothing is followed from there."""
     asked = Discovery(1, 2, 2)
     last = asked.level(1, followed("a", "b"))
-    found = kept(last, estimate_of(last.size, {0: 5.0, 1: 5.0, 33: 5.0, END: 5.0}), 5.0)
+    found, left_out = kept(last, estimate_of(last.size, {0: 5.0, 1: 5.0, 33: 5.0, END: 5.0}), 5.0)
     assert names(found) == ["aa\u2026", "ab\u2026", "a", "bb\u2026"]
+    assert left_out == 0
     assert next_level(last, found) is None
     assert next_level(ASKED.level(0), []) is None
