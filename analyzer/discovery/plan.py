@@ -14,6 +14,7 @@ from shoal.accounting.several_messages.noise_design import design_dummies
 from shoal.accounting.several_messages.of_mechanism import protocol_of
 from shoal.accounting.several_messages.of_windows import epsilon_of_each, epsilon_together
 from shoal.analyzer.planner.question import wrong
+from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.several.histogram import BundledHistogram
 from shoal.mechanisms.several.levels import chance_of, threshold
@@ -130,16 +131,27 @@ def _fitting(
     """With as many beginnings as are asked for, or as a device has messages for. Raises CONFIG."""
     most = _MOST if request.most is None else request.most
     while True:
-        discovery = request.discovery(most)
-        made = _designed(request, discovery, epsilon, levels)
-        if made.messages <= LIMITS.messages:
-            return discovery, made
-        if request.most is not None or most <= _LEAST:
-            raise wrong(
+        discovery, reason = request.discovery(most), ""
+        try:
+            made = _designed(request, discovery, epsilon, levels)
+        except ShoalError as error:  # so many messages that nothing is computed for them
+            if error.kind is not Kind.CONFIG:
+                raise
+            reason = error.message
+        else:
+            if made.messages <= LIMITS.messages:
+                return discovery, made
+            reason = (
                 f"a device would send up to {made.messages} messages at a level, and "
-                f"{LIMITS.messages} are the most that a report may have: follow fewer beginnings "
-                f"than {most}, or give more devices, a larger epsilon or fewer symbols at first"
+                f"{LIMITS.messages} are the most that a report may have"
             )
+        if request.most is not None or most <= _LEAST:
+            fewer = (
+                f"ask for fewer symbols first than {request.first}"
+                if discovery.size == request.discovery(1).size
+                else f"follow fewer beginnings than {most}"
+            )
+            raise wrong(f"{reason}: {fewer}, or give more devices or a larger epsilon")
         most //= 2
 
 

@@ -100,6 +100,8 @@ def test_a_file_that_is_no_list_of_words_is_refused(
     "arguments, says",
     [
         (("plan", "--n", "0"), "1 to 1000000000 devices"),
+        (("plan", "--n", "5"), "ask for fewer symbols first than 2"),
+        (("plan", "--n", "5000", "--most", "100"), "follow fewer beginnings than 100"),
         (("plan", "--n", "2000", "--epsilon", "0"), "epsilon"),
         (("plan", "--n", "2000", "--delta", "2"), "delta"),
         (("plan", "--n", "2000", "--first", "4"), "1 to 3 symbols"),
