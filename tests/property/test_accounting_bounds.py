@@ -5,6 +5,7 @@ enumeration.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from fractions import Fraction
 
 from hypothesis import HealthCheck, given, settings
@@ -68,6 +69,7 @@ def test_certificates_are_ordered(law: LocalPrivacy, n: int, delta: float, share
     assert found.epsilon0 == epsilon0_upper(law)
     if found.method == SWAP:
         # asked in a bracket around it: the smallest that is proven, to 1e-3, is not above it
+        assert isinstance(law, Hashable)
         again = swap(law)
         assert again is not None
         low, high = 0.99 * found.epsilon_upper, 1.01 * found.epsilon_upper

@@ -8,7 +8,7 @@ from shoal.analyzer.discovery.plan import DiscoveryRequest, plan_discovery
 from shoal.analyzer.discovery.played import Population, simulate_discovery, words_of
 from shoal.analyzer.planner.simulation.processes import Processes
 from shoal.entropy import Entropy, SeededEntropy
-from shoal.mechanisms.several.bundling import below
+from shoal.mechanisms.several.events import below
 from shoal.questions.spelling import shown
 from tests.sizes import FULL
 
