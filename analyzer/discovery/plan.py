@@ -17,7 +17,7 @@ from shoal.analyzer.planner.question import wrong
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.several.histogram import BundledHistogram
-from shoal.mechanisms.several.levels import chance_of, threshold
+from shoal.mechanisms.several.levels import chance_of, least_number, threshold
 from shoal.questions.discovery import Discovery
 
 SURE = 0.95
@@ -46,6 +46,11 @@ class DiscoveryRequest:
     def n_honest(self) -> int:
         """Devices of a level that are assumed honest."""
         return count_honest(self.n, self.honest)
+
+    @property
+    def room(self) -> int:
+        """Beginnings that are followed at first, before fewer are tried."""
+        return _MOST if self.most is None else self.most
 
     def discovery(self, most: int) -> Discovery:
         """What is asked. Raises INVALID where that can't be."""
@@ -94,8 +99,7 @@ def plan_discovery(request: DiscoveryRequest) -> DiscoveryPlan:
     levels = request.discovery(1).levels if request.same else 1
     # the noise of a cell hardly depends on how many there are: few are looked at, and, where what
     # comes out is not enough after all, as many as there will be
-    cells = (1, _MOST if request.most is None else request.most)
-    for most in cells:
+    for most in (1, request.room):
         each = request.epsilon if levels == 1 else _of_a_level(request, most, levels)
         discovery, made = _fitting(request, each, levels)
         bound = certify_messages(protocol_of(made), request.n_honest, request.delta)
@@ -129,9 +133,9 @@ def _fitting(
     request: DiscoveryRequest, epsilon: float, levels: int
 ) -> tuple[Discovery, BundledHistogram]:
     """With as many beginnings as are asked for, or as a device has messages for. Raises CONFIG."""
-    most = _MOST if request.most is None else request.most
+    most = request.room
     while True:
-        discovery, reason = request.discovery(most), ""
+        discovery = request.discovery(most)
         try:
             made = _designed(request, discovery, epsilon, levels)
         except ShoalError as error:  # so many messages that nothing is computed for them
@@ -173,12 +177,4 @@ def at_a_level(n: int, levels: int) -> int:
 def found_from(made: BundledHistogram, least: int, reports: int, levels: int) -> int:
     """The fewest devices that have a word which is found with 95 %: followed at every level."""
     each = SURE ** (1.0 / levels)
-    low, high = 0, max(1, least)
-    while chance_of(made, reports, high, least) < each:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (
-            (middle, high) if chance_of(made, reports, middle, least) < each else (low, middle)
-        )
-    return high
+    return least_number(lambda holders: chance_of(made, reports, holders, least) >= each)

@@ -42,7 +42,6 @@ def spell(text: str, longest: int) -> bytes:
     if not text.isascii():
         from unicodedata import normalize  # a megabyte of tables: only where they are needed
 
-        # of a long text no more than can matter: a symbol is one code point of it, or some marks
         text = "".join(
             letter for letter in normalize("NFD", text) if not _MARKS[0] <= letter <= _MARKS[1]
         )

@@ -14,7 +14,7 @@ before it is applied.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -77,13 +77,17 @@ def threshold(made: BundledHistogram, levels: int, reports: int) -> int:
     part.
     """
     share = FALSE_WORDS / levels / (made.noise.cells - 1)
+    return least_number(lambda least: chance_of(made, reports, 0, least) <= share)
+
+
+def least_number(enough: Callable[[int], bool]) -> int:
+    """The smallest number from 1 on that is ``enough``, where every larger one is too."""
     low, high = 0, 1
-    while chance_of(made, reports, 0, high) > share:
+    while not enough(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        enough = chance_of(made, reports, 0, middle) <= share
-        low, high = (low, middle) if enough else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return high
 
 

@@ -20,6 +20,7 @@ from shoal.mechanisms.several.levels import (
     chance_of,
     histogram_of,
     kept,
+    least_number,
     next_level,
     of_level,
     threshold,
@@ -131,6 +132,11 @@ def test_the_threshold_is_the_smallest_that_lets_half_a_false_word_through() -> 
         return ASKED.levels * cells * sum(map(math.exp, logs))
 
     assert expected(least) <= FALSE_WORDS < expected(least - 1)
+
+
+def test_the_least_number_is_found_exactly() -> None:
+    """Planted: a bracket of two taken for closed -> fails."""
+    assert [least_number(least.__le__) for least in range(1, 40)] == list(range(1, 40))
 
 
 def estimate_of(level_size: int, values: dict[int, float]) -> Estimate:
