@@ -36,6 +36,7 @@ WITHHELD_NOT_WHOLE = (
     "its sum of shares can't be read: a message of the batch is lost or was refused, or there are "
     "more reports than it holds"
 )
+WITHHELD_NOT_ASKED = "nothing was asked in this window of the discovery: nothing of it was counted"
 WITHHELD_EPSILON = "the guaranteed epsilon is above the task's target_epsilon"
 
 

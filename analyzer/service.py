@@ -17,6 +17,7 @@ from shoal.analyzer.batches.processing import Processor
 from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.discovery.steps import DiscoverySteps
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.metrics import registry_of, status_of
 from shoal.analyzer.missing_keys import MissingKeys
@@ -99,6 +100,13 @@ class AnalyzerService:
         )
         self._tracer = Tracer("analyzer", config.tracing.endpoint)
         self._machines: Source | None = None
+        self._steps = DiscoverySteps(
+            store,
+            self._tasks,
+            signing_key,
+            self._clock,
+            lambda task_id: [line.window for line in self._given_up.of(task_id)],
+        )
         self._processor = self._make_processor(config, signing_key, shredder)
         self._rounds = CollectionService(
             store=store,
@@ -142,6 +150,7 @@ class AnalyzerService:
             shredder=shredder,
             given_up=self._given_up,
             tracer=self._tracer,
+            level=self._steps.level,
         )
 
     def _make_engine(
@@ -174,6 +183,7 @@ class AnalyzerService:
             trouble=lambda: next((condition.message for condition in disk()), ""),
             given_up=self._given_up,
             signatures=ManifestSignatures(self._data_folder / SIGNATURES),
+            step=self._steps.last,
         )
         shufflers = frozenset(config.allowed_shufflers)
         peer = TimeAnswers(self._tasks, signing_key, self._clock)
@@ -218,6 +228,7 @@ class AnalyzerService:
                 self._processor.run(),
                 self._processor.sweep_forever(),
                 self._rounds.sweep_forever(),
+                self._steps.run_forever(),
             )
         ]
         if isinstance(self._clock, Timekeeper):

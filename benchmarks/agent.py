@@ -35,7 +35,8 @@ from benchmarks.site import Site, started
 from benchmarks.unary import echo_server
 from shoal import codec
 from shoal.clients import Agent, AgentConfig
-from shoal.clients.core import assign, prepare
+from shoal.clients.core import assign
+from shoal.clients.drawing import prepare
 from shoal.clients.transports.transport import Transport
 from shoal.clocks.clock import FakeClock
 from shoal.codec import Signed

@@ -15,7 +15,8 @@ from benchmarks.bench import Bench
 from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, Pairs, alternate, spread
 from benchmarks.raw import Layer, Processes, Work, seal_layers
 from benchmarks.site import WINDOW
-from shoal.clients.core import Assignment, assign, messages_of, randomize, seal
+from shoal.clients.core import Assignment, assign, seal
+from shoal.clients.drawing import messages_of, randomize
 from shoal.clients.fleet.pool import BLOCK, make_frames, pool_of_raw, prepare_pool
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info
 from shoal.crypto.trust import trust_schedule, trust_task

@@ -12,7 +12,8 @@ from benchmarks.bench import Bench
 from benchmarks.figures import MICROSECONDS, RATE, Figure, Goal, Outcome, Pairs, alternate, spread
 from benchmarks.raw import Layer, Processes, Work, seal_layers
 from benchmarks.site import WINDOW
-from shoal.clients.core import Assignment, assign, messages_of, prepare, randomize, seal
+from shoal.clients.core import Assignment, assign, seal
+from shoal.clients.drawing import messages_of, prepare, randomize
 from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.share import Share, SimulatedTask
 from shoal.clients.fleet.simulated import FleetSimulation

@@ -11,12 +11,12 @@ from enum import Enum, unique
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from shoal.arrays import NDArray, np
 from shoal.clocks.backoff import Backoff
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.campaign import OneTask
+from shoal.crypto.discovery_steps import first_level
 from shoal.crypto.sealing import WindowSealer
-from shoal.domain import Value
+from shoal.domain import Discovery
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from shoal.crypto.admission.admission import Prover
     from shoal.crypto.admission.enrolment import DeviceIdentity
     from shoal.crypto.campaign import Campaign
+    from shoal.crypto.discovery_steps import DiscoveryStep
     from shoal.crypto.trust import TrustedSchedule, TrustedTask
     from shoal.mechanisms.base import Mechanism
+    from shoal.questions.discovery import DiscoveryLevel
     from shoal.task import Task, WindowPlan
 
 
@@ -159,6 +161,10 @@ class Assignment:
     sealers: dict[int, tuple[WindowSealer, int]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    # of a discovery: the steps that are known, by window. Only ever more
+    steps: dict[int, DiscoveryStep] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def task(self) -> Task:
@@ -169,6 +175,29 @@ class Assignment:
     def task_id(self) -> TaskId:
         """The hash of the task's bytes."""
         return self.trusted.task_id
+
+    def level(self, window: int) -> DiscoveryLevel | None:
+        """What a window of a discovery asks; None of every other task. Raises UNAVAILABLE: that is
+        not known yet; WINDOW_CLOSED: the discovery is over.
+        """
+        discovery = self.task.domain
+        if not isinstance(discovery, Discovery):
+            return None
+        level = first_level(discovery) if window == 0 else None
+        if window in self.steps:
+            level = self.steps[window].level
+        if level is not None:
+            return level
+        if any(step.is_over and step.window <= window for step in self.steps.values()):
+            raise ShoalError(
+                Kind.WINDOW_CLOSED,
+                f"task {self.task.name} has found what it looked for: it takes no more answers",
+            )
+        raise ShoalError(
+            Kind.UNAVAILABLE,
+            f"task {self.task.name}: what window {window} asks is not known yet: it is answered "
+            "when its shuffler says so",
+        )
 
 
 def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
@@ -317,87 +346,6 @@ def enrolled_identity(task: Task, identity: DeviceIdentity | None, now: float) -
             Kind.CONFIG, f"task {task.name} admits enrolled devices alone: {error}"
         ) from None
     return identity
-
-
-def prepare(
-    assignment: Assignment,
-    window: int,
-    value: Value,
-    entropy: Entropy = SYSTEM,
-    prover: Prover = OPEN,
-) -> SealedReport:
-    """Encode, randomize once, seal for the analyzer, seal for the shuffler.
-
-    Call it once per task and window, between ``Outbox.claim`` and ``Outbox.add``, in one
-    transaction: a second call for the same window would be a second draw. ``prover`` from
-    ``prover_for``. The value leaves no trace in the result but through the randomizer. Raises
-    INVALID for a window the task hasn't.
-    """
-    report = draw(assignment, assignment.task.domain.encode(value, entropy), entropy)
-    return seal(assignment, window, report, entropy, prover)
-
-
-def draw(assignment: Assignment, cell: int, entropy: Entropy = SYSTEM) -> tuple[bytes, ...]:
-    """The messages of one report of a cell of the task's domain: a device's draw. Raises INVALID
-    for another cell, and for sums.
-    """
-    made = assignment.several or _mechanism(assignment)
-    return made.randomize_one(cell, entropy)
-
-
-def randomize(
-    assignment: Assignment, values: Sequence[Value], entropy: Entropy = SYSTEM
-) -> NDArray[np.uint8]:
-    """uint8[n, messages, report_size]: one report per value, each an independent draw. For many
-    devices at once; loads numpy. Not for tasks of several messages: see ``reports_of``.
-    """
-    mechanism = _mechanism(assignment)
-    return mechanism.randomize(_cells(assignment, values, entropy), entropy)
-
-
-def reports_of(
-    assignment: Assignment, values: Sequence[Value], entropy: Entropy = SYSTEM
-) -> list[tuple[bytes, ...]]:
-    """One report per value, each an independent draw, as ``seal`` takes it. For many devices at
-    once; loads numpy.
-    """
-    if assignment.several is None:
-        return [messages_of(report) for report in randomize(assignment, values, entropy)]
-    bundles = assignment.several.randomize(_cells(assignment, values, entropy), entropy)
-    rows, size, at = bundles.rows.tobytes(), assignment.task.report_size, 0
-    reports = list[tuple[bytes, ...]]()
-    for count in bundles.sizes.tolist():
-        report = rows[at : at + count * size]
-        reports.append(
-            tuple([report[place : place + size] for place in range(0, len(report), size)])
-        )
-        at += count * size
-    return reports
-
-
-def messages_of(report: NDArray[np.uint8]) -> tuple[bytes, ...]:
-    """One of the reports of ``randomize``, uint8[messages, report_size], as ``seal`` takes it."""
-    return tuple([message.tobytes() for message in report])
-
-
-def _cells(assignment: Assignment, values: Sequence[Value], entropy: Entropy) -> NDArray[np.int64]:
-    encode = assignment.task.domain.encode
-    return np.array([encode(value, entropy) for value in values], dtype=np.int64)
-
-
-def _mechanism(assignment: Assignment) -> Mechanism:
-    if assignment.several is not None:
-        raise ShoalError(
-            Kind.INVALID,
-            f"devices of task {assignment.task.name} send several messages, from one on: what is "
-            "asked for is of one",
-        )
-    if assignment.mechanism is None:
-        raise ShoalError(
-            Kind.INVALID,
-            f"task {assignment.task.name} is summed in rounds: it has no reports to randomize",
-        )
-    return assignment.mechanism
 
 
 def seal(

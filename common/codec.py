@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from shoal.domain import Categories, Domain, Norm, Numeric, Vector, Words, YesNo
+from shoal.domain import Categories, Discovery, Domain, Norm, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
@@ -163,6 +163,11 @@ def encode_domain(domain: Domain) -> task_pb2.Domain:
             return task_pb2.Domain(numeric=numeric)
         case Words():
             return task_pb2.Domain(words=task_pb2.Words(labels=domain.names))
+        case Discovery():
+            discovery = task_pb2.Discovery(
+                first=domain.first, longest=domain.longest, most=domain.most, known=domain.known
+            )
+            return task_pb2.Domain(discovery=discovery)
         case Vector():
             vector = task_pb2.Vector(
                 dimension=domain.dimension,
@@ -189,6 +194,9 @@ def decode_domain(message: task_pb2.Domain) -> Domain:
             return Numeric(numeric.low, numeric.high, numeric.levels, numeric.clip, numeric.unit)
         case "words":
             return Words(tuple(message.words.labels))
+        case "discovery":
+            asked = message.discovery
+            return Discovery(asked.first, asked.longest, asked.most, tuple(asked.known))
         case "vector":
             vector = message.vector
             return Vector(

@@ -21,10 +21,12 @@ from shoal.entropy import SYSTEM, Entropy, bernoulli
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.questions.answers import Value, number_of, text_of, yes_or_no
+from shoal.questions.discovery import Discovery
 
 __all__ = [
     "NO_ANSWER",
     "Categories",
+    "Discovery",
     "Domain",
     "Norm",
     "Numeric",
@@ -415,7 +417,7 @@ class Vector:
         return f"a list of {self.dimension:,} numbers, as [1.5, 0]"
 
 
-Domain = YesNo | Categories | Numeric | Words | Vector
+Domain = YesNo | Categories | Numeric | Words | Vector | Discovery
 
 
 def _check_blanks(names: tuple[str, ...]) -> None:

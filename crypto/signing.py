@@ -47,6 +47,7 @@ class SigningContext(Enum):
     ROUND_COMMIT = "round-commit"
     ROUND_ENDORSE = "round-endorse"
     TIME = "time"
+    DISCOVERY_STEP = "discovery-step"
     # between an analyzer and its workers on other machines
     WORKER_KEY = "worker-key"
     WORKER_SESSION = "worker-session"

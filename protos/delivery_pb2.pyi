@@ -89,21 +89,30 @@ class ServesReply(_message.Message):
 
     UNSERVED_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
     trouble: _builtins.str
     """one line: why no batch at all can be taken now (a full disk); empty: it can"""
     @_builtins.property
     def unserved(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unserved]:
         """of those asked for; what is not listed can be opened"""
 
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of those asked for that are discoveries: a serialized SignedDiscoveryStep
+        (directory.proto) each, the
+        last one that was made
+        """
+
     def __init__(
         self,
         *,
         unserved: _abc.Iterable[Global___Unserved] | None = ...,
         trouble: _builtins.str = ...,
+        steps: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["trouble", b"trouble", "unserved", b"unserved"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps", "trouble", b"trouble", "unserved", b"unserved"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cshoal/protos/directory.proto\x12\x08shoal.v1\":\n\nTaskBundle\x12\x13\n\x0bsigned_task\x18\x01 \x01(\x0c\x12\x17\n\x0fsigned_schedule\x18\x02 \x01(\x0c\"T\n\tCatalogue\x12%\n\x07\x62undles\x18\x01 \x03(\x0b\x32\x14.shoal.v1.TaskBundle\x12 \n\x06paused\x18\x02 \x03(\x0b\x32\x10.shoal.v1.Paused\"*\n\x06Paused\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x0f\n\x07windows\x18\x02 \x03(\r\"-\n\x0bPageRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"H\n\tPageReply\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x32?\n\tDirectory\x12\x32\n\x04Page\x12\x15.shoal.v1.PageRequest\x1a\x13.shoal.v1.PageReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cshoal/protos/directory.proto\x12\x08shoal.v1\":\n\nTaskBundle\x12\x13\n\x0bsigned_task\x18\x01 \x01(\x0c\x12\x17\n\x0fsigned_schedule\x18\x02 \x01(\x0c\"c\n\tCatalogue\x12%\n\x07\x62undles\x18\x01 \x03(\x0b\x32\x14.shoal.v1.TaskBundle\x12 \n\x06paused\x18\x02 \x03(\x0b\x32\x10.shoal.v1.Paused\x12\r\n\x05steps\x18\x03 \x03(\x0c\"6\n\x13SignedDiscoveryStep\x12\x0c\n\x04step\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"x\n\rDiscoveryStep\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12\x0e\n\x06window\x18\x03 \x01(\r\x12\r\n\x05level\x18\x04 \x01(\r\x12\x10\n\x08\x66ollowed\x18\x05 \x03(\x0c\x12\x14\n\x0crelease_hash\x18\x06 \x01(\x0c\"*\n\x06Paused\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x0f\n\x07windows\x18\x02 \x03(\r\"-\n\x0bPageRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"H\n\tPageReply\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x32?\n\tDirectory\x12\x32\n\x04Page\x12\x15.shoal.v1.PageRequest\x1a\x13.shoal.v1.PageReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,13 +34,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TASKBUNDLE']._serialized_start=42
   _globals['_TASKBUNDLE']._serialized_end=100
   _globals['_CATALOGUE']._serialized_start=102
-  _globals['_CATALOGUE']._serialized_end=186
-  _globals['_PAUSED']._serialized_start=188
-  _globals['_PAUSED']._serialized_end=230
-  _globals['_PAGEREQUEST']._serialized_start=232
-  _globals['_PAGEREQUEST']._serialized_end=277
-  _globals['_PAGEREPLY']._serialized_start=279
-  _globals['_PAGEREPLY']._serialized_end=351
-  _globals['_DIRECTORY']._serialized_start=353
-  _globals['_DIRECTORY']._serialized_end=416
+  _globals['_CATALOGUE']._serialized_end=201
+  _globals['_SIGNEDDISCOVERYSTEP']._serialized_start=203
+  _globals['_SIGNEDDISCOVERYSTEP']._serialized_end=257
+  _globals['_DISCOVERYSTEP']._serialized_start=259
+  _globals['_DISCOVERYSTEP']._serialized_end=379
+  _globals['_PAUSED']._serialized_start=381
+  _globals['_PAUSED']._serialized_end=423
+  _globals['_PAGEREQUEST']._serialized_start=425
+  _globals['_PAGEREQUEST']._serialized_end=470
+  _globals['_PAGEREPLY']._serialized_start=472
+  _globals['_PAGEREPLY']._serialized_end=544
+  _globals['_DIRECTORY']._serialized_start=546
+  _globals['_DIRECTORY']._serialized_end=609
 # @@protoc_insertion_point(module_scope)

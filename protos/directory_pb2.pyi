@@ -56,25 +56,102 @@ class Catalogue(_message.Message):
 
     BUNDLES_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def bundles(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskBundle]: ...
     @_builtins.property
     def paused(self) -> _containers.RepeatedCompositeFieldContainer[Global___Paused]:
         """of these tasks: where no answer could be released as things stand; make none"""
 
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of those of them that are discoveries: a serialized SignedDiscoveryStep each, what they ask last"""
+
     def __init__(
         self,
         *,
         bundles: _abc.Iterable[Global___TaskBundle] | None = ...,
         paused: _abc.Iterable[Global___Paused] | None = ...,
+        steps: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundles", b"bundles", "paused", b"paused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundles", b"bundles", "paused", b"paused", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Catalogue: _TypeAlias = Catalogue  # noqa: Y015
+
+@_typing.final
+class SignedDiscoveryStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    step: _builtins.bytes
+    """a serialized DiscoveryStep"""
+    signature: _builtins.bytes
+    """Ed25519 by the task's analyzer_key over "shoal/v1/sign/discovery-step" 0x00 step"""
+    def __init__(
+        self,
+        *,
+        step: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["signature", b"signature", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedDiscoveryStep: _TypeAlias = SignedDiscoveryStep  # noqa: Y015
+
+@_typing.final
+class DiscoveryStep(_message.Message):
+    """What one window of a discovery asks. There is one for a window, for ever: who sees two of them
+    that differ answers the task no more.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    FOLLOWED_FIELD_NUMBER: _builtins.int
+    RELEASE_HASH_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """1"""
+    task_id: _builtins.bytes
+    window: _builtins.int
+    """above 0: window 0 asks level 0"""
+    level: _builtins.int
+    """of the task's discovery; as many as it has levels: it is over, and nothing is asked from this
+    window on
+    """
+    release_hash: _builtins.bytes
+    """SHA-256 of the Release that they are from; empty at level 0"""
+    @_builtins.property
+    def followed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """beginnings of words, in symbols, in order"""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        task_id: _builtins.bytes = ...,
+        window: _builtins.int = ...,
+        level: _builtins.int = ...,
+        followed: _abc.Iterable[_builtins.bytes] | None = ...,
+        release_hash: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["followed", b"followed", "level", b"level", "release_hash", b"release_hash", "task_id", b"task_id", "version", b"version", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiscoveryStep: _TypeAlias = DiscoveryStep  # noqa: Y015
 
 @_typing.final
 class Paused(_message.Message):

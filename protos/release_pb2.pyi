@@ -61,6 +61,7 @@ class Release(_message.Message):
     COUNTS_FIELD_NUMBER: _builtins.int
     DAMAGED_FIELD_NUMBER: _builtins.int
     QUANTILES_FIELD_NUMBER: _builtins.int
+    DISCOVERED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -99,6 +100,10 @@ class Release(_message.Message):
     def quantiles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Quantile]:
         """of a number, where the mechanism tells its levels or bins; by share"""
 
+    @_builtins.property
+    def discovered(self) -> Global___DiscoveredLevel:
+        """of a discovery; never of a withheld release"""
+
     def __init__(
         self,
         *,
@@ -117,14 +122,52 @@ class Release(_message.Message):
         counts: _builtins.str = ...,
         damaged: _builtins.int = ...,
         quantiles: _abc.Iterable[Global___Quantile] | None = ...,
+        discovered: Global___DiscoveredLevel | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["distribution", b"distribution", "privacy", b"privacy", "rounds", b"rounds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["discovered", b"discovered", "distribution", b"distribution", "privacy", b"privacy", "rounds", b"rounds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "discovered", b"discovered", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Release: _TypeAlias = Release  # noqa: Y015
+
+@_typing.final
+class DiscoveredLevel(_message.Message):
+    """What a level of a discovery found. The last estimate is of devices whose word begins as nothing
+    that the level asked for, or that have none.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    BEGINNINGS_FIELD_NUMBER: _builtins.int
+    THRESHOLD_FIELD_NUMBER: _builtins.int
+    NO_ROOM_FIELD_NUMBER: _builtins.int
+    level: _builtins.int
+    threshold: _builtins.int
+    """devices that an estimate must come to; smaller ones are not told"""
+    no_room: _builtins.int
+    """beginnings that reached it and are not followed, for want of room"""
+    @_builtins.property
+    def beginnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of each estimate but the last: a beginning of words, or a whole word, in symbols"""
+
+    def __init__(
+        self,
+        *,
+        level: _builtins.int = ...,
+        beginnings: _abc.Iterable[_builtins.bytes] | None = ...,
+        threshold: _builtins.int = ...,
+        no_room: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beginnings", b"beginnings", "level", b"level", "no_room", b"no_room", "threshold", b"threshold"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiscoveredLevel: _TypeAlias = DiscoveredLevel  # noqa: Y015
 
 @_typing.final
 class Quantile(_message.Message):

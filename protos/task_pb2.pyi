@@ -268,6 +268,7 @@ class Domain(_message.Message):
     NUMERIC_FIELD_NUMBER: _builtins.int
     VECTOR_FIELD_NUMBER: _builtins.int
     WORDS_FIELD_NUMBER: _builtins.int
+    DISCOVERY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def yes_no(self) -> Global___YesNo: ...
     @_builtins.property
@@ -278,6 +279,8 @@ class Domain(_message.Message):
     def vector(self) -> Global___Vector: ...
     @_builtins.property
     def words(self) -> Global___Words: ...
+    @_builtins.property
+    def discovery(self) -> Global___Discovery: ...
     def __init__(
         self,
         *,
@@ -286,12 +289,13 @@ class Domain(_message.Message):
         numeric: Global___Numeric | None = ...,
         vector: Global___Vector | None = ...,
         words: Global___Words | None = ...,
+        discovery: Global___Discovery | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "kind", b"kind", "numeric", b"numeric", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "discovery", b"discovery", "kind", b"kind", "numeric", b"numeric", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "kind", b"kind", "numeric", b"numeric", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "discovery", b"discovery", "kind", b"kind", "numeric", b"numeric", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["yes_no", "categories", "numeric", "vector", "words"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["yes_no", "categories", "numeric", "vector", "words", "discovery"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -402,6 +406,45 @@ class Words(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Words: _TypeAlias = Words  # noqa: Y015
+
+@_typing.final
+class Discovery(_message.Message):
+    """Words that many devices hold, found letter by letter without a list of them: docs/WIRE.md has the
+    symbols, the levels and their cells. Window 0 asks level 0, every other what its
+    DiscoveryStep says.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    LONGEST_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    """symbols that level 0 asks for, 1 to 3"""
+    longest: _builtins.int
+    """symbols of a word that are asked for in all, its end among them; up to 32"""
+    most: _builtins.int
+    """beginnings that are followed from one level to the next, at most"""
+    @_builtins.property
+    def known(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """words that are not looked for, in symbols: who holds one answers "another" """
+
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        longest: _builtins.int = ...,
+        most: _builtins.int = ...,
+        known: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "known", b"known", "longest", b"longest", "most", b"most"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Discovery: _TypeAlias = Discovery  # noqa: Y015
 
 @_typing.final
 class Vector(_message.Message):

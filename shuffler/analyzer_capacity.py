@@ -14,6 +14,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 
 from shoal import codec
+from shoal.crypto.trust import ServedTask
+from shoal.domain import Discovery
 from shoal.errors import ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
@@ -21,14 +23,17 @@ from shoal.log import get_log
 from shoal.protos import delivery_pb2
 from shoal.rpc.channel import CallsPeer, call
 from shoal.services.conditions import Condition
+from shoal.shuffler.asked_steps import AskedSteps
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
 _EVERY_S = 30.0  # between two questions while all is well ...
 _SOON_S = 3.0  # ... and while it is not, or tasks are new
+_STEP_S = 10.0  # ... and while a discovery is under way, whose next window may be known any time
 _LOOK_S = 1.0  # between two looks at whether tasks are new
 _TASKS = 1_000  # in one question
+_STEPS = 2  # discoveries in one question: a step is at most 72 KiB, a reply 256
 _FAILURES = 3  # questions in a row without an answer after which it is shown
 # without an answer after which the shuffler is not ready: what it takes can't be brought away
 _ABSENT_S = 600.0
@@ -55,8 +60,13 @@ class Serving:
     """
 
     def __init__(
-        self, tasks: ShufflerTasks, ask: Ask, monotonic: Callable[[], float] = time.monotonic
+        self,
+        tasks: ShufflerTasks,
+        ask: Ask,
+        steps: AskedSteps,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.steps = steps
         self._tasks, self._ask, self._monotonic = tasks, ask, monotonic
         self.paused: dict[TaskId, frozenset[int]] = {}
         # questions in a row that got no answer, and when the last one did
@@ -74,16 +84,23 @@ class Serving:
         """Ask until ``stop``; at once when tasks were added."""
         asked = 0
         while not stop.is_set():
-            asked, due = len(self._tasks.served), self._monotonic()
+            asked, since = len(self._tasks.served), self._monotonic()
             await self.look()
-            due += _EVERY_S if not (self.paused or self._failures or self._trouble) else _SOON_S
             while (
-                not stop.is_set() and len(self._tasks.served) == asked and self._monotonic() < due
+                not stop.is_set()
+                and len(self._tasks.served) == asked
+                and self._monotonic() < since + self._pause_s()
             ):
                 try:
                     await asyncio.wait_for(stop.wait(), _LOOK_S)
                 except TimeoutError:
                     continue
+
+    def _pause_s(self) -> float:
+        """Between two questions, as things stand now: a window of a discovery may have begun."""
+        if self.paused or self._failures or self._trouble or self.steps.awaited:
+            return _SOON_S
+        return _STEP_S if self.steps.under_way else _EVERY_S
 
     async def look(self) -> None:
         """Ask once about every task. A failure changes nothing but the conditions."""
@@ -92,8 +109,7 @@ class Serving:
         trouble = ""
         # whatever the analyzer answers, the shuffler goes on
         try:
-            for at in range(0, max(1, len(served)), _TASKS):
-                part = served[at : at + _TASKS]
+            for part in _questions(served):
                 keys = [
                     delivery_pb2.TaskKeys(
                         task_id=task_id.raw, schedule_hash=asked_task.keys.digest.raw
@@ -107,6 +123,7 @@ class Serving:
                     for asked_task in reply.unserved
                 }
                 trouble = trouble or reply.trouble
+                self.steps.hear(reply.steps)
         except Exception as error:  # noqa: BLE001
             self._failures += 1
             self._why = _shown(str(error)) if isinstance(error, ShoalError) else ""
@@ -138,6 +155,7 @@ class Serving:
             yield Condition(
                 "analyzer", "trouble", f"the analyzer takes no batches: {_shown(self._trouble)}"
             )
+        yield from self.steps.conditions()
         for task_id, windows in self.paused.items():
             served = self._tasks.served.get(task_id)
             name = served.task.name if served is not None else task_id.short
@@ -160,6 +178,18 @@ class Serving:
                 # a window that is given up must not keep balancers from all the others
                 stops=not windows,
             )
+
+
+def _questions(
+    served: list[tuple[TaskId, ServedTask]],
+) -> Iterator[list[tuple[TaskId, ServedTask]]]:
+    """The tasks of each question: discoveries by twos, whose steps are long. One at least."""
+    plain = [one for one in served if not isinstance(one[1].task.domain, Discovery)]
+    asked = [one for one in served if isinstance(one[1].task.domain, Discovery)]
+    for at in range(0, max(1, len(plain)), _TASKS):
+        yield plain[at : at + _TASKS]
+    for at in range(0, len(asked), _STEPS):
+        yield asked[at : at + _STEPS]
 
 
 def _shown(text: str) -> str:

@@ -42,11 +42,15 @@ class Directory:
         tasks: ShufflerTasks,
         clock: SureClock,
         paused: Callable[[], Mapping[TaskId, frozenset[int]]] = dict,
+        steps: Callable[[], tuple[bytes, ...]] = tuple,
     ) -> None:
-        """``paused``: windows that the analyzer could not open, by task; an empty set: all."""
-        self._tasks, self._clock, self._paused = tasks, clock, paused
+        """``paused``: windows that the analyzer could not open, by task; an empty set: all.
+        ``steps``: what discoveries ask, as it is listed.
+        """
+        self._tasks, self._clock, self._paused, self._steps = tasks, clock, paused, steps
         self._known = -1  # tasks served when the catalogue was made: it only ever grows
         self._listed_paused: Mapping[TaskId, frozenset[int]] = {}  # what was paused then
+        self._listed_steps: tuple[bytes, ...] = ()
         self._until = -math.inf  # Unix seconds until which none of those in it is over
         self._data = self._digest = b""
 
@@ -83,6 +87,7 @@ class Directory:
             self._known != len(self._tasks.served)
             or now >= self._until
             or self._paused() != self._listed_paused
+            or self._steps() != self._listed_steps
         ):
             self._make(now)
         return self._data, self._digest
@@ -118,9 +123,23 @@ class Directory:
             for served_task in shown
             if served_task.task_id in self._listed_paused
         ]
-        self._data = directory_pb2.Catalogue(bundles=bundles, paused=paused).SerializeToString()
+        self._listed_steps = self._steps()
+        self._data = directory_pb2.Catalogue(
+            bundles=bundles, paused=paused, steps=self._fitting_steps(size)
+        ).SerializeToString()
         self._digest = hashlib.sha256(self._data).digest()
         self._known, self._until = len(served), min(map(_end_of, shown), default=math.inf)
+
+    def _fitting_steps(self, size: int) -> list[bytes]:
+        """Those that there is room for beside so many bytes of tasks."""
+        steps, left = list[bytes](), LIMITS.catalogue_bytes - size
+        for step in self._listed_steps:
+            left -= len(step) + _FIELD_BYTES
+            if left >= 0:
+                steps.append(step)
+            else:
+                log.warning("the catalogue is full: devices wait for what a discovery asks")
+        return steps
 
 
 def _end_of(served: ServedTask) -> float:

@@ -34,6 +34,8 @@ from shoal.services.process import DataFolder, Reloading, spare_collector
 from shoal.services.tracing import Tracer
 from shoal.services.watching import watch_disk
 from shoal.shuffler.analyzer_capacity import Serving, asking
+from shoal.shuffler.asked_steps import FOLDER as STEPS_FOLDER
+from shoal.shuffler.asked_steps import AskedSteps
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.directory import Directory
 from shoal.shuffler.peer_clock import AnalyzerClock
@@ -170,7 +172,8 @@ class Shuffler:
         egress = Egress(AnalyzerHop(channel), signing_key, self.store)
         self.lifecycle = self._make_lifecycle(egress, opener)
         self._keep_time(channel, signing_key)
-        self.serving = Serving(self.tasks, asking(channel))
+        steps = AskedSteps(self.tasks, self._clock, folder / STEPS_FOLDER)
+        self.serving = Serving(self.tasks, asking(channel), steps)
         self.revocations = Revocations(config.tasks_dir, folder)
         self.conditions.watch(self.revocations.conditions)
         ingress = Ingress(
@@ -189,7 +192,7 @@ class Shuffler:
         )
         self.conditions.watch(storage.damage)
         await self._join(storage)
-        directory = Directory(self.tasks, self._clock, self._unanswered)
+        directory = Directory(self.tasks, self._clock, self._unanswered, steps.listed)
         server = RpcServer(
             config.listen, [ingress.service(), rounds.service(), directory.service()], tls.identity
         )

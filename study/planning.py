@@ -13,7 +13,7 @@ from shoal.analyzer.planner import Frequencies, Mean, Option, Plan, Quantiles, R
 from shoal.analyzer.planner import plan as choose
 from shoal.analyzer.planner.question import LEVELS, QUANTILE_LEVELS
 from shoal.analyzer.planner.result import Standing
-from shoal.domain import Domain, Numeric, Vector, Words
+from shoal.domain import Discovery, Domain, Numeric, Vector, Words
 from shoal.limits import LIMITS
 from shoal.mechanisms import create
 from shoal.study.arguments import about, delta_of, positive, whole, wrong_value
@@ -201,6 +201,10 @@ def _question(
     if isinstance(domain, Words | Vector):
         raise wrong_value(
             "kind", "words are not planned for: shoal.design(kind='words') takes count_sketch"
+        )
+    if isinstance(domain, Discovery):
+        raise wrong_value(
+            "kind", "a discovery is planned in its levels: use plan_discovery, or shoal discover"
         )
     return Frequencies(domain, () if shares is None else shares_of(domain, shares))
 

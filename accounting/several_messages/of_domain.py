@@ -7,7 +7,7 @@ from __future__ import annotations
 from shoal.accounting.several_messages.noise_design import design_cancelling, design_dummies
 from shoal.accounting.several_messages.shuffler_noise import design_shuffler_noise
 from shoal.accounting.several_messages.split import design_split
-from shoal.domain import Domain, Numeric, Vector, Words, YesNo
+from shoal.domain import Discovery, Domain, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.categories.krr import law as krr_law
@@ -25,6 +25,8 @@ def serves(name: str, domain: Domain) -> bool:
     """Whether a mechanism of several messages can answer questions of that domain."""
     if isinstance(domain, Vector | Words) or name not in NAMES:
         return False
+    if isinstance(domain, Discovery):
+        return name == DUMMIES
     if name == SPLIT_MIX:
         return isinstance(domain, Numeric)
     return name != SIGNED_COUNT or isinstance(domain, YesNo)

@@ -70,8 +70,10 @@ class Ingest:
         trouble: Callable[[], str] = str,
         given_up: Container[TaskWindow] = (),
         signatures: ManifestSignatures | None = None,
+        step: Callable[[ServedTask], bytes | None] = lambda _: None,
     ) -> None:
-        self._given_up = given_up
+        """``step``: what a discovery asks last, a SignedDiscoveryStep."""
+        self._given_up, self._step = given_up, step
         self._store, self._tasks, self._keys, self._spools, self._clock = (
             store,
             tasks,
@@ -192,7 +194,16 @@ class Ingest:
                 reply.unserved.add(
                     task_id=asked_task.task_id, windows=windows if listed <= _SERVES_WINDOWS else ()
                 )
+        await asyncio.to_thread(self._add_steps, reply, served)
         return reply.SerializeToString()
+
+    def _add_steps(self, reply: delivery_pb2.ServesReply, served: list[ServedTask | None]) -> None:
+        """As many as a reply has room for: who asks for few discoveries at once gets all."""
+        left = LIMITS.reply_bytes - reply.ByteSize() - KIB
+        for one in served:
+            step = None if one is None else self._step(one)
+            if step is not None and (left := left - len(step) - 8) >= 0:
+                reply.steps.append(step)
 
     def _served(self, task_id: bytes) -> ServedTask | None:
         try:

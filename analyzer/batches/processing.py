@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from shoal.analyzer.batches.chunk_source import FileSource
@@ -33,11 +33,13 @@ from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.backoff import Backoff
 from shoal.crypto.signing import SigningKey
+from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
 from shoal.log import get_log
+from shoal.questions.discovery import DiscoveryLevel
 from shoal.services.conditions import Condition
 from shoal.services.given_up import GivenUpWindows
 from shoal.services.tracing import NO_TRACES, Tracer
@@ -48,6 +50,13 @@ _AGAIN = Backoff(LIMITS.release_retry_first_s, LIMITS.release_retry_most_s)
 _SWEEP_S = 60.0  # between two looks at the tasks' retention
 _LOOK_S = 2.0  # between two looks at what operators gave up
 _CANNOT_DELETE = "rows or the key of a window that is over can't be deleted"
+
+
+LevelOf = Callable[[ServedTask, int], DiscoveryLevel | None]
+
+
+def no_level(_: ServedTask, __: int) -> None:
+    """Of tasks that are no discoveries."""
 
 
 class Processor:
@@ -66,8 +75,10 @@ class Processor:
         shredder: Shredder,
         given_up: GivenUpWindows | None = None,
         tracer: Tracer = NO_TRACES,
+        level: LevelOf = no_level,
     ) -> None:
-        self._given_up, self._tracer = given_up, tracer
+        """``level``: what a window of a discovery asked."""
+        self._given_up, self._tracer, self._level = given_up, tracer, level
         self._sweep_now = False  # a window was given up, and heard of beside the sweep
         self._store, self._tasks, self._keys, self._spools, self._shredder = (
             store,
@@ -282,7 +293,8 @@ class Processor:
             opened = await open_batch(
                 source, context, key, self._executor, self._delivery, path.parent
             )
-        return await asyncio.to_thread(prepare, served, batch, opened)
+        level = await asyncio.to_thread(self._level, served, manifest.window)
+        return await asyncio.to_thread(prepare, served, batch, opened, level)
 
     async def clean(self, batch: Batch) -> None:
         """Delete what could open a DONE batch again; only then is it acknowledged. Raises

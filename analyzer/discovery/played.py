@@ -23,7 +23,6 @@ from shoal.mechanisms.several.levels import (
     FoundBeginning,
     histogram_of,
     kept,
-    next_level,
     threshold,
 )
 from shoal.questions.discovery import Discovery, DiscoveryLevel
@@ -133,7 +132,7 @@ def simulate_discovery(
         done.append(LevelDone(level, n, bound, tuple(found), left_out, tally.rows, counts))
         if shown is not None:
             shown(done[-1])
-        level = next_level(level, found)
+        level = level.after(one.symbols for one in found)
     return done
 
 

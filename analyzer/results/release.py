@@ -32,6 +32,8 @@ from shoal.analyzer import core
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch
 from shoal.analyzer.records import Spending, WindowOutcome
+from shoal.analyzer.results import discovered
+from shoal.analyzer.results.discovered import LevelFindings, findings
 from shoal.analyzer.results.privacy import privacy_message
 from shoal.analyzer.results.processed import (
     counted_cells,
@@ -46,6 +48,7 @@ from shoal.arrays import np
 from shoal.codec import VERSION, parse
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import ServedTask
+from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Estimate, create
 from shoal.mechanisms.numbers.distribution import Distribution
@@ -54,6 +57,7 @@ from shoal.mechanisms.several.protocol import Several, Summed
 from shoal.mechanisms.several.registry import create_any
 from shoal.privacy import epsilon0_upper
 from shoal.protos import delivery_pb2, release_pb2
+from shoal.questions.discovery import DiscoveryLevel
 from shoal.task import Admission, Task
 
 _NAMED = 20  # windows that were given up, in a release
@@ -95,6 +99,7 @@ class Prepared:
     lifetime: float | None = None
     distribution: Distribution | None = None
     quantiles: tuple[Quantile, ...] = ()
+    found: LevelFindings | None = None
 
     @property
     def charge(self) -> Spending:
@@ -118,12 +123,16 @@ def valid_reports(batch: Batch, task: Task, opened: Opened) -> int:
     return max(0, batch.manifest.reports - sum(opened.rejected.values()))
 
 
-def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
-    """The slow part (the accountant: up to a second), without any state."""
+def prepare(
+    served: ServedTask, batch: Batch, opened: Opened, level: DiscoveryLevel | None = None
+) -> Prepared:
+    """The slow part (the accountant: up to a second), without any state. ``level``: what the window
+    of a discovery asked; None: nothing.
+    """
     task = served.task
     made = create_any(task.mechanism, task.domain)
     if isinstance(made, Several):
-        return prepare_several(served, batch, opened, made)
+        return prepare_several(served, batch, opened, made, level)
     mechanism = made
     check_memoized(task, mechanism)
     lifetime = lifetime_epsilon(task, mechanism) if task.memoized else None
@@ -172,7 +181,13 @@ def readable_sum(batch: Batch, opened: Opened, made: Summed) -> bool:
     )
 
 
-def prepare_several(served: ServedTask, batch: Batch, opened: Opened, made: Several) -> Prepared:
+def prepare_several(
+    served: ServedTask,
+    batch: Batch,
+    opened: Opened,
+    made: Several,
+    level: DiscoveryLevel | None = None,
+) -> Prepared:
     """``prepare``, of a task whose devices send several messages.
 
     The promise is that of ``min_batch`` devices, and more devices don't change it: their noise
@@ -184,6 +199,15 @@ def prepare_several(served: ServedTask, batch: Batch, opened: Opened, made: Seve
     withheld = core.withheld(n, task.min_batch, guarantee.epsilon_upper, task.target_epsilon)
     if withheld is None and isinstance(made, Summed) and not readable_sum(batch, opened, made):
         withheld = core.WITHHELD_NOT_WHOLE
+    asks = isinstance(task.domain, Discovery)
+    if withheld is None and asks and level is None:
+        withheld = core.WITHHELD_NOT_ASKED
+    found, estimate = None, None
+    if withheld is None and level is not None:
+        found = findings(made, level, opened.tally, n)
+        estimate = found.estimate
+    elif withheld is None:
+        estimate = made.estimate(opened.tally, n)
     losses = losses_of(made, task.n_certified, task.delta)
     return Prepared(
         served,
@@ -193,8 +217,9 @@ def prepare_several(served: ServedTask, batch: Batch, opened: Opened, made: Seve
         guarantee,
         guarantee.epsilon_upper,
         withheld,
-        None if withheld else made.estimate(opened.tally, n),
+        estimate,
         None if losses is None else to_bytes(losses),
+        found=found,
     )
 
 
@@ -287,6 +312,7 @@ def _message(
             )
             for each in prepared.quantiles
         ],
+        discovered=None if prepared.found is None else prepared.found.message(),
     )
 
 
@@ -384,6 +410,7 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
         "processed": processed(release),
         "distribution": distribution(release),
         "quantiles": quantiles(release),
+        "discovered": discovered.to_json(release),
     }
     return {
         "task_id": release.task_id.hex(),

@@ -23,7 +23,7 @@ from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import target_of
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask, serve_task
-from shoal.domain import Categories, Domain, Numeric, Value, Vector, Words, YesNo
+from shoal.domain import Categories, Discovery, Domain, Numeric, Value, Vector, Words, YesNo
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -285,6 +285,8 @@ def values_of(domain: Domain) -> list[Value]:
             return [domain.low + level * domain.step for level in range(domain.levels)]
         case Words():
             return [*domain.names, *(f"{name} and more" for name in domain.names)]
+        case Discovery():
+            return [f"{letter}{letter}" for letter in "etaoinshrdlu"]
         case Vector():
             raise ShoalError(
                 Kind.CONFIG,

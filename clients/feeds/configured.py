@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.clients.feeds.feed import BundleListener, Feed, Pause, unheard
+from shoal.clients.feeds.feed import BundleListener, Feed, Pause, Told, unheard, untold
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 
@@ -17,7 +18,12 @@ _CA_BYTES = 1 << 20
 
 
 def open_feeds(
-    config: AgentConfig, offer: BundleListener, entropy: Entropy = SYSTEM, pause: Pause = unheard
+    config: AgentConfig,
+    offer: BundleListener,
+    entropy: Entropy = SYSTEM,
+    pause: Pause = unheard,
+    step: Told = untold,
+    hurries: Callable[[], bool] = lambda: False,
 ) -> list[Feed]:
     """One feed per shuffler that is asked, and one for the broker. Loads only the libraries of
     those. Raises CONFIG, KEY_FILE.
@@ -35,6 +41,8 @@ def open_feeds(
                     ca,
                     offer,
                     pause=pause,
+                    step=step,
+                    hurries=hurries,
                     every_s=config.feeds.every_s,
                     insecure=config.insecure,
                     entropy=entropy,

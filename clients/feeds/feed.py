@@ -28,6 +28,16 @@ def unheard(_: str, __: Mapping[TaskId, frozenset[int]]) -> None:
     """A ``Pause`` for who answers nothing."""
 
 
+Told = Callable[[bytes], object]
+"""(a serialized SignedDiscoveryStep, nothing of it verified): what a window of a discovery asks.
+Called on the event loop. Raises as a ``BundleListener``.
+"""
+
+
+def untold(_: bytes) -> None:
+    """A ``Told`` for who answers nothing."""
+
+
 SHUFFLER, MQTT = "shuffler", "mqtt"
 
 

@@ -5,10 +5,20 @@ takes part in.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from shoal import codec
 from shoal.clients.core import pause
-from shoal.clients.feeds.feed import SHUFFLER, BundleListener, Pause, jittered, unheard, waited
+from shoal.clients.feeds.feed import (
+    SHUFFLER,
+    BundleListener,
+    Pause,
+    Told,
+    jittered,
+    unheard,
+    untold,
+    waited,
+)
 from shoal.clients.feeds.task_store import FINAL
 from shoal.clients.transports.shuffler_channel import ShufflerChannel
 from shoal.digests import sha256
@@ -18,6 +28,7 @@ from shoal.ids import Digest, TaskId
 from shoal.limits import KIB, LIMITS
 from shoal.protos import directory_pb2
 
+HURRY_S = 60.0  # mean seconds between two looks while a window's question is waited for
 _PAGE = "/shoal.v1.Directory/Page"
 # Pages of the largest catalogue, read twice over because it changed meanwhile: who needs more is
 # not serving one.
@@ -45,8 +56,11 @@ class GrpcFeed:
         insecure: bool = False,
         entropy: Entropy = SYSTEM,
         pause: Pause = unheard,
+        step: Told = untold,
+        hurries: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._pause = pause
+        """``hurries``: whether somebody waits for what the next window of a discovery asks."""
+        self._pause, self._step, self._hurries = pause, step, hurries
         self._address, self._ca, self._insecure = address, ca, insecure
         self._offer, self._every_s, self._entropy = offer, every_s, entropy
         self._digest, self._total = b"", 0  # of the catalogue that was offered last
@@ -70,6 +84,8 @@ class GrpcFeed:
                 await self.once(LIMITS.feed_pass_s)
                 self.trouble, failures = None, 0
                 seconds = jittered(self._every_s, self._entropy)
+                if self._hurries():
+                    seconds = min(seconds, jittered(HURRY_S, self._entropy))
             except Exception as error:  # noqa: BLE001 - whatever a shuffler sends, the feed goes on
                 failures += 1
                 self.trouble = (
@@ -113,6 +129,12 @@ class GrpcFeed:
                 again = again or error.kind not in FINAL
             except Exception:  # noqa: BLE001
                 failed += 1
+            await asyncio.sleep(0)
+        for data in catalogue.steps[: LIMITS.known_tasks]:
+            try:
+                self._step(data)
+            except ShoalError as error:
+                again = again or error.kind not in FINAL
             await asyncio.sleep(0)
         self._digest, self._total = (b"", 0) if again or failed else (digest, total)
         if failed:

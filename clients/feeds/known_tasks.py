@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.clients.core import Assignment, assign
+from shoal.clients.feeds.step_files import read_steps, take_step
 from shoal.clients.memory.outbox import Outbox, two_schedules
 from shoal.clients.owner.policy import Policy
+from shoal.crypto.discovery_steps import task_of_step
 from shoal.crypto.trust import (
     SCHEDULE_SUFFIX,
     TASK_SUFFIX,
@@ -23,6 +25,7 @@ from shoal.crypto.trust import (
     trust_schedule,
     trust_task,
 )
+from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
@@ -140,7 +143,9 @@ class KnownTasks:
             data += schedule
             keys = trust_schedule(schedule, trusted)
             self._outbox.pin(trusted.task_id, keys.digest)
-            return assign(trusted, keys)
+            assignment = assign(trusted, keys)
+            read_steps(self._learnt_folder, assignment)
+            return assignment
         except ShoalError as error:
             return Unusable(path.name, _named(path, error), Digest.of(data), trusted)
 
@@ -157,16 +162,50 @@ class KnownTasks:
         self._paused[address, ca] = dict(paused)
         return before != self._paused[address, ca]
 
+    def step(self, data: bytes) -> bool:
+        """Take what a window of a discovery asks, a serialized SignedDiscoveryStep, for good.
+        Whether it is new; of a task that is not known here nothing is taken. Blocks for the disk.
+
+        Raises INVALID, OVERSIZE, BAD_SIGNATURE, MISMATCH; OVERLOADED (disk); CONFLICT: two steps
+        that can't both be, for which the task is struck.
+        """
+        task_id = task_of_step(data)
+        if task_id not in self._tasks:
+            self.refresh()
+        assignment = self._tasks.get(task_id)
+        if assignment is None or self._learnt_folder is None:
+            return False
+        try:
+            return take_step(self._learnt_folder, assignment, data)
+        except ShoalError as error:
+            if error.kind is Kind.CONFLICT:
+                self._outbox.strike(task_id)
+                self._tasks.pop(task_id, None)
+            raise
+
+    def awaits(self, now: float) -> bool:
+        """Whether what the current window of some discovery asks is not known yet."""
+        for assignment in self._tasks.values():
+            window = assignment.task.windows.current(now)
+            if window is not None and isinstance(assignment.task.domain, Discovery):
+                try:
+                    assignment.level(window)
+                except ShoalError as error:
+                    if error.kind is Kind.UNAVAILABLE:
+                        return True
+        return False
+
     def check_open(self, assignment: Assignment, now: float, window: int | None = None) -> None:
         """Raises UNAVAILABLE while the task's shuffler says that an answer to the window (None: the
-        current one) could not be released.
+        current one) could not be released, or what it asks is not known; WINDOW_CLOSED: nothing.
         """
         task = assignment.task
+        asked = task.windows.current(now) if window is None else window
+        if asked is not None:
+            assignment.level(asked)
         for ca in (None, task.shuffler_ca):
             windows = self._paused.get((task.shuffler_address, ca), {}).get(assignment.task_id)
-            if windows is not None and (
-                not windows or (task.windows.current(now) if window is None else window) in windows
-            ):
+            if windows is not None and (not windows or asked in windows):
                 raise ShoalError(
                     Kind.UNAVAILABLE,
                     f"task {task.name}: its services can't take this window now: nothing is "

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".pauses"
 FRESH_S = 300.0  # what a shuffler said counts so long: it asks its analyzer every minute or two
+SOON_S = 30.0  # and so long while it is waited for what a window of a discovery asks
 _MOST_BYTES = 1 << 20
 PauseListener = Callable[[str, Mapping[TaskId, frozenset[int]], bytes], object]
 """(a shuffler's address; windows of its tasks that it can't take now, none named: all; the CA that
@@ -144,7 +145,7 @@ class Pauses:
         every_s = jittered(self._config.feeds.every_s, entropy)
         return (
             min(every_s, FRESH_S / 2.0 + jittered(FRESH_S, entropy))
-            if self._known.get(place)
+            if self._known.get(place) or self._tasks.awaits(self._clock.now())
             else every_s
         )
 
@@ -175,7 +176,8 @@ class Pauses:
         place, config = _place(assignment), self._config
         (address, ca), label = place, _label(place)
         kept, now = await asyncio.to_thread(self._load), self._clock.now()
-        if label in kept and 0.0 <= now - kept[label][0] < FRESH_S:
+        fresh_s = SOON_S if self._tasks.awaits(now) else FRESH_S
+        if label in kept and 0.0 <= now - kept[label][0] < fresh_s:
             self._known[place] = kept[label][1]
             tell(address, kept[label][1], ca)
             return
@@ -187,6 +189,7 @@ class Pauses:
                 every_s=config.feeds.every_s,
                 insecure=config.insecure,
                 pause=lambda _, paused: self._said.__setitem__(place, paused),
+                step=self._tasks.step,
             )
         with contextlib.suppress(ShoalError):
             await self._feeds[place].once(deadline_s)

@@ -10,7 +10,6 @@ like any folder of tasks.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from pathlib import Path
 
 from shoal import codec
 from shoal.clients.core import expiry
+from shoal.clients.feeds.durable import replace_file, sync_folder
+from shoal.clients.feeds.step_files import forget_steps
 from shoal.clocks.clock import DeviceClock
 from shoal.crypto.trust import (
     SCHEDULE_SUFFIX,
@@ -191,43 +192,20 @@ class LearntTasks:
         )
         name = trusted.task_id.hex
         try:
-            _replace(self._folder / f"{name}{SCHEDULE_SUFFIX}", signed_schedule)
-            _replace(self._folder / f"{name}{TASK_SUFFIX}", signed_task)
-            _sync(self._folder)
+            replace_file(self._folder / f"{name}{SCHEDULE_SUFFIX}", signed_schedule)
+            replace_file(self._folder / f"{name}{TASK_SUFFIX}", signed_task)
+            sync_folder(self._folder)
         except OSError as error:
             raise disk_error(f"task {trusted.task.name}", error, self._folder) from None
 
     def _delete(self, name: str) -> None:
-        """The task before the schedule, so that no task stays without one."""
+        """The task before the schedule, so that no task stays without one; its steps last."""
         for suffix in (TASK_SUFFIX, SCHEDULE_SUFFIX):
             with contextlib.suppress(OSError):
                 (self._folder / f"{name}{suffix}").unlink(missing_ok=True)
+        forget_steps(self._folder, name)
 
 
 def _closed_s(task: Task) -> float:
     """Unix seconds from which no device can answer the task, whatever its clock may be off."""
     return task.windows.deadline_of(task.windows.count - 1) + task.windows.skew_s
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Atomic and durable. A file that was left half-written has the same name the next time, so
-    that they don't gather.
-    """
-    staged = path.with_name(f".{path.name}.new")
-    handle = os.open(
-        staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
-    with open(handle, "wb") as file:
-        os.fchmod(file.fileno(), 0o600)  # whatever it was left with
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    staged.replace(path)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -161,10 +161,7 @@ class SimulationPlan:
         """
         return Share(
             tasks=tuple(
-                SimulatedTask(
-                    t.signed_task, t.signed_schedule, tuple(t.values[number::count]), t.window
-                )
-                for t in self.tasks
+                replace(one, values=tuple(one.values[number::count])) for one in self.tasks
             ),
             authorities=self.authorities,
             first=number,

@@ -19,7 +19,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
 from shoal.arrays import NDArray, np
-from shoal.clients.core import Assignment, SealedReport, expiry, randomize
+from shoal.clients.core import Assignment, SealedReport, expiry
+from shoal.clients.drawing import randomize
 from shoal.crypto.envelope import (
     ACK_KEY_SIZE,
     HEADER_SIZE,

@@ -17,19 +17,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shoal import codec
-from shoal.clients.core import (
-    Assignment,
-    SealedReport,
-    assign,
-    prover_for,
-    reports_of,
-    seal,
-    window_at,
-)
+from shoal.clients.core import Assignment, SealedReport, assign, prover_for, seal, window_at
+from shoal.clients.drawing import reports_of
 from shoal.clients.fleet.misbehaviour import REPORTING, Conduct, Crafted, craft, over_window
 from shoal.clients.fleet.share import Share
 from shoal.crypto.admission.enrolled import EnrolledProver
 from shoal.crypto.admission.enrolment import enrol
+from shoal.crypto.discovery_steps import trust_step
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.task import Admission, Task
@@ -91,14 +85,17 @@ class Reporter:
         if task in self._pools:
             return self._sealed_ahead(task, device)
         prover = self._prover(assignment.task, device)
-        return seal(assignment, window, self._drawn(assignment, task, device), prover=prover)
+        return seal(
+            assignment, window, self._drawn(assignment, window, task, device), prover=prover
+        )
 
     def crafted(self, conduct: Conduct, task: int, device: int) -> Crafted:
         """The frame of a device that misbehaves. For SECOND: after its ``report``."""
         assignment = self.assignment(task)
         window = self.window(task)
         late = over_window(assignment, time.time()) if conduct is Conduct.LATE else None
-        report = reports_of(assignment, [self._share.tasks[task].values[device]])[0]
+        values = [self._share.tasks[task].values[device]]
+        report = reports_of(assignment, values, window=window)[0]
         return craft(
             conduct, assignment, window, report, self._prover(assignment.task, device), late
         )
@@ -125,6 +122,9 @@ class Reporter:
         if known is None:
             trusted = trust_task(simulated.signed_task, self._share.authorities)
             assignment = assign(trusted, trust_schedule(simulated.signed_schedule, trusted))
+            if simulated.signed_step:
+                step = trust_step(simulated.signed_step, trusted.task, trusted.task_id).step
+                assignment.steps[step.window] = step
             signed = (
                 codec.decode_signed_task(simulated.signed_task),
                 codec.decode_signed_schedule(simulated.signed_schedule),
@@ -164,7 +164,9 @@ class Reporter:
         """This device sends nothing more: forget who it was."""
         self._enrolled.pop(device, None)
 
-    def _drawn(self, assignment: Assignment, task: int, device: int) -> tuple[bytes, ...]:
+    def _drawn(
+        self, assignment: Assignment, window: int, task: int, device: int
+    ) -> tuple[bytes, ...]:
         """This device's randomized report. Drawn with its neighbours' in one vectorised call, each
         draw taken once.
         """
@@ -172,7 +174,7 @@ class Reporter:
         if device not in waiting:
             start = device - device % _DRAWN
             values = self._share.tasks[task].values[start : start + _DRAWN]
-            reports = reports_of(assignment, values)
+            reports = reports_of(assignment, values, window=window)
             waiting.update(zip(range(start, start + len(values)), reports, strict=True))
         return waiting.pop(device)
 

@@ -28,13 +28,15 @@ _CONDUCTS = tuple(Conduct)  # Conduct(n), at a tenth of its cost
 @dataclass(frozen=True, slots=True)
 class SimulatedTask:
     """What devices get (the signed bytes), and their values: ``values[i]`` is device i's.
-    ``window``: None = by the clock.
+    ``window``: None = by the clock. ``signed_step``: of a discovery, what that window asks; empty
+    for window 0.
     """
 
     signed_task: bytes
     signed_schedule: bytes
     values: Sequence[Value] = field(repr=False)
     window: int | None = None
+    signed_step: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.policy import check, counted_on, never_accepted
 from shoal.clients.owner.rules import describe
 from shoal.crypto.admission.members import frame_bytes
-from shoal.domain import NO_ANSWER, Numeric, Vector, Words, YesNo
+from shoal.domain import NO_ANSWER, Discovery, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
+from shoal.questions.discovery import ANOTHER
 from shoal.task import SHUFFLER_NOISE, Admission
 
 if TYPE_CHECKING:
@@ -206,6 +207,14 @@ def _cells(domain: Domain) -> str:
             "are the devices with "
             f'{_listed(domain.names)}; a missing or unreadable value becomes "no answer", and the '
             "device takes part all the same."
+        )
+    elif isinstance(domain, Discovery):
+        return (
+            "Only how its word begins is told, one letter more from window to window: of "
+            f"beginnings that many devices have, at most {domain.most:,}. A word that begins "
+            f"otherwise, one of {len(domain.known):,} that are known already, and a missing value "
+            "become "
+            f'"{ANOTHER}", and the device takes part all the same.'
         )
     else:
         answers = f"one of {len(domain.names):,} answers: {_listed(domain.names)}"

@@ -43,7 +43,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
-from shoal.clients.core import Assignment, SealedReport, draw, seal
+from shoal.clients.core import Assignment, SealedReport, seal
+from shoal.clients.drawing import draw, encode
 from shoal.clients.memory.commitments import NANO, Commitments, TaskCharges, check_charge, nano_up
 from shoal.clients.memory.ledger import INFINITE, Detail, LedgerEntry, LedgerEvent
 from shoal.clients.memory.outbox import Outbox, Record
@@ -161,8 +162,8 @@ def answer(request: AnswerRequest, commitments: Commitments, entropy: Entropy) -
             report, origin, nano = _memoized(request, commitments, entropy, cost)
         else:
             nano = commitments.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
-            cell = assignment.task.domain.encode(request.value, entropy)
-            report, origin = draw(assignment, cell, entropy), None
+            cell = encode(assignment, request.value, entropy, window)
+            report, origin = draw(assignment, cell, entropy, window), None
         prepared = seal(assignment, window, report, entropy, request.prover)
         details = _charged(assignment, commitments, terms, cost, before, nano)
         details |= {"memoized": origin} if origin else {}

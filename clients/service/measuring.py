@@ -147,8 +147,11 @@ class Measuring:
                 # else the clock was set, or the machine slept: another moment
                 if plan.current(self._clock.now()) == moment.window:
                     await self.measure(assignment, spec, moment.window)
-            except ShoalError as error:  # the disk: the moment is drawn anew
-                self._tell("memory", "the device's memory fails", error)
+            except ShoalError as error:  # the disk, or the services: the moment is drawn anew
+                if error.kind is Kind.UNAVAILABLE:
+                    self._tell(f"task {assignment.task.name}", "window waits", error)
+                else:
+                    self._tell("memory", "the device's memory fails", error)
                 await self._sleep(_AGAIN_S)
             except Exception as error:  # noqa: BLE001 - a bug in one task must not stop the others
                 log.error("bug", kind=Kind.INTERNAL, task=task_id, error=error)

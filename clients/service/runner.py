@@ -159,7 +159,14 @@ class Runner:
                     return _Open(
                         agent,
                         arrivals,
-                        open_feeds(config, arrivals.offer, self._entropy, arrivals.pause),
+                        open_feeds(
+                            config,
+                            arrivals.offer,
+                            self._entropy,
+                            arrivals.pause,
+                            arrivals.step,
+                            arrivals.awaits,
+                        ),
                     )
                 except BaseException:
                     await agent.__aexit__(None, None, None)

@@ -53,6 +53,20 @@ class TaskArrivals:
         if self._agent.tasks.pause(address, paused, ca):
             self.fresh.set()
 
+    def step(self, data: bytes) -> None:
+        """Take what a window of a discovery asks. Raises as ``KnownTasks.step``."""
+        try:
+            if self._agent.tasks.step(data):
+                self.fresh.set()
+        except ShoalError as error:
+            if error.kind is Kind.CONFLICT:
+                self.fresh.set()
+            raise
+
+    def awaits(self) -> bool:
+        """Whether a window of a discovery runs of which nobody has told yet what it asks."""
+        return self._agent.tasks.awaits(self._agent.clock.now())
+
     def _strike(self, task_id: TaskId) -> None:
         """Two schedules for one task: nothing of it is sent any more, and everybody is told why.
 

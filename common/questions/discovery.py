@@ -13,9 +13,10 @@ A ``Discovery`` is what is asked; a ``DiscoveryLevel`` is one step of it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.questions.answers import Value, text_of
@@ -81,6 +82,32 @@ class Discovery:
         # so many beginnings of the last level there are
         later = SYMBOLS * min(self.most, END ** (self.longest - 1)) if self.levels > 1 else 0
         return max(_first_cells(self.first), later) + 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The numbers of the cells: what they stand for is said by a level alone."""
+        return tuple(map(str, range(self.size)))
+
+    @property
+    def label_cells(self) -> tuple[int, ...]:
+        """The cell of each label: all cells."""
+        return tuple(range(self.size))
+
+    def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
+        """A value has a cell at a level (``DiscoveryLevel.encode``), and none without. Raises
+        INVALID.
+        """
+        raise _bad("a discovery is answered level by level: say at which one")
+
+    def understands(self, value: Value) -> bool:
+        """Whether a word is read in the value, be it one that is left out."""
+        text = text_of(value)
+        return text is not None and bool(spell(text, self.longest))
+
+    @property
+    def accepted(self) -> str:
+        """What values it takes, in words for an owner."""
+        return f"any text, of which the first {self.longest} letters count"
 
     def word(self, value: Value) -> bytes:
         """What is looked for of a device's value; empty for none, and for a known one."""
@@ -158,8 +185,8 @@ class DiscoveryLevel:
         )
         return symbols[: symbols.find(END) + 1] if END in symbols else symbols
 
-    def encode(self, value: Value) -> int:
-        """The cell of a device's value: always one."""
+    def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
+        """The cell of a device's value: always one. Nothing is drawn."""
         return self.cell_of(self.discovery.word(value))
 
     def cell_of(self, word: bytes) -> int:
@@ -175,6 +202,15 @@ class DiscoveryLevel:
         if place == len(self.followed) or self.followed[place] != before:
             return another
         return SYMBOLS * place + word[self.depth - 1]
+
+    def after(self, beginnings: Iterable[bytes]) -> DiscoveryLevel | None:
+        """The next level, when these were found here, whole words among them. None at the last, and
+        where nothing is left to be followed. Raises INVALID as ``Discovery.level``.
+        """
+        followed = sorted(one for one in beginnings if one[-1] != END)
+        if self.is_last or not followed:
+            return None
+        return self.discovery.level(self.number + 1, followed)
 
     @property
     def labels(self) -> tuple[str, ...]:

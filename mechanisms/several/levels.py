@@ -14,7 +14,7 @@ before it is applied.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -22,6 +22,8 @@ from shoal.arrays import np
 from shoal.mechanisms.base import Estimate, Tally, invalid
 from shoal.mechanisms.categories.krr import KaryResponse
 from shoal.mechanisms.several.histogram import BundledHistogram
+from shoal.mechanisms.several.names import DUMMIES
+from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.true_message import sum_pmf
 from shoal.questions.discovery import DiscoveryLevel
 from shoal.questions.spelling import END
@@ -62,6 +64,18 @@ def histogram_of(made: BundledHistogram, level: DiscoveryLevel) -> BundledHistog
     return BundledHistogram(
         level.labels, replace(made.noise, cells=level.size), response, made.report_size
     )
+
+
+def level_of(made: Several | None, level: DiscoveryLevel) -> BundledHistogram:
+    """As ``histogram_of``, for what a task names. Raises INVALID unless that is ``dummies``."""
+    if not isinstance(made, BundledHistogram) or made.noise.signed:
+        raise invalid(f"a discovery is answered by {DUMMIES}: its task names another mechanism")
+    return _level_of(made, level)
+
+
+@lru_cache(maxsize=8)  # devices of one simulation draw in small groups
+def _level_of(made: BundledHistogram, level: DiscoveryLevel) -> BundledHistogram:
+    return histogram_of(made, level)
 
 
 def of_level(tally: Tally, level: DiscoveryLevel) -> Tally:
@@ -129,11 +143,3 @@ def kept(
     unfinished.sort(key=lambda one: (-one.value, one.symbols))
     dropped = {one.symbols for one in unfinished[level.discovery.most :]}
     return [one for one in found if one.symbols not in dropped], len(dropped)
-
-
-def next_level(level: DiscoveryLevel, found: Sequence[FoundBeginning]) -> DiscoveryLevel | None:
-    """The level after this one; None at the last, and where nothing is left to be followed."""
-    followed = [one.symbols for one in found if not one.is_whole]
-    if level.is_last or not followed:
-        return None
-    return level.discovery.level(level.number + 1, followed)

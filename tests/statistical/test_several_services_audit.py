@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from shoal.accounting.audit.audit import AuditResult
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.clients.core import reports_of, seal
+from shoal.clients.core import seal
+from shoal.clients.drawing import reports_of
 from shoal.clocks.clock import FakeClock
 from shoal.domain import Categories
 from shoal.mechanisms.several.registry import create, fewest_messages

@@ -14,7 +14,8 @@ from contextlib import AsyncExitStack
 import grpc
 import pytest
 
-from shoal.clients.core import Action, AttemptVerdict, ReportState, judge, prepare
+from shoal.clients.core import Action, AttemptVerdict, ReportState, judge
+from shoal.clients.drawing import prepare
 from shoal.clients.transports.grpc_transport import GrpcTransport
 from shoal.clients.transports.mqtt_transport import MqttTransport
 from shoal.clients.transports.transport import BatchTransport, Undated

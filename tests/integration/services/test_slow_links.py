@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.core import prepare
+from shoal.clients.drawing import prepare
 from shoal.clients.rounds.exchange import RoundLine
 from shoal.clients.rounds.participation import RoundOutcome, RoundState, take_part
 from shoal.clients.transports.grpc_transport import GrpcTransport

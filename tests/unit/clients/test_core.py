@@ -20,9 +20,9 @@ from shoal.clients.core import (
     expiry,
     judge,
     pause,
-    prepare,
     window_at,
 )
+from shoal.clients.drawing import prepare
 from shoal.crypto.envelope import open_frame
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Domain, Numeric, Value, YesNo

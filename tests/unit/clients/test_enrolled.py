@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from shoal.clients.agent import Agent
-from shoal.clients.core import ReportState, prepare, prover_for
+from shoal.clients.core import ReportState, prover_for
+from shoal.clients.drawing import prepare
 from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.share import ACKED, Share, SimulatedTask
 from shoal.clients.fleet.simulated import FleetSimulation

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clients.core import Assignment, draw
+from shoal.clients.core import Assignment
+from shoal.clients.drawing import draw
 from shoal.clients.memory.commitments import Commitments, nano_up
 from shoal.clients.memory.commitments_memory import MemoryCommitments
 from shoal.clients.memory.commitments_sqlite import SqliteCommitments

@@ -13,6 +13,7 @@ from shoal.clocks.clock import FakeClock
 from shoal.errors import Kind, ShoalError
 from shoal.protos import delivery_pb2
 from shoal.shuffler.analyzer_capacity import Serving
+from shoal.shuffler.asked_steps import AskedSteps
 from shoal.shuffler.core import WindowId
 from tests.worlds.services.shuffler import START, Published, World
 
@@ -35,7 +36,8 @@ class Bench:
         self.clock, self.asked = FakeClock(START), list[int]()
         self.reply: delivery_pb2.ServesReply | Exception = delivery_pb2.ServesReply()
         self.book = Book(*self.published)
-        self.serving = Serving(cast(Any, self.book), self._ask, self.clock.now)
+        steps = AskedSteps(cast(Any, self.book), self.clock, None)
+        self.serving = Serving(cast(Any, self.book), self._ask, steps, self.clock.now)
 
     async def _ask(self, request: bytes) -> bytes:
         asked = delivery_pb2.ServesRequest.FromString(request).tasks

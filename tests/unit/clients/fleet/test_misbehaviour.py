@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.clients.core import Assignment, assign, draw, seal
+from shoal.clients.core import Assignment, assign, seal
+from shoal.clients.drawing import draw
 from shoal.clients.fleet.misbehaviour import (
     HOSTILE,
     HOSTILE_TO_ENROLLED,

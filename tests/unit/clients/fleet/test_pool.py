@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.clients.core import Assignment, assign, expiry, messages_of, prepare, seal
+from shoal.clients.core import Assignment, assign, expiry, seal
+from shoal.clients.drawing import messages_of, prepare
 from shoal.clients.fleet.pool import (
     BLOCK,
     Frames,

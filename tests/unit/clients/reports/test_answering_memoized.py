@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from shoal.clients.core import Assignment, draw
+from shoal.clients.core import Assignment
+from shoal.clients.drawing import draw
 from shoal.clients.memory.commitments import NANO, nano_down
 from shoal.clients.memory.commitments_memory import MemoryCommitments
 from shoal.clients.memory.ledger import LedgerEvent

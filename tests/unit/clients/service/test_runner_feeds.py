@@ -53,7 +53,7 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[FakeFeed]:
     feeds: list[FakeFeed] = []
 
     def opening(
-        config: AgentConfig, offer: Callable[[bytes, str], None], entropy: object, pause: object
+        config: AgentConfig, offer: Callable[[bytes, str], None], *_: object
     ) -> list[FakeFeed]:
         feeds.append(FakeFeed(offer))
         return feeds[-1:]

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from shoal.clients.core import SealedReport, prepare
+from shoal.clients.core import SealedReport
+from shoal.clients.drawing import prepare
 from shoal.clients.transports.mqtt_transport import MqttTransport
 from shoal.crypto.admission.enrolled import EnrolledProver
 from shoal.crypto.hpke import HpkePrivateKey

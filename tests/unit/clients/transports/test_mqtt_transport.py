@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.clients.core import Action, ReportState, SealedReport, judge, prepare
+from shoal.clients.core import Action, ReportState, SealedReport, judge
+from shoal.clients.drawing import prepare
 from shoal.clients.memory.outbox import MemoryOutbox
 from shoal.clients.reports.delivery import attempt
 from shoal.clients.transports import mqtt_transport as module
