@@ -17,6 +17,7 @@ from shoal.analyzer.batches.processing import Processor
 from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.discovery.steps import FOLDER as STEPS_FOLDER
 from shoal.analyzer.discovery.steps import DiscoverySteps
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.metrics import registry_of, status_of
@@ -100,13 +101,7 @@ class AnalyzerService:
         )
         self._tracer = Tracer("analyzer", config.tracing.endpoint)
         self._machines: Source | None = None
-        self._steps = DiscoverySteps(
-            store,
-            self._tasks,
-            signing_key,
-            self._clock,
-            lambda task_id: [line.window for line in self._given_up.of(task_id)],
-        )
+        self._steps = self._make_steps(signing_key)
         self._processor = self._make_processor(config, signing_key, shredder)
         self._rounds = CollectionService(
             store=store,
@@ -134,6 +129,16 @@ class AnalyzerService:
             admin_files.on_renewal(lambda _: self._admin.renew())
         self._working: list[asyncio.Task[None]] = []
         self._keep_time(shredder)
+
+    def _make_steps(self, signing_key: SigningKey) -> DiscoverySteps:
+        return DiscoverySteps(
+            self._data_folder / STEPS_FOLDER,
+            self._store,
+            self._tasks,
+            signing_key,
+            self._clock,
+            lambda task_id: [line.window for line in self._given_up.of(task_id)],
+        )
 
     def _make_processor(
         self, config: AnalyzerConfig, signing_key: SigningKey, shredder: Shredder

@@ -35,7 +35,6 @@ TABLES = {
     "tallies": SavedTable("task_id, window, tally, digest", "task_id, window"),
     "acks": SavedTable("task_id, window, ack, signature, digest", "task_id, window"),
     "signer": SavedTable("key, digest", "key"),
-    "steps": SavedTable("task_id, window, step, digest", "task_id, window"),
 }
 
 

@@ -65,7 +65,9 @@ class Catalogue(_message.Message):
 
     @_builtins.property
     def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """of those of them that are discoveries: a serialized SignedDiscoveryStep each, what they ask last"""
+        """of those of them that are discoveries: a serialized SignedDiscoveryStep each, what they ask
+        last
+        """
 
     def __init__(
         self,

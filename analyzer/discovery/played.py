@@ -132,7 +132,7 @@ def simulate_discovery(
         done.append(LevelDone(level, n, bound, tuple(found), left_out, tally.rows, counts))
         if shown is not None:
             shown(done[-1])
-        level = level.after(one.symbols for one in found)
+        level = discovery.after(level.number, (one.symbols for one in found))
     return done
 
 

@@ -29,3 +29,9 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_durable(path: Path, data: bytes) -> None:
+    """One file, and its name. Raises OSError."""
+    replace_file(path, data)
+    sync_folder(path.parent)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.clients.core import Assignment, assign
-from shoal.clients.feeds.step_files import read_steps, take_step
+from shoal.clients.feeds.durable import write_durable
 from shoal.clients.memory.outbox import Outbox, two_schedules
 from shoal.clients.owner.policy import Policy
 from shoal.crypto.discovery_steps import task_of_step
+from shoal.crypto.step_folder import StepFolder
 from shoal.crypto.trust import (
     SCHEDULE_SUFFIX,
     TASK_SUFFIX,
@@ -67,6 +68,7 @@ class KnownTasks:
             policy,
             outbox,
         )
+        self._steps = StepFolder(learnt_folder, write_durable)
         self._tasks: dict[TaskId, Assignment] = {}
         # signatures are checked once per file, not at every look
         self._read: dict[Path, _Read] = {}
@@ -144,7 +146,7 @@ class KnownTasks:
             keys = trust_schedule(schedule, trusted)
             self._outbox.pin(trusted.task_id, keys.digest)
             assignment = assign(trusted, keys)
-            read_steps(self._learnt_folder, assignment)
+            self._tell_steps(assignment)
             return assignment
         except ShoalError as error:
             return Unusable(path.name, _named(path, error), Digest.of(data), trusted)
@@ -173,15 +175,22 @@ class KnownTasks:
         if task_id not in self._tasks:
             self.refresh()
         assignment = self._tasks.get(task_id)
-        if assignment is None or self._learnt_folder is None:
+        if assignment is None:
             return False
         try:
-            return take_step(self._learnt_folder, assignment, data)
+            fresh = self._steps.take(assignment.task, task_id, data)
         except ShoalError as error:
             if error.kind is Kind.CONFLICT:
                 self._outbox.strike(task_id)
                 self._tasks.pop(task_id, None)
             raise
+        self._tell_steps(assignment)
+        return fresh
+
+    def _tell_steps(self, assignment: Assignment) -> None:
+        """What the windows of a discovery ask, as far as that is known."""
+        for window, signed in self._steps.of(assignment.task, assignment.task_id).items():
+            assignment.steps[window] = signed.step
 
     def awaits(self, now: float) -> bool:
         """Whether what the current window of some discovery asks is not known yet."""

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from shoal import codec
 from shoal.clients.core import expiry
-from shoal.clients.feeds.durable import replace_file, sync_folder
-from shoal.clients.feeds.step_files import forget_steps
+from shoal.clients.feeds.durable import replace_file, sync_folder, write_durable
 from shoal.clocks.clock import DeviceClock
+from shoal.crypto.step_folder import StepFolder
 from shoal.crypto.trust import (
     SCHEDULE_SUFFIX,
     TASK_SUFFIX,
@@ -203,7 +203,7 @@ class LearntTasks:
         for suffix in (TASK_SUFFIX, SCHEDULE_SUFFIX):
             with contextlib.suppress(OSError):
                 (self._folder / f"{name}{suffix}").unlink(missing_ok=True)
-        forget_steps(self._folder, name)
+        StepFolder(self._folder, write_durable).forget(name)
 
 
 def _closed_s(task: Task) -> float:

@@ -121,6 +121,16 @@ class Discovery:
         """
         return DiscoveryLevel(self, number, tuple(followed))
 
+    def after(self, number: int, beginnings: Iterable[bytes]) -> DiscoveryLevel | None:
+        """The level that comes after level ``number`` when these were found there, whole words
+        among them. None at the last, and where nothing is left to be followed. Raises INVALID as
+        ``level``.
+        """
+        followed = sorted(one for one in beginnings if one[-1] != END)
+        if number >= self.levels - 1 or not followed:
+            return None
+        return self.level(number + 1, followed)
+
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryLevel:
@@ -202,15 +212,6 @@ class DiscoveryLevel:
         if place == len(self.followed) or self.followed[place] != before:
             return another
         return SYMBOLS * place + word[self.depth - 1]
-
-    def after(self, beginnings: Iterable[bytes]) -> DiscoveryLevel | None:
-        """The next level, when these were found here, whole words among them. None at the last, and
-        where nothing is left to be followed. Raises INVALID as ``Discovery.level``.
-        """
-        followed = sorted(one for one in beginnings if one[-1] != END)
-        if self.is_last or not followed:
-            return None
-        return self.discovery.level(self.number + 1, followed)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -155,8 +155,7 @@ async def answer(
     """One report of every device, once the window has begun. Raises RuntimeError unless all were
     acknowledged.
     """
-    while time.time() < asked.task.windows.start_of(window):
-        await asyncio.sleep(_LOOK_S)
+    await asyncio.sleep(max(0.0, asked.task.windows.start_of(window) - time.time()))
     simulated = SimulatedTask(asked.signed_task, asked.signed_schedule, words, window, signed_step)
     plan = SimulationPlan(
         (simulated,),

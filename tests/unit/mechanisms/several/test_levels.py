@@ -163,7 +163,7 @@ def test_what_reaches_the_threshold_is_followed_and_a_whole_word_is_told() -> No
     assert left_out == 0
     assert [one.is_whole for one in found] == [False, False, True]
     assert (found[2].value, found[2].stderr, found[2].ci_low, found[2].ci_high) == (50, 1, 48, 52)
-    after = level.after(one.symbols for one in found)
+    after = level.discovery.after(level.number, (one.symbols for one in found))
     assert after is not None
     assert after.followed == (bytes([0, 0]), bytes([0, blank]))
     assert after.number == 2
@@ -185,5 +185,5 @@ def test_the_last_level_and_one_without_survivors_are_the_end() -> None:
     found, left_out = kept(last, estimate_of(last.size, {0: 5.0, 1: 5.0, 33: 5.0, END: 5.0}), 5.0)
     assert names(found) == ["aa\u2026", "ab\u2026", "a", "bb\u2026"]
     assert left_out == 0
-    assert last.after(one.symbols for one in found) is None
-    assert ASKED.level(0).after([]) is None
+    assert last.discovery.after(last.number, (one.symbols for one in found)) is None
+    assert ASKED.after(0, []) is None
