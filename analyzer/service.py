@@ -70,11 +70,7 @@ class AnalyzerService:
         readings: Readings | None = None,
     ) -> None:
         signing_key = load_signing_key(config.signing_key)
-        if not config.keys_dir.is_dir():
-            raise ShoalError(
-                Kind.CONFIG,
-                f"keys_dir: {config.keys_dir} does not exist: make it with `shoal keys`",
-            )
+        _check_folder(config.keys_dir)
         tls = TlsFiles("tls", config.tls.certificate, config.tls.key, config.tls.client_ca)
         self._data_folder = data_folder
         spool_folder = data_folder / SPOOL_FOLDER
@@ -267,6 +263,11 @@ class AnalyzerService:
         if self._own_pool and self._pool is not None:
             await asyncio.to_thread(self._pool.close)
         log.info("stopped")
+
+
+def _check_folder(keys: Path) -> None:
+    if not keys.is_dir():
+        raise ShoalError(Kind.CONFIG, f"keys_dir: {keys} does not exist: make it with `shoal keys`")
 
 
 def _certificates(

@@ -37,6 +37,7 @@ class SigningContext(Enum):
     MANIFEST = "manifest"
     ACK = "ack"
     RELEASE = "release"
+    DISCOVERY_STEP = "discovery-step"
     ENROLMENT = "enrolment"
     ADMISSION = "admission"
     REVOCATION = "revocation"  # a file, never on the wire
@@ -47,7 +48,6 @@ class SigningContext(Enum):
     ROUND_COMMIT = "round-commit"
     ROUND_ENDORSE = "round-endorse"
     TIME = "time"
-    DISCOVERY_STEP = "discovery-step"
     # between an analyzer and its workers on other machines
     WORKER_KEY = "worker-key"
     WORKER_SESSION = "worker-session"

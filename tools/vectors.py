@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from vectors_discovery import bad_steps, discoveries, steps
 from vectors_enrolment import admissions, bad_admissions
 from vectors_replies import bad_replies, replies
 from vectors_signatures import bad_signatures, flipped, signatures
@@ -431,6 +432,8 @@ def make() -> Json:
         "replies": replies(),
         "documents": documents(),
         "domains": domains(),
+        "discoveries": discoveries(),
+        "steps": steps(),
         "mechanisms": mechanisms(),
         "refuse": {
             "configurations": bad_configurations(),
@@ -442,6 +445,7 @@ def make() -> Json:
             "admissions": bad_admissions(),
             "replies": bad_replies(),
             "documents": bad_documents(),
+            "steps": bad_steps(),
         },
     }
 

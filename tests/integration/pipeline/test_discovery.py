@@ -35,7 +35,7 @@ from tests.worlds.services.releasing import running
 
 SIMULATED = size(1_200, 20_000)
 LENGTH_S = size(10, 150)
-EPSILON = size(3.0, 1.0)  # of one window
+EPSILON = float(size(3, 1))  # of one window
 MOST_FALSE = 5
 OWN = "the"  # the agent's word
 
@@ -62,7 +62,7 @@ def checked(
             assert row.value >= told.threshold
             if not row.label.endswith(MORE) or level.is_last:
                 found[row.label] = row.value
-        error = level_of(made, level).expected_stderr(release.n)  # type: ignore[arg-type]
+        error = level_of(made, level).expected_stderr(release.n)
         bound = max(bound, told.threshold + 6 * error)
         assert told.no_room == 0
         after = discovery.after(level.number, told.beginnings)

@@ -1,0 +1,86 @@
+"""Replay what shoal_wire_v1.json says of discoveries: the symbols of words, the cells of levels,
+the steps of a task.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from shoal import codec
+from shoal.crypto.discovery_steps import DiscoveryStep, SignedStep, check_step, trust_step
+from shoal.domain import Discovery
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.protos import task_pb2
+from shoal.questions.spelling import spell
+from shoal.task import Task, WindowPlan
+from tests.cases import for_each
+
+VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "shoal_wire_v1.json").read_text())
+
+
+def _discovery(entry: dict[str, Any]) -> Discovery:
+    domain = codec.decode_domain(task_pb2.Domain.FromString(bytes.fromhex(entry["domain"])))
+    assert isinstance(domain, Discovery)
+    assert codec.encode_domain(domain).SerializeToString().hex() == entry["domain"]
+    return domain
+
+
+@for_each("entry", VECTORS["discoveries"], ids=lambda e: f"{e['domain'][:16]}-{e['level']}")
+def test_discoveries(entry: dict[str, Any]) -> None:
+    """Planted: a level that writes its first cells with the last symbol first -> fails."""
+    domain = _discovery(entry)
+    level = domain.level(entry["level"], [bytes.fromhex(one) for one in entry["followed"]])
+    assert (domain.size, level.size) == (entry["cells_of_a_task"], entry["size"])
+    for case in entry["values"]:
+        assert spell(case["text"] or "", domain.longest).hex() == case["symbols"]
+        assert level.encode(case["text"]) == case["cell"]
+
+
+STEPS = VECTORS["steps"]
+
+
+def _step(data: str) -> SignedStep:
+    domain = _discovery(STEPS)
+    key = bytes.fromhex(STEPS["analyzer_key"])
+    plan = WindowPlan(start_s=0, length_s=60, count=STEPS["windows"], grace_s=0, skew_s=0)
+    task = cast(
+        Task,
+        SimpleNamespace(
+            name="words",
+            domain=domain,
+            windows=plan,
+            analyzer_key=key,
+        ),
+    )
+    return trust_step(bytes.fromhex(data), task, TaskId.parse(STEPS["task_id"]))
+
+
+def test_steps() -> None:
+    """Each is what it says, and follows from those before. Planted: a step may ask level 2 in the
+    window after level 0 -> see test_discovery_steps.
+    """
+    domain, before = _discovery(STEPS), list[DiscoveryStep]()
+    for entry in STEPS["steps"]:
+        signed = _step(entry["signed_step"])
+        assert signed.data.hex() == entry["signed_step"]
+        check_step(signed.step, before, domain)
+        before.append(signed.step)
+        level = signed.step.level
+        assert (signed.step.window, None if level is None else level.number) == (
+            entry["window"],
+            entry["level"],
+        )
+        assert [one.hex() for one in (level.followed if level else ())] == entry["followed"]
+
+
+@for_each("entry", VECTORS["refuse"]["steps"], ids=lambda e: e["name"])
+def test_refused_steps(entry: dict[str, Any]) -> None:
+    with pytest.raises(ShoalError) as caught:
+        _step(entry["signed_step"])
+    assert caught.value.kind is Kind[entry["kind"]]

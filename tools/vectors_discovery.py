@@ -1,0 +1,162 @@
+"""Discoveries: words in symbols, the cells of levels, and steps that are taken or refused. A part
+of the vectors that tools/vectors.py writes.
+"""
+
+from __future__ import annotations
+
+from vectors_signatures import flipped
+from vectors_tasks import Json, fixed, signing_key
+
+from shoal import codec
+from shoal.crypto.discovery_steps import DiscoveryStep, sign_step
+from shoal.crypto.signing import SigningContext, SigningKey
+from shoal.domain import Discovery
+from shoal.ids import Digest, TaskId
+from shoal.protos import directory_pb2
+from shoal.questions.discovery import DiscoveryLevel
+from shoal.questions.spelling import spell
+
+WINDOWS = 6  # of the task of the steps
+TASK_ID = TaskId(fixed("discovery task id"))
+ASKED = Discovery(2, 6, 3, (spell("the", 6),))
+SMALL = Discovery(1, 3, 32)
+_RELEASE = Digest(fixed("release of a level"))
+_TEXTS = (
+    "the",
+    "then",
+    "theory",
+    "cat",
+    " Cat ",
+    "c\u00e4t",
+    "ca\u0308t",
+    "route 66",
+    "route  61",
+    "it\u2019s",
+    "it's",
+    "x",
+    "s\u00f8k",
+    "\u0433\u043e\u0434",
+    "",
+    " ",
+    "a\u2010b",
+)
+
+
+def _level(number: int, *followed: str) -> DiscoveryLevel:
+    return ASKED.level(number, [spell(one, 32)[: number + 1] for one in followed])
+
+
+LEVELS = (
+    SMALL.level(0),
+    SMALL.level(1, [bytes((0,)), bytes((19,))]),
+    _level(0),
+    _level(1, "ca", "ro", "th"),
+    _level(2, "the"),
+    _level(4, "route", "theor"),
+)
+
+
+def discoveries() -> list[Json]:
+    """Levels with the cells of values, and of each cell what it stands for."""
+    return [
+        {
+            "domain": codec.encode_domain(level.discovery)
+            .SerializeToString(deterministic=True)
+            .hex(),
+            "cells_of_a_task": level.discovery.size,
+            "level": level.number,
+            "followed": [one.hex() for one in level.followed],
+            "size": level.size,
+            "values": [
+                {
+                    "text": text,
+                    "symbols": spell(text, level.discovery.longest).hex(),
+                    "cell": level.encode(text),
+                }
+                for text in _TEXTS
+            ]
+            + [{"text": None, "symbols": "", "cell": level.encode(None)}],
+        }
+        for level in LEVELS
+    ]
+
+
+def _key() -> SigningKey:
+    return signing_key("analyzer of a discovery")
+
+
+def _signed(step: directory_pb2.DiscoveryStep, key: SigningKey | None = None) -> bytes:
+    data = step.SerializeToString(deterministic=True)
+    signature = (key or _key()).sign(SigningContext.DISCOVERY_STEP, data)
+    return directory_pb2.SignedDiscoveryStep(step=data, signature=signature).SerializeToString(
+        deterministic=True
+    )
+
+
+def steps() -> Json:
+    """Steps of one task, in the order in which its windows come."""
+    made = (
+        DiscoveryStep(TASK_ID, 1, _level(1, "ca", "ro", "th"), _RELEASE),
+        DiscoveryStep(TASK_ID, 3, _level(1, "ca", "ro", "th"), _RELEASE),
+        DiscoveryStep(TASK_ID, 4, _level(2, "the"), _RELEASE),
+        DiscoveryStep(TASK_ID, 5, None, _RELEASE),
+    )
+    return {
+        "domain": codec.encode_domain(ASKED).SerializeToString(deterministic=True).hex(),
+        "task_id": TASK_ID.hex,
+        "windows": WINDOWS,
+        "analyzer_key": _key().public.hex(),
+        "steps": [
+            {
+                "signed_step": sign_step(step, ASKED, _key()).data.hex(),
+                "window": step.window,
+                "level": None if step.level is None else step.level.number,
+                "followed": []
+                if step.level is None
+                else [one.hex() for one in step.level.followed],
+            }
+            for step in made
+        ],
+    }
+
+
+def _message(window: int = 1, level: int = 1, **more: object) -> directory_pb2.DiscoveryStep:
+    known: dict[str, object] = {
+        "version": 1,
+        "task_id": TASK_ID.raw,
+        "window": window,
+        "level": level,
+        "followed": list(_level(1, "ca").followed),
+        "release_hash": _RELEASE.raw,
+    }
+    return directory_pb2.DiscoveryStep(**{**known, **more})  # type: ignore[arg-type]
+
+
+def bad_steps() -> list[Json]:
+    """Steps of the same task that must be refused by themselves."""
+    good = _signed(_message())
+    cases = {
+        "other key": (_signed(_message(), signing_key("ack")), "BAD_SIGNATURE"),
+        "bit flipped": (flipped(good, -1), "BAD_SIGNATURE"),
+        "version 2": (_signed(_message(version=2)), "INVALID"),
+        "other task": (_signed(_message(task_id=fixed("task id"))), "MISMATCH"),
+        "of window 0": (_signed(_message(window=0)), "INVALID"),
+        "beyond the last window": (_signed(_message(window=WINDOWS)), "INVALID"),
+        "beyond the last level": (_signed(_message(level=6)), "INVALID"),
+        "follows nothing": (_signed(_message(followed=[])), "INVALID"),
+        "follows too many": (
+            _signed(_message(followed=[bytes((letter, 0)) for letter in range(4)])),
+            "INVALID",
+        ),
+        "out of order": (_signed(_message(followed=[b"\x02\x01", b"\x02\x00"])), "INVALID"),
+        "follows a whole word": (_signed(_message(followed=[b"\x02\x1f"])), "INVALID"),
+        "beginnings of another level": (_signed(_message(followed=[b"\x02"])), "INVALID"),
+        "names no release": (_signed(_message(release_hash=b"")), "INVALID"),
+        "level 0 names a release": (_signed(_message(level=0, followed=[])), "INVALID"),
+        "an end that follows something": (_signed(_message(level=5)), "INVALID"),
+        "no step at all": (b"\xff", "INVALID"),
+    }
+    return [
+        {"name": name, "signed_step": data.hex(), "kind": kind}
+        for name, (data, kind) in cases.items()
+    ]
