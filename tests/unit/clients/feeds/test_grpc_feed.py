@@ -28,6 +28,7 @@ from shoal.rpc.server import Method, RpcServer, Service
 from shoal.shuffler.directory import Directory
 from tests.cases import for_each
 from tests.worlds.devices.clients import CA, START, TLS, World, make_world
+from tests.worlds.words import step_of, words_world
 
 AUTHORITY = SigningKey.generate()
 WORLDS = [make_world(authority=AUTHORITY, name=f"task-{i}") for i in range(3)]
@@ -155,6 +156,34 @@ async def test_what_a_shuffler_cannot_take_is_passed_on_and_taken_back() -> None
             address, CA, Taken(), every_s=3_600.0, pause=lambda *word: told.append(word)
         ).once(30.0)
         assert told[2:] == [(address, {})]
+
+
+async def test_what_a_discovery_asks_is_passed_on_and_asked_for_again_where_it_was_not_taken() -> (
+    None
+):
+    """A step that can't be taken now comes with every look until it is; one that is wrong for ever
+    does not, and keeps none of the others back. Planted: the digest remembered all the same -> the
+    second look brings nothing.
+    """
+    world, got = words_world(), list[bytes]()
+    steps = [step_of(world, window, None).data for window in (1, 2, 3)]
+    fails = {steps[0]: Kind.BAD_SIGNATURE, steps[1]: Kind.OVERLOADED}
+
+    def take(data: bytes) -> None:
+        got.append(data)
+        if data in fails:
+            raise ShoalError(fails[data], "not now")
+
+    made = directory_pb2.Catalogue(steps=steps).SerializeToString()
+    async with serving(scripted(pages(made, 4_096))) as address:
+        one = GrpcFeed(address, CA, Taken(), every_s=3_600.0, step=take)
+        await one.once(30.0)
+        assert got == steps
+        fails[steps[1]] = Kind.INVALID
+        await one.once(30.0)
+        assert got == steps * 2
+        await one.once(30.0)
+        assert got == steps * 2
 
 
 async def test_an_empty_directory_is_fine() -> None:

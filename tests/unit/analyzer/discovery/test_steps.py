@@ -1,0 +1,142 @@
+"""An analyzer goes from level to level by what is in its store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.analyzer.core import WITHHELD_NOT_ASKED
+from shoal.analyzer.discovery.steps import DiscoverySteps
+from shoal.analyzer.results.release import conclude, decode_release, prepare, to_json
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.analyzer.tasks import AnalyzerTasks
+from shoal.clocks.clock import FakeClock
+from shoal.crypto.discovery_steps import SignedStep, trust_step
+from shoal.ids import Digest, TaskId
+from shoal.questions.discovery import ANOTHER
+from tests.worlds.services.analyzer import LENGTH, START, World
+from tests.worlds.words import SMALL, found_in, words_world
+
+WORDS = ("cat",) * 150 + ("cow",) * 120 + ("the",) * 100 + ("x",) * 30
+
+
+class Desk:
+    """A store, and the steps that are made of it; again after a restart."""
+
+    def __init__(self, folder: Path, world: World) -> None:
+        self.folder, self.world, self.clock = folder, world, FakeClock(START + 1.0)
+        world.write(folder)
+        self.given_up: set[int] = set()
+        self.store = AnalyzerStore(folder / FILE_NAME)
+        self.restart()
+
+    def restart(self, steps: str = "steps") -> None:
+        tasks = AnalyzerTasks(
+            self.folder / "tasks", {self.world.authority.public}, self.world.analyzer.public
+        )
+        self.steps = DiscoverySteps(
+            self.folder / steps,
+            self.store,
+            tasks,
+            self.world.analyzer,
+            self.clock,
+            self._given_up,
+        )
+
+    def _given_up(self, _: TaskId) -> set[int]:
+        return self.given_up
+
+    def last(self) -> SignedStep | None:
+        data = self.steps.last(self.world.served)
+        if data is None:
+            return None
+        return trust_step(data, self.world.task, self.world.task_id)
+
+    def release(self, window: int, words: tuple[str, ...] = WORDS) -> bytes:
+        """What devices answer in a window, released."""
+        level = self.steps.level(self.world.served, window) or SMALL.level(0)
+        prepared = found_in(self.world, level, words, window)
+        outcome = conclude(prepared, [], self.world.analyzer)
+        with self.store.transaction() as db:
+            db.execute("PRAGMA defer_foreign_keys = ON")
+            db.execute(
+                "INSERT INTO batches VALUES (?, ?, ?, ?, 3, zeroblob(32))",
+                (self.world.task_id.raw, window, b"m", bytes([window]) * 32),
+            )
+            self.store.write_release(self.world.task_id, window, outcome)
+        return outcome.release
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path, words_world())
+
+
+def test_a_discovery_from_its_first_level_to_its_end(desk: Desk) -> None:
+    """Each step names the release that it follows. Planted: a step before its release -> the
+    first; no step for the end -> the last.
+    """
+    told = list[tuple[int, int | None, int]]()
+    for window in range(3):
+        desk.steps.look()
+        step = desk.last()
+        assert (window == 0) == (step is None)
+        release = desk.release(window)
+        desk.clock.advance(LENGTH)
+        desk.steps.look()
+        step = desk.last()
+        assert step is not None
+        assert step.step.release == Digest.of(release)
+        level = step.step.level
+        number, followed = (None, 0) if level is None else (level.number, len(level.followed))
+        told.append((step.step.window, number, followed))
+    assert told == [(1, 1, 3), (2, 2, 3), (3, None, 0)]
+    found = to_json(decode_release(release))
+    assert [row["label"] for row in found["estimates"]] == ["cat…", "cow…", "the…", ANOTHER]
+    assert found["discovered"]["whole"] == [False] * 3
+
+
+def test_a_restart_or_a_lost_folder_asks_the_same(desk: Desk) -> None:
+    """Ed25519 signs the same bytes the same way, so even a step that is made anew is the one that
+    devices have. Planted: a salt in a step -> fails.
+    """
+    desk.release(0)
+    desk.clock.advance(LENGTH)
+    desk.steps.look()
+    first = desk.last()
+    for folder in ("steps", "elsewhere"):
+        desk.restart(folder)
+        desk.steps.look()
+        assert desk.last() == first
+
+
+def test_a_window_that_was_given_up_is_asked_again(desk: Desk) -> None:
+    """Planted: given up taken for still to come -> no step."""
+    desk.given_up = {0}
+    desk.clock.advance(LENGTH)
+    desk.steps.look()
+    step = desk.last()
+    assert step is not None
+    assert (step.step.window, step.step.level, step.step.release) == (1, SMALL.level(0), None)
+
+
+def test_no_step_is_made_by_a_clock_that_is_disputed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: ``now`` in place of ``decide`` -> fails."""
+    desk.release(0)
+    desk.clock.advance(LENGTH)
+    monkeypatch.setattr(desk.clock, "decide", lambda: None)
+    desk.steps.look()
+    assert desk.last() is None
+
+
+def test_a_window_that_was_asked_nothing_is_withheld(desk: Desk) -> None:
+    """Whoever answers it all the same is no honest device. Planted: taken for level 0 -> told."""
+    made = found_in(desk.world, SMALL.level(0), WORDS, 4)
+    assert made.withheld is None
+    prepared = prepare(desk.world.served, made.batch, made.opened, None)
+    assert prepared.withheld == WITHHELD_NOT_ASKED
+    assert prepared.estimate is None
+    assert prepared.found is None

@@ -1,0 +1,82 @@
+"""What is told of a level: what reached the threshold, as it was counted, and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from shoal.accounting.several_messages.liars import liar_words
+from shoal.analyzer.results.discovered import findings
+from shoal.analyzer.results.release import conclude, decode_release, to_json
+from shoal.mechanisms.base import Tally
+from shoal.mechanisms.several.registry import create
+from shoal.questions.discovery import ANOTHER
+from shoal.questions.spelling import shown, spell
+from tests.worlds.words import SMALL, found_in, words_world
+
+WORLD = words_world()
+# two of the last are below every threshold
+WORDS = ("cat",) * 150 + ("cow",) * 120 + ("a",) * 100 + ("x",) * 2 + ("",) * 28
+
+
+def test_beginnings_above_the_threshold_with_their_devices() -> None:
+    """Each within 9 standard errors (a false alarm below 1e-9). Planted: cells of another order
+    -> fails; a count below the threshold told -> "x" is there.
+    """
+    level = SMALL.level(1, [spell(one, 3)[:1] for one in "acx"])
+    prepared = found_in(WORLD, level, WORDS, 1)
+    release = decode_release(conclude(prepared, [], WORLD.analyzer).release)
+    told = to_json(release)
+    truth = Counter(shown(spell(word, 2)) if word else ANOTHER for word in WORDS)
+    assert [row["label"] for row in told["estimates"]] == ["a", "ca…", "co…", ANOTHER]
+    for row in told["estimates"]:
+        assert abs(row["value"] - truth[row["label"]]) < 9 * row["stderr"]
+    found = told["discovered"]
+    assert (found["level"], found["no_room"], found["whole"]) == (1, 0, [True, False, False])
+    assert all(row["value"] >= found["threshold"] > 2 for row in told["estimates"][:-1])
+    assert "processed" not in told
+    assert list(release.discovered.beginnings) == [spell("a", 3), b"\x02\x00", b"\x02\x0e"]
+
+
+def test_beginnings_without_room_are_counted_and_not_named() -> None:
+    """A discovery follows four. Planted: all are named -> five."""
+    words = tuple(letter for letter in "abcdef" for _ in range(60)) + ("",) * 40
+    prepared = found_in(WORLD, SMALL.level(0), [f"{word}xx" if word else "" for word in words], 0)
+    assert prepared.found is not None
+    assert (len(prepared.found.beginnings), prepared.found.no_room) == (4, 2)
+
+
+def test_messages_for_cells_that_the_level_has_not_change_nothing() -> None:
+    """The task's mechanism has more cells than the level. Planted: they are added to the last cell
+    -> another estimate.
+    """
+    level = SMALL.level(1, [spell("c", 3)[:1]])
+    prepared = found_in(WORLD, level, WORDS, 1)
+    tally = prepared.opened.tally
+    counts = tally.counts.copy()
+    assert (counts[level.size :] == 0).all()
+    counts[level.size :] += 10
+    made = create(WORLD.task.mechanism, SMALL)
+    again = findings(made, level, Tally(counts, int(counts.sum())), prepared.n)
+    assert prepared.found is not None
+    assert again.estimate.values.tolist() == prepared.found.estimate.values.tolist()
+
+
+def test_a_hostile_device_pushes_a_word_by_no_more_than_is_told() -> None:
+    """One that sends all its messages for one beginning. Planted: a message more -> fails."""
+    level = SMALL.level(0)
+    made = create(WORLD.task.mechanism, SMALL)
+    honest = found_in(WORLD, level, WORDS, 0)
+    most = made.messages
+    assert f"{most}" in liar_words(made)
+    tally = honest.opened.tally
+    counts = tally.counts.copy()
+    counts[25] += most
+    assert honest.found is not None
+    before = dict(zip(honest.found.estimate.labels, honest.found.estimate.values, strict=True))
+    pushed = findings(made, level, Tally(counts, tally.rows + most), honest.n).estimate
+    for label, value in zip(pushed.labels, pushed.values, strict=True):
+        if label == "z\u2026":
+            assert most - 20 <= value <= most + 20  # its noise alone
+        else:
+            assert value == before[label]
+    assert "z\u2026" in pushed.labels

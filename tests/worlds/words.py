@@ -1,0 +1,73 @@
+"""A small discovery in process: a task with all its keys, and honest devices' messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from shoal.accounting.several_messages.of_domain import design_several
+from shoal.analyzer.batches.opening import Opened
+from shoal.analyzer.core import Batch, BatchState
+from shoal.analyzer.results.release import Prepared, conclude, prepare
+from shoal.crypto.discovery_steps import DiscoveryStep, SignedStep, sign_step
+from shoal.domain import Discovery
+from shoal.entropy import SeededEntropy
+from shoal.ids import Digest
+from shoal.mechanisms.several.levels import level_of
+from shoal.mechanisms.several.registry import create, fewest_messages
+from shoal.questions.discovery import DiscoveryLevel
+from tests.worlds.services.analyzer import World, make_task
+
+SMALL = Discovery(first=1, longest=3, most=4)
+DEVICES = 400
+RELEASE = Digest.of(b"a release")
+
+
+def words_world(discovery: Discovery = SMALL, windows: int = 6, devices: int = DEVICES) -> World:
+    """A task whose windows are an hour each."""
+    task = make_task(name="words", target_epsilon=4.0, min_batch=devices, windows=windows)
+    spec = design_several("dummies", discovery, task.n_certified, 4.0, task.delta, windows=windows)
+    made = create(spec, discovery)
+    return World(
+        replace(
+            task,
+            domain=discovery,
+            mechanism=spec,
+            report_size=made.report_size,
+            messages=made.messages,
+            fewest_messages=fewest_messages(made),
+        )
+    )
+
+
+def step_of(
+    world: World,
+    window: int,
+    level: DiscoveryLevel | None,
+    release: Digest | None = RELEASE,
+) -> SignedStep:
+    """Signed by the world's analyzer."""
+    assert isinstance(world.task.domain, Discovery)
+    step = DiscoveryStep(world.task_id, window, level, release)
+    return sign_step(step, world.task.domain, world.analyzer)
+
+
+def found_in(
+    world: World, level: DiscoveryLevel, words: Iterable[str], window: int, seed: str = "words"
+) -> Prepared:
+    """A batch of one honest report for each word, tallied and prepared."""
+    made = create(world.task.mechanism, world.task.domain)
+    cells = np.array([level.encode(word) for word in words], dtype=np.int64)
+    bundles = level_of(made, level).randomize(cells, SeededEntropy(seed))
+    tally = made.tally(bundles.rows)
+    batch = world.batch([b""] * tally.rows, window, reports=len(cells))
+
+    taken = Batch(batch.manifest, batch.manifest_hash, BatchState.PROCESSING)
+    return prepare(world.served, taken, Opened(tally, {}), level)
+
+
+def release_of(world: World, prepared: Prepared) -> bytes:
+    """The bytes of a release."""
+    return conclude(prepared, [], world.analyzer).release
