@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shoal.arrays import NDArray, np
-from shoal.domain import Words
+from shoal.domain import Discovery, Words
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
@@ -342,7 +342,11 @@ class Family:
 
 
 def _refuse_words(name: str, domain: Domain) -> Domain:
-    """The same domain. Raises INVALID for an open vocabulary."""
+    """The same domain. Raises INVALID for an open vocabulary, and for a discovery."""
+    if isinstance(domain, Discovery):
+        raise invalid(
+            f"{name} sends one message, and a discovery wants several: its mechanism is dummies"
+        )
     if isinstance(domain, Words):
         raise invalid(
             f"{name} lists the cells of its domain, and an open vocabulary has 2^62: choose "

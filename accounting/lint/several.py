@@ -5,6 +5,8 @@ than the smallest batch is sure to have honest ones (nothing would be proven), a
 the smallest batch guarantees, a batch that is larger than a shuffler has room for, had every report
 as many messages as it may.
 
+Of a discovery: fewer windows than levels (an error), and a grace that a level's release waits for.
+
 Warnings: that a report may show its value to shuffler and analyzer together (epsilon0 is infinite),
 which every owner has to agree to by name, or what it keeps; how far one device can move a count;
 that the shuffler is trusted for noise which it adds; noise for fewer devices than are sure to be
@@ -22,6 +24,7 @@ from shoal.accounting.meaning import bound_text
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.accounting.several_messages.of_mechanism import losses_of
+from shoal.domain import Discovery
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.several.protocol import Several, Summed
@@ -91,7 +94,33 @@ def lint_several(task: Task, made: Several) -> LintResult:
             )
         )
     findings += _of_windows(task, made)
+    if isinstance(task.domain, Discovery):
+        findings += _of_levels(task, task.domain)
     return LintResult((*findings, *full_at_once(task)), guarantee)
+
+
+def _of_levels(task: Task, discovery: Discovery) -> list[Finding]:
+    """What the windows of a discovery must have room for."""
+    plan, findings = task.windows, list[Finding]()
+    if plan.count < discovery.levels:
+        findings.append(
+            Finding(
+                True,
+                f"a discovery of {discovery.levels} levels asks one in a window, and the task has "
+                f"{plan.count}: raise windows.count, with one or two more for windows that are "
+                "lost, or shorten its words",
+            )
+        )
+    if plan.count > 1 and 2 * plan.grace_s > plan.length_s:
+        findings.append(
+            Finding(
+                False,
+                "a level is asked in the next window only if the one before is released when that "
+                "has run for half its length: with this grace_s every other window is lost: make "
+                "grace_s less than half of length_s",
+            )
+        )
+    return findings
 
 
 def _of_windows(task: Task, made: Several) -> list[Finding]:

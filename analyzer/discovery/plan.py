@@ -29,7 +29,8 @@ class DiscoveryRequest:
     """``n``: devices that take part at a level, at least, floor(``honest`` * n) of them honest.
     ``same``: every device answers at every level; else each at one, drawn by itself. (``epsilon``,
     ``delta``): of one device, over all levels. ``most``: beginnings that are followed, at most;
-    None: 512, or half as many as often as a device would send too many messages.
+    None: 512, or half as many as often as a device would send too many messages. ``spare``: windows
+    beyond one for each level, for those that are lost: every device answers in all of them.
     """
 
     n: int
@@ -41,6 +42,12 @@ class DiscoveryRequest:
     longest: int = 11
     most: int | None = None
     known: tuple[bytes, ...] = ()
+    spare: int = 0
+
+    @property
+    def windows(self) -> int:
+        """In which one device answers, at most."""
+        return self.discovery(1).levels + self.spare if self.same else 1
 
     @property
     def n_honest(self) -> int:
@@ -59,7 +66,7 @@ class DiscoveryRequest:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryPlan:
-    """``made``: of the largest level. ``together``: levels at which one device answers;
+    """``made``: of the largest level. ``together``: windows in which one device answers, at most;
     ``epsilon_level``: what one of them costs, and ``epsilon`` all of them: upper bounds.
     ``threshold``: at the largest level, in devices, when ``request.n`` take part; ``found_from``: a
     word of so many of them is found with 95 %, where there is room for all beginnings of that many.
@@ -96,7 +103,7 @@ def plan_discovery(request: DiscoveryRequest) -> DiscoveryPlan:
     Raises CONFIG for bad numbers, and where a device would send more messages than a report may
     have, with what would work.
     """
-    levels = request.discovery(1).levels if request.same else 1
+    levels = request.windows
     # the noise of a cell hardly depends on how many there are: few are looked at, and, where what
     # comes out is not enough after all, as many as there will be
     for most in (1, request.room):

@@ -116,7 +116,7 @@ def simulate_discovery(
     done, ``tell`` how many devices answered since it was called last.
     """
     discovery, done = plan.discovery, list[LevelDone]()
-    fresh = plan.together < discovery.levels
+    fresh = not plan.request.same
     crowds = words.parted(discovery.levels, entropy) if fresh else [words] * discovery.levels
     level: DiscoveryLevel | None = discovery.level(0)
     while level is not None:

@@ -16,7 +16,8 @@ import tomlkit
 
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.result import Plan
-from shoal.domain import Categories, Domain, Numeric
+from shoal.domain import Categories, Discovery, Domain, Numeric
+from shoal.questions.spelling import readable
 
 if TYPE_CHECKING:
     from shoal.analyzer.planner.frontier.option import SeveralOption
@@ -63,7 +64,7 @@ class Settings:
         if "length_s" not in self.windows:
             return
         length = self.windows["length_s"]
-        grace = min(_DAY, length)
+        grace = self.windows.get("grace_s", min(_DAY, length))
         document["retention_s"] = length + grace + _DELIVERY_DAYS * _DAY
         windows["grace_s"] = grace
         windows["skew_s"] = min(int(windows["skew_s"]), length)
@@ -116,8 +117,39 @@ def task_text(
     """
     request = plan.request
     chosen = _of_plan(plan) if several is None else _of_several(several)
+    terms = FileTerms(
+        request.n,
+        request.min_batch,
+        float(request.honest_fraction),
+        request.delta,
+        request.windows,
+        memoized=request.memoized,
+    )
+    return file_text(chosen, terms, length_s, told)
+
+
+@dataclass(frozen=True, slots=True)
+class FileTerms:
+    """What a file says beside its question and mechanism. ``n``: devices it was planned for."""
+
+    n: int
+    min_batch: int
+    honest_fraction: float
+    delta: float
+    windows: int
+    memoized: bool = False
+
+
+def file_text(
+    chosen: ChosenTask,
+    terms: FileTerms,
+    length_s: int,
+    told: Settings = _NOTHING_TOLD,
+    command: str = "shoal plan",
+) -> str:
+    """The TOML text of what a ``command`` chose."""
     mechanism_text = (
-        f"Planned by `shoal plan`: {chosen.title}, for {request.n} devices, central "
+        f"Planned by `{command}`: {chosen.title}, for {terms.n} devices, central "
         f"epsilon <= {chosen.target}."
     )
     text = (
@@ -127,11 +159,11 @@ def task_text(
     )
     document: Any = tomlkit.parse(text)
     document |= {
-        "min_batch": request.min_batch,
-        "honest_fraction": tomlkit.value(f"{float(request.honest_fraction):.6f}"),
-        "delta": request.delta,
+        "min_batch": terms.min_batch,
+        "honest_fraction": tomlkit.value(f"{terms.honest_fraction:.6f}"),
+        "delta": terms.delta,
         "target_epsilon": tomlkit.value(chosen.target),
-        "memoized": request.memoized,
+        "memoized": terms.memoized,
     }
     _describe(document["domain"], chosen.domain)
     mechanism, windows = document["mechanism"], document["windows"]
@@ -142,7 +174,7 @@ def task_text(
     windows["start"] = tomlkit.value(datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z"))
     windows["length_s"] = length_s
     windows["length_s"].trivia.comment_ws = " " * max(1, 25 - len(str(length_s)))
-    windows["count"] = request.windows
+    windows["count"] = terms.windows
     told.fill(document)
     written = document.as_string()
     if written.count(_BLANK) == 1:
@@ -151,7 +183,7 @@ def task_text(
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class ChosenTask:
     """What a file says of the mechanism: texts, and the target of one window as it is written."""
 
     title: str
@@ -161,11 +193,11 @@ class _Chosen:
     promise: str
 
 
-def _of_plan(plan: Plan) -> _Chosen:
+def _of_plan(plan: Plan) -> ChosenTask:
     choice, epsilon = plan.choice, plan.request.epsilon
     if choice.spec is None:
         raise TypeError("a choice has its integers")
-    return _Chosen(
+    return ChosenTask(
         choice.candidate.title,
         choice.spec,
         choice.candidate.domain,
@@ -174,13 +206,13 @@ def _of_plan(plan: Plan) -> _Chosen:
     )
 
 
-def _of_several(option: SeveralOption) -> _Chosen:
+def _of_several(option: SeveralOption) -> ChosenTask:
     promise = (
         f"epsilon0 = {bound_text(option.epsilon0, digits=6)}"
         if math.isfinite(option.epsilon0)
         else "no epsilon0, so owners have to agree by name"
     )
-    return _Chosen(option.title, option.spec, option.domain, repr(option.epsilon), promise)
+    return ChosenTask(option.title, option.spec, option.domain, repr(option.epsilon), promise)
 
 
 def _say(item: Any, text: str, blanks: int) -> None:
@@ -203,6 +235,14 @@ def _describe(table: Any, domain: Domain) -> None:
             "levels": levels,
             "clip": domain.clip,
             "unit": domain.unit,
+        }
+    elif isinstance(domain, Discovery):
+        table |= {
+            "kind": "discovery",
+            "first": domain.first,
+            "longest": domain.longest,
+            "most": domain.most,
+            "leave_out": [readable(word) for word in domain.known],
         }
     else:
         table["kind"] = "yes_no"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -27,10 +28,19 @@ from shoal.analyzer.planner.simulation.processes import Processes
 from shoal.analyzer.planner.simulation.simulate import MOST_DEVICES, Tell
 from shoal.cli import options as shared
 from shoal.cli.discover import options
-from shoal.cli.discover.show import done_json, level_line, plan_json, say_found, say_plan
+from shoal.cli.discover.show import (
+    done_json,
+    level_line,
+    plan_json,
+    say_found,
+    say_plan,
+    task_file,
+)
 from shoal.cli.discover.words import read_held, read_known
 from shoal.cli.epsilon.laws import fraction
-from shoal.cli.output import emit_json, stderr
+from shoal.cli.output import check_new, emit_json, say, stderr
+from shoal.cli.plan.task import write_task
+from shoal.cli.plan.told import seconds_of
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.questions.discovery import Discovery
@@ -57,6 +67,9 @@ def plan(
     longest: options.LongestOption = 11,
     most: options.MostOption = None,
     leave_out: options.KnownOption = None,
+    spare: options.SpareOption = 0,
+    emit: options.EmitOption = None,
+    length: options.LengthOption = "7d",
     as_json: options.JsonOption = False,
 ) -> None:
     """Say what would be found, before anybody is asked: how frequent a word must be, and what it
@@ -66,14 +79,23 @@ def plan(
     one after beginnings that many devices have. All levels of a device have one epsilon together.
 
     Example: shoal discover plan --n 650000 --epsilon 1
+    A task to sign: shoal discover plan --n 650000 --epsilon 1 --spare 2 --emit words.toml
     """
-    made = plan_discovery(
-        _request(n, epsilon, delta, fresh, honest_fraction, first, longest, most, leave_out)
-    )
+    if emit is not None:
+        check_new(emit)
+        if fresh:
+            raise ShoalError(
+                Kind.CONFIG, "devices of a task answer at every level: leave --fresh out"
+            )
+    request = _request(n, epsilon, delta, fresh, honest_fraction, first, longest, most, leave_out)
+    made = plan_discovery(replace(request, spare=spare))
+    written = None if emit is None else write_task(emit, task_file(made, seconds_of(length)))
     if as_json:
         emit_json(plan_json(made))
-    else:
-        say_plan(made)
+        return
+    say_plan(made)
+    if written is not None:
+        say(written)
 
 
 @discover.command("simulate")

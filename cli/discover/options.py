@@ -37,6 +37,21 @@ KnownOption = Annotated[
         "--leave-out", metavar="FILE", help="Words that are not looked for, one in a line."
     ),
 ]
+SpareOption = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Windows beyond one for each level, for those that are lost: each costs a part of the "
+        "epsilon. With --emit usually 2.",
+    ),
+]
+EmitOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write a task file, to fill in, check and sign."),
+]
+LengthOption = Annotated[
+    str, typer.Option(metavar="LENGTH", help="Of a window, with --emit: 7d, 12h, 30m.")
+]
 WordsArgument = Annotated[
     Path,
     typer.Argument(

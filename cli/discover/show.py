@@ -8,9 +8,11 @@ from typing import Any
 
 from rich.table import Table
 
+from shoal.accounting.meaning import bound_text
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.analyzer.discovery.plan import DiscoveryPlan
 from shoal.analyzer.discovery.played import LevelDone, Population, words_of
+from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, Settings, file_text
 from shoal.cli.output import say, say_table
 from shoal.mechanisms.several.levels import FALSE_WORDS, FoundBeginning
 from shoal.questions.spelling import shown
@@ -24,9 +26,10 @@ def say_plan(plan: DiscoveryPlan) -> None:
     request, discovery = plan.request, plan.discovery
     who = "every device answers at every level" if request.same else "every device answers at one"
     say(f"{discovery.levels} levels, {request.n:,} devices or more at each: {who}")
+    spare = f" and {request.spare} spare windows" if request.spare else ""
     say(
         f"  central epsilon of a device  {_up(plan.epsilon)} at delta {request.delta:g}, all its "
-        f"levels together; {_up(plan.epsilon_level)} for each"
+        f"levels{spare} together; {_up(plan.epsilon_level)} for each"
     )
     say("  with the shuffler's help     the analyzer sees the word: epsilon0 is infinite, so")
     say("                               owners are asked for consent to that by name")
@@ -50,7 +53,8 @@ def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
     request, discovery = plan.request, plan.discovery
     return {
         "levels": discovery.levels,
-        "levels_of_a_device": plan.together,
+        "levels_of_a_device": discovery.levels if request.same else 1,
+        "spare_windows": request.spare,
         "devices_at_a_level": request.n,
         "honest_fraction": float(request.honest),
         "epsilon_upper": plan.epsilon,
@@ -69,6 +73,30 @@ def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
         "messages_at_most": plan.messages(discovery.size),
         "slots": plan.made.messages,
     }
+
+
+def task_file(plan: DiscoveryPlan, length_s: int) -> str:
+    """The task of a plan in which every device answers at every level, as TOML."""
+    request = plan.request
+    chosen = ChosenTask(
+        "a discovery of words",
+        plan.made.spec,
+        plan.discovery,
+        bound_text(plan.epsilon_level, digits=6),
+        "no epsilon0, so owners have to agree by name",
+    )
+    terms = FileTerms(
+        request.n, request.n, float(request.honest), request.delta, plan.request.windows
+    )
+    # a level waits for the release of the one before: half a window is too late
+    told = Settings(windows={"length_s": length_s, "grace_s": length_s // 4})
+    text = file_text(chosen, terms, length_s, told, "shoal discover plan")
+    together = (
+        f"# Each of the {request.windows} windows keeps target_epsilon, and all together "
+        f"{bound_text(plan.epsilon, digits=6)}: docs/DISCOVERY.md.\n"
+    )
+    first, rest = text.split("\n", 1)
+    return f"{first}\n{together}{rest}"
 
 
 def level_line(done: LevelDone) -> str:
@@ -147,8 +175,7 @@ def _held(words: Population) -> dict[bytes, int]:
 
 def _whole_from(plan: DiscoveryPlan) -> int:
     """Devices of the population with a word that is found with 95 %."""
-    share = plan.discovery.levels // plan.together
-    return plan.found_from * share
+    return plan.found_from * (1 if plan.request.same else plan.discovery.levels)
 
 
 def _frequent(plan: DiscoveryPlan, held: dict[bytes, int]) -> set[bytes]:

@@ -116,7 +116,7 @@ class Told:
         if self.start is not None:
             found["start"] = _moment(self.start)
         if self.length is not None:
-            found["length_s"] = _seconds(self.length)
+            found["length_s"] = seconds_of(self.length)
         return found
 
     def _keys(self) -> dict[str, str]:
@@ -155,7 +155,7 @@ def _moment(text: str) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def _seconds(text: str) -> int:
+def seconds_of(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,9})\s*([smhd]?)", text.strip())
     seconds = int(found[1]) * _UNITS[found[2] or "s"] if found else 0
     if not 1 <= seconds <= 10 * 366 * 86_400:

@@ -20,6 +20,7 @@ from shoal.cli.task.schema import (
     NORMS,
     SUITES,
     CategoriesTable,
+    DiscoveryTable,
     MechanismTable,
     NumericTable,
     PairwiseTaskFile,
@@ -30,11 +31,12 @@ from shoal.cli.task.schema import (
     checked,
 )
 from shoal.cli.task.unfilled import unfilled, unset_keys
-from shoal.domain import Categories, Domain, Numeric, Words, YesNo, normal
+from shoal.domain import Categories, Discovery, Domain, Numeric, Words, YesNo, normal
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, design
 from shoal.mechanisms.several.names import NAMES, is_several
 from shoal.mechanisms.several.registry import create_any, fewest_messages
+from shoal.questions.spelling import spell
 from shoal.storage.toml import read_toml
 from shoal.task import PPM, Admission, Aggregator, MechanismSpec, Task, WindowPlan, honest
 
@@ -179,6 +181,9 @@ def _domain(name: str, values: dict[str, Any]) -> Domain:
             return Numeric(table.low, table.high, table.levels, table.clip, table.unit)
         case WordsTable():
             return Words(tuple(normal(word) or word for word in table.labels))
+        case DiscoveryTable():
+            known = {spell(word, table.longest) for word in table.leave_out}
+            return Discovery(table.first, table.longest, table.most, tuple(sorted(known)))
     return YesNo()
 
 

@@ -129,6 +129,16 @@ class WordsTable(TaskFileTable):
     labels: list[str]
 
 
+class DiscoveryTable(TaskFileTable):
+    """Words that nobody listed. ``leave_out``: words that are known already."""
+
+    kind: str
+    first: int = 2
+    longest: int = 11
+    most: int
+    leave_out: list[str] = []
+
+
 class VectorTable(TaskFileTable):
     """A vector that is clipped in a norm and summed."""
 
@@ -207,6 +217,7 @@ DOMAINS: Mapping[str, type[TaskFileTable]] = {
     "categories": CategoriesTable,
     "numeric": NumericTable,
     "words": WordsTable,
+    "discovery": DiscoveryTable,
 }
 
 T = TypeVar("T", bound=TaskFileTable)

@@ -75,5 +75,10 @@ def shown(symbols: bytes) -> str:
     return text if symbols[-1:] == bytes((END,)) else text + MORE
 
 
+def readable(symbols: bytes) -> str:
+    """A text that is spelled so: the one that ``shown`` shows, with 0 for any digit."""
+    return shown(symbols).removesuffix(MORE).replace(ALPHABET[DIGIT], "0")
+
+
 _SPACE = ALPHABET.index(" ")
 _SPACES = {ord(blank): " " for blank in BLANKS}

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.domain import YesNo
+from shoal.domain import Discovery, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.base import Mechanism, check_parameters, invalid
 from shoal.mechanisms.registry import create as create_local
-from shoal.mechanisms.several.names import NAMES, SIGNED_COUNT, SPLIT_MIX, is_several
+from shoal.mechanisms.several.names import DUMMIES, NAMES, SIGNED_COUNT, SPLIT_MIX, is_several
 from shoal.mechanisms.several.protocol import Several
 from shoal.task import SHUFFLER_NOISE
 
@@ -33,6 +33,8 @@ def create(spec: MechanismSpec, domain: Domain) -> Several:
         raise invalid(
             f"no mechanism of several messages has that name: choose one of {', '.join(NAMES)}"
         )
+    if isinstance(domain, Discovery) and spec.name != DUMMIES:
+        raise invalid(f"a discovery is answered by {DUMMIES} alone, not by {spec.name}")
     check_parameters(spec, PARAMETERS[spec.name], OPTIONAL.get(spec.name, ()))
     if spec.name == SPLIT_MIX:
         from shoal.mechanisms.numbers.means import numeric

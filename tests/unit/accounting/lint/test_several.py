@@ -13,9 +13,12 @@ from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.domain import Numeric, YesNo
 from shoal.limits import LIMITS
+from shoal.mechanisms.registry import REGISTRY, serves
 from shoal.mechanisms.several.registry import create, fewest_messages
+from shoal.task import MechanismSpec
 from tests.cases import for_each
 from tests.unit.clients.test_several_tasks import noisy, several
+from tests.worlds.words import words_world
 
 TASK = several().task
 ROOM = LIMITS.batch_rows // TASK.messages
@@ -122,3 +125,40 @@ def test_a_sum_that_can_not_be_told_apart_is_an_error(most: int, said: bool) -> 
         said
     )
     assert any("it moves the result anywhere" in warning for warning in found.warnings)
+
+
+@for_each(
+    "changes, said, error",
+    [
+        ({}, None, False),
+        ({"count": 2}, "3 levels asks one in a window", True),
+        ({"grace_s": 1_801}, "every other window is lost", False),
+    ],
+)
+def test_a_discovery_has_a_window_for_every_level(
+    changes: dict[str, int], said: str | None, error: bool
+) -> None:
+    """Planted: as many windows as levels too few -> fails; half a window's grace too much ->
+    fails.
+    """
+    task = words_world(windows=3).task
+    plan = replace(task.windows, **{"grace_s": 1_800, **changes})
+    found = lint(replace(task, windows=plan))
+    told = found.errors if error else found.warnings
+    assert said is None or any(said in one for one in told)
+    assert len(found.errors) == error
+    assert any("every other window" in one for one in found.warnings) == ("grace_s" in changes)
+
+
+def test_a_discovery_has_no_other_mechanism_than_dummies() -> None:
+    """Planted: the registries ask nothing of the domain -> krr lists the cells, fails."""
+    task = words_world().task
+    names = {name: value for name, value in task.mechanism.parameters if name != "dummies"}
+    cancelling = MechanismSpec.of(
+        "cancelling", **names, q=1 << 31, longest=40, floods=1 << 40, largest=4
+    )
+    krr = MechanismSpec.of("krr", k=task.domain.size, uniform=1 << 60)
+    for spec in (cancelling, krr):
+        (error,) = lint(replace(task, mechanism=spec)).errors
+        assert "dummies" in error
+    assert not any(serves(name, task.domain) for name in REGISTRY)

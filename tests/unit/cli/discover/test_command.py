@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
+from shoal.accounting.lint.task import lint
+from shoal.accounting.several_messages.of_windows import epsilon_together
+from shoal.cli.discover.words import read_known
 from shoal.cli.main import main
+from shoal.cli.task.file import read_task
+from shoal.crypto.signing import SigningKey
+from shoal.crypto.tlscerts import make_authority
+from shoal.domain import Discovery
+from shoal.mechanisms.several.histogram import BundledHistogram
+from shoal.mechanisms.several.registry import create
 from tests.cases import for_each
 
 Capture = pytest.CaptureFixture[str]
@@ -124,3 +133,42 @@ def test_an_empty_line_among_known_words_is_refused(
     known.write_text("salt\n\n", encoding="utf-8")
     line = refused(capsys, "simulate", words, *SMALL, "--leave-out", known)
     assert "line 2: no word stands there" in line
+
+
+def test_a_plan_becomes_a_task_that_lint_certifies(capsys: Capture, tmp_path: Path) -> None:
+    """Nobody is asked for more than was planned: all its windows together keep the epsilon.
+    Planted: the epsilon of all for the target of each -> lint refuses; words left out that are
+    spelled otherwise in the file -> another domain.
+    """
+    known = tmp_path / "known.txt"
+    known.write_text("the\nr2d2\nroute 66\ns\u00f8k\n", encoding="utf-8")
+    path = tmp_path / "words.toml"
+    arguments = ["--n", "2000", *SMALL, "--leave-out", str(known), "--spare", "2"]
+    made = ask(capsys, "plan", *arguments, "--emit", path, "--length", "1d")
+    assert made["spare_windows"] == 2
+    filled = path.read_text(encoding="utf-8")
+    key = SigningKey.generate().public.hex()
+    for blank, told in (
+        ('"fill-in-a-name"', '"words"'),
+        ('"fill in"', '"Tests."'),
+        ('= ""  ', f'= "{key}"  '),
+        ('= ""\n', f'= "{key}"\n'),
+        ("shuffler.example.org", "shuffler.example"),
+    ):
+        filled = filled.replace(blank, told)
+    path.write_text(filled, encoding="utf-8")
+    (tmp_path / "ca.pem").write_bytes(make_authority("tests").cert_pem)
+    task = read_task(path)
+    assert task.domain == Discovery(1, 5, 8, tuple(sorted(read_known(known, 5))))
+    assert (task.windows.count, task.windows.length_s, task.windows.grace_s) == (7, 86_400, 21_600)
+    assert task.target_epsilon == pytest.approx(made["epsilon_of_a_level"], rel=1e-5)
+    found = lint(task)
+    assert found.errors == ()
+    assert found.guarantee is not None
+    assert found.guarantee.epsilon_upper <= made["epsilon_of_a_level"] * (1 + 1e-6)
+    mechanism = create(task.mechanism, task.domain)
+    assert isinstance(mechanism, BundledHistogram)
+    together = epsilon_together(mechanism, 2_000, task.delta, 7)
+    assert together == pytest.approx(made["epsilon_upper"])
+    assert refused(capsys, "plan", *arguments, "--emit", path).count("words.toml") == 1
+    assert "fresh" in refused(capsys, "plan", "--n", "9000", *SMALL, "--fresh", "--emit", "x.toml")
