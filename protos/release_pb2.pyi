@@ -144,11 +144,14 @@ class DiscoveredLevel(_message.Message):
     BEGINNINGS_FIELD_NUMBER: _builtins.int
     THRESHOLD_FIELD_NUMBER: _builtins.int
     NO_ROOM_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
     level: _builtins.int
     threshold: _builtins.int
     """devices that an estimate must come to; smaller ones are not told"""
     no_room: _builtins.int
     """beginnings that reached it and are not followed, for want of room"""
+    levels: _builtins.int
+    """of the discovery; at the last one words that go on are told as far as it asks"""
     @_builtins.property
     def beginnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """of each estimate but the last: a beginning of words, or a whole word, in symbols"""
@@ -160,10 +163,11 @@ class DiscoveredLevel(_message.Message):
         beginnings: _abc.Iterable[_builtins.bytes] | None = ...,
         threshold: _builtins.int = ...,
         no_room: _builtins.int = ...,
+        levels: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beginnings", b"beginnings", "level", b"level", "no_room", b"no_room", "threshold", b"threshold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beginnings", b"beginnings", "level", b"level", "levels", b"levels", "no_room", b"no_room", "threshold", b"threshold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,12 +21,13 @@ from shoal.questions.spelling import END, shown
 
 @dataclass(frozen=True, slots=True)
 class LevelFindings:
-    """What one window found. ``beginnings``: in symbols and in order; ``estimate``: of each, as
-    people read it, and last of ``ANOTHER``; ``least``: devices that an estimate must come to;
-    ``no_room``: beginnings that came to it and are not followed.
+    """What one window found. ``levels``: of the discovery. ``beginnings``: in symbols and in order;
+    ``estimate``: of each, as people read it, and last of ``ANOTHER``; ``least``: devices that an
+    estimate must come to; ``no_room``: beginnings that came to it and are not followed.
     """
 
     level: int
+    levels: int
     beginnings: tuple[bytes, ...]
     estimate: Estimate
     least: int
@@ -36,6 +37,7 @@ class LevelFindings:
         """As a release carries it."""
         return release_pb2.DiscoveredLevel(
             level=self.level,
+            levels=self.levels,
             beginnings=self.beginnings,
             threshold=self.least,
             no_room=self.no_room,
@@ -59,7 +61,7 @@ def findings(made: Several, level: DiscoveryLevel, tally: Tally, reports: int) -
         estimate.ci_low[cells],
         estimate.ci_high[cells],
     )
-    return LevelFindings(level.number, beginnings, told, least, no_room)
+    return LevelFindings(level.number, level.discovery.levels, beginnings, told, least, no_room)
 
 
 def to_json(release: release_pb2.Release) -> dict[str, Any] | None:
@@ -71,6 +73,7 @@ def to_json(release: release_pb2.Release) -> dict[str, Any] | None:
     found = release.discovered
     return {
         "level": found.level,
+        "levels": found.levels,
         "threshold": found.threshold,
         "no_room": found.no_room,
         "whole": [beginning[-1:] == bytes((END,)) for beginning in found.beginnings],

@@ -41,6 +41,7 @@ from shoal.cli.epsilon.laws import fraction
 from shoal.cli.output import check_new, emit_json, say, stderr
 from shoal.cli.plan.task import write_task
 from shoal.cli.plan.told import seconds_of
+from shoal.cli.results.command import ResultsConfigOption, ResultsDataOption
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.questions.discovery import Discovery
@@ -142,6 +143,28 @@ def simulate(
         emit_json({"plan": plan_json(made), **done_json(made, population, done)})
     else:
         say_found(made, population, done)
+
+
+@discover.command("show")
+def show(
+    task: options.TaskArgument,
+    data: ResultsDataOption = None,
+    config: ResultsConfigOption = None,
+    watch: options.WatchOption = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show what a running discovery found so far, as a tree: from the analyzer's releases.
+
+    Example: shoal discover show words --data /var/lib/shoal/analyzer --watch
+    """
+    from shoal.cli.discover.follow import show_tree, watch_tree
+
+    if watch and as_json:
+        raise ShoalError(Kind.CONFIG, "--watch is for people: leave it or --json out")
+    if watch:
+        watch_tree(task, data, config)
+    else:
+        show_tree(task, data, config, as_json=as_json)
 
 
 def _request(

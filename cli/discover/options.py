@@ -52,6 +52,12 @@ EmitOption = Annotated[
 LengthOption = Annotated[
     str, typer.Option(metavar="LENGTH", help="Of a window, with --emit: 7d, 12h, 30m.")
 ]
+TaskArgument = Annotated[
+    str, typer.Argument(help="A task's name, or its id or the beginning of it.")
+]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", help="Go on until nothing is left to follow, or Ctrl-C.")
+]
 WordsArgument = Annotated[
     Path,
     typer.Argument(

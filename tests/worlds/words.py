@@ -11,6 +11,7 @@ from shoal.accounting.several_messages.of_domain import design_several
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.results.release import Prepared, conclude, prepare
+from shoal.analyzer.store import AnalyzerStore
 from shoal.crypto.discovery_steps import DiscoveryStep, SignedStep, sign_step
 from shoal.domain import Discovery
 from shoal.entropy import SeededEntropy
@@ -18,6 +19,7 @@ from shoal.ids import Digest
 from shoal.mechanisms.several.levels import level_of
 from shoal.mechanisms.several.registry import create, fewest_messages
 from shoal.questions.discovery import DiscoveryLevel
+from shoal.storage.checksums import row_digest
 from tests.worlds.services.analyzer import World, make_task
 
 SMALL = Discovery(first=1, longest=3, most=4)
@@ -71,3 +73,15 @@ def found_in(
 def release_of(world: World, prepared: Prepared) -> bytes:
     """The bytes of a release."""
     return conclude(prepared, [], world.analyzer).release
+
+
+def store_release(store: AnalyzerStore, world: World, prepared: Prepared) -> bytes:
+    """As an analyzer writes it, without the batch that it came of; the bytes of the release."""
+    window = prepared.batch.manifest.window
+    outcome = conclude(prepared, [], world.analyzer)
+    with store.transaction() as db:
+        row = (world.task_id.raw, window, b"manifest", bytes([window]) * 32, 3)
+        db.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*row, row_digest(*row)))
+        store.write_release(world.task_id, window, outcome)
+    store.write_release_count()
+    return outcome.release

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.analyzer.core import WITHHELD_NOT_ASKED
 from shoal.analyzer.discovery.steps import DiscoverySteps
-from shoal.analyzer.results.release import conclude, decode_release, prepare, to_json
+from shoal.analyzer.results.release import decode_release, prepare, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
@@ -16,7 +16,7 @@ from shoal.crypto.discovery_steps import SignedStep, trust_step
 from shoal.ids import Digest, TaskId
 from shoal.questions.discovery import ANOTHER
 from tests.worlds.services.analyzer import LENGTH, START, World
-from tests.worlds.words import SMALL, found_in, words_world
+from tests.worlds.words import SMALL, found_in, store_release, words_world
 
 WORDS = ("cat",) * 150 + ("cow",) * 120 + ("the",) * 100 + ("x",) * 30
 
@@ -57,15 +57,7 @@ class Desk:
         """What devices answer in a window, released."""
         level = self.steps.level(self.world.served, window) or SMALL.level(0)
         prepared = found_in(self.world, level, words, window)
-        outcome = conclude(prepared, [], self.world.analyzer)
-        with self.store.transaction() as db:
-            db.execute("PRAGMA defer_foreign_keys = ON")
-            db.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, 3, zeroblob(32))",
-                (self.world.task_id.raw, window, b"m", bytes([window]) * 32),
-            )
-            self.store.write_release(self.world.task_id, window, outcome)
-        return outcome.release
+        return store_release(self.store, self.world, prepared)
 
 
 @pytest.fixture

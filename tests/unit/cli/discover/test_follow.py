@@ -1,0 +1,90 @@
+"""``shoal discover show``: a tree of what was released."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.cli.discover import follow
+from shoal.cli.main import main
+from shoal.domain import Discovery
+from shoal.questions.discovery import DiscoveryLevel
+from tests.worlds.words import found_in, store_release, words_world
+
+Capture = pytest.CaptureFixture[str]
+ASKED = Discovery(first=1, longest=3, most=8)
+WORLD = words_world(ASKED)
+WORDS = ("cat",) * 150 + ("cow",) * 120 + ("a",) * 80 + ("",) * 50
+
+
+class Analyzer:
+    """A data folder in which one level after the other is released."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.window = folder, 0
+        self.level: DiscoveryLevel | None = ASKED.level(0)
+        self.store = AnalyzerStore(folder / FILE_NAME)
+        self.store.sign_with(WORLD.analyzer.public)
+
+    def release(self) -> None:
+        assert self.level is not None
+        prepared = found_in(WORLD, self.level, WORDS, self.window)
+        assert prepared.found is not None
+        store_release(self.store, WORLD, prepared)
+        self.level = ASKED.after(self.level.number, prepared.found.beginnings)
+        self.window += 1
+
+
+@pytest.fixture
+def analyzer(tmp_path: Path) -> Analyzer:
+    return Analyzer(tmp_path)
+
+
+def test_a_tree_of_what_is_released(analyzer: Analyzer, capsys: Capture) -> None:
+    """For people and for programs. Planted: the first release of a level in place of the last ->
+    nothing here; branches left out -> fails.
+    """
+    for _ in range(2):
+        analyzer.release()
+    arguments = ["discover", "show", "words", "--data", str(analyzer.folder)]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    first, *rows = shown.splitlines()
+    assert first.startswith("words: level 1 of 0 to 2, window 1: 1 words so far")
+    labels = [row.lstrip("\u2502\u251c\u2514\u2500\u25cf ").split("  ")[0] for row in rows]
+    assert labels == ["c\u2026", "ca\u2026", "co\u2026", "a\u2026", "a", rows[-1][4:]]
+    assert rows[-1][4:].startswith("of 400 devices; epsilon")
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [word["label"] for word in found["words"]] == ["a"]
+    assert [branch["label"] for branch in found["tree"]] == ["c\u2026", "a\u2026"]
+    assert [child["label"] for child in found["tree"][0]["children"]] == ["ca\u2026", "co\u2026"]
+
+
+def test_watching_goes_on_until_nothing_is_left_to_follow(
+    analyzer: Analyzer, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also from before the first release. Planted: it ends with the first -> the last words are
+    not there.
+    """
+    monkeypatch.setattr(follow.time, "sleep", lambda _: analyzer.release())
+    assert main(["discover", "show", "words", "--data", str(analyzer.folder), "--watch"]) == 0
+    shown = capsys.readouterr().out
+    assert "cat\u2026" in shown
+    assert "nothing is left to follow" in shown
+    assert analyzer.window == 3
+
+
+def test_what_cannot_be_shown_is_said_in_a_line(analyzer: Analyzer, capsys: Capture) -> None:
+    data = ["--data", str(analyzer.folder)]
+    for arguments, said in (
+        (["words", *data], "no such release"),
+        (["words", *data, "--watch", "--json"], "--watch is for people"),
+        (["words"], "say where the releases are"),
+    ):
+        assert main(["discover", "show", *arguments]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
