@@ -67,7 +67,8 @@ def _drawn(found: WordTree, releases: Sequence[Mapping[str, Any]]) -> Tree:
     )
     tree = Tree(Text(head))
     _grow(tree, found.roots)
-    cost = f"of {released['n']:,} devices; epsilon \u2264 {up(privacy['epsilon_upper'])} in each window"
+    epsilon = up(privacy["epsilon_upper"])
+    cost = f"of {released['n']:,} devices; epsilon \u2264 {epsilon} in each window"
     tree.add(Text(cost, style="dim"))
     if found.no_room:
         tree.add(Text(f"{found.no_room:,} more beginnings had no room", style="dim"))
