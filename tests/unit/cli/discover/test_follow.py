@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
-from shoal.cli.discover import follow
 from shoal.cli.main import main
 from shoal.domain import Discovery
 from shoal.questions.discovery import DiscoveryLevel
@@ -70,7 +69,7 @@ def test_watching_goes_on_until_nothing_is_left_to_follow(
     """Also from before the first release. Planted: it ends with the first -> the last words are
     not there.
     """
-    monkeypatch.setattr(follow.time, "sleep", lambda _: analyzer.release())
+    monkeypatch.setattr("shoal.cli.discover.follow.time.sleep", lambda _: analyzer.release())
     assert main(["discover", "show", "words", "--data", str(analyzer.folder), "--watch"]) == 0
     shown = capsys.readouterr().out
     assert "cat\u2026" in shown
