@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shoal.checker.chain import Chain
+from shoal.checker.discovered import discovered, shown_level
 from shoal.checker.findings import Outcome, Statement
 from shoal.protos import release_pb2, task_pb2
 
@@ -30,7 +31,7 @@ _MAYBE_INFINITE = ("epsilon0", "epsilon_at_received_n", "epsilon_cumulative_uppe
 _SHOWN = frozenset(
     {
         *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "damaged"),
-        *("manifest_hash", "withheld", "quantiles", "rounds"),
+        *("manifest_hash", "withheld", "quantiles", "rounds", "discovered"),
     }
 )
 _TOLD = frozenset({*_PRIVACY, *_MAYBE_INFINITE, "assumptions", "memoized"})
@@ -67,9 +68,10 @@ def consistency(
             f"{honest:,}",
         )
     yield from _numbers(release)
+    yield from discovered(release, task)
     if release.withheld:
         shows = bool(release.estimates or release.quantiles or release.counts)
-        shows = shows or release.HasField("distribution")
+        shows = shows or release.HasField("distribution") or release.HasField("discovered")
         yield _said("a release that is withheld shows nothing", not shows, release.withheld)
     else:
         yield _said(
@@ -136,6 +138,7 @@ def _differences(shown: Mapping[str, Any], release: release_pb2.Release) -> Iter
         *((f"{name}: unknown", name, "") for name in sorted(set(told) - _TOLD)),
         ("quantiles", shown.get("quantiles") or [], _quantiles(release)),
         ("rounds", shown.get("rounds"), _rounds(release)),
+        ("discovered", shown.get("discovered"), shown_level(release)),
         ("memoized", told.get("memoized"), _memoized(release.privacy)),
         *((name, told.get(name), getattr(release.privacy, name)) for name in _PRIVACY),
         *(

@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
+from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.results.release_files import read_release_files
 from shoal.analyzer.results.report_page import render_report
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
 from tests.unit.analyzer.results.test_report_page import MEAN, ONE, WITHHELD
 from tests.unit.analyzer.results.test_sum_pages import SUMMED
+from tests.worlds.words import SMALL, found_in, release_of, words_world
 
-RELEASES = [ONE, MEAN, WITHHELD, SUMMED]
+_WORDS = words_world()
+_LEVEL = found_in(_WORDS, SMALL.level(0), ("cat",) * 300 + ("dog",) * 100, 0)
+DISCOVERED = to_json(decode_release(release_of(_WORDS, _LEVEL)))
+RELEASES = [ONE, MEAN, WITHHELD, SUMMED, DISCOVERED]
 WRONG: list[Any] = [None, "x", -1, [], {}, [None], True, float("nan")]
 
 
