@@ -54,6 +54,7 @@ from shoal.shuffler.rounds.live_round import TICK_S
 from shoal.shuffler.rounds.parts import RoundParts
 from shoal.shuffler.rounds.singles import Singles
 from shoal.shuffler.status import StatusPage
+from shoal.shuffler.step_announcer import StepAnnouncer
 from shoal.shuffler.stores.claims import Claim, HeldClaims, OwnerId
 from shoal.shuffler.stores.configured import ShufflerStorage, open_store
 from shoal.shuffler.stores.store import Store
@@ -172,7 +173,7 @@ class Shuffler:
         egress = Egress(AnalyzerHop(channel), signing_key, self.store)
         self.lifecycle = self._make_lifecycle(egress, opener)
         self._keep_time(channel, signing_key)
-        steps = AskedSteps(self.tasks, self._clock, folder / STEPS_FOLDER)
+        self.steps = steps = AskedSteps(self.tasks, self._clock, folder / STEPS_FOLDER)
         self.serving = Serving(self.tasks, asking(channel), steps)
         self.revocations = Revocations(config.tasks_dir, folder)
         self.conditions.watch(self.revocations.conditions)
@@ -291,6 +292,9 @@ class Shuffler:
         end = asyncio.Event()
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.lifecycle.run(end)))
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.rounds.run(end)))
+        if bridge is not None:
+            announcer = StepAnnouncer(self.steps.listed, bridge.announce)
+            self._stack.push_async_callback(_end, end, asyncio.create_task(announcer.run(end)))
         self._stack.push_async_callback(_cancel, asyncio.create_task(self.serving.run(end)))
         self.admin_port = await admin.start()
         self._stack.push_async_callback(admin.stop)

@@ -54,7 +54,9 @@ def open_feeds(
 
         if config.mqtt is None:
             raise ShoalError(Kind.CONFIG, "feeds.mqtt: name the broker under [mqtt] too")
-        feeds.append(MqttFeed(config.mqtt, offer, every_s=config.feeds.every_s, entropy=entropy))
+        feeds.append(
+            MqttFeed(config.mqtt, offer, every_s=config.feeds.every_s, entropy=entropy, step=step)
+        )
     return feeds
 
 

@@ -12,20 +12,24 @@ import contextlib
 import hashlib
 
 from shoal.clients.core import pause
-from shoal.clients.feeds.feed import MQTT, BundleListener, jittered, waited
+from shoal.clients.feeds.feed import MQTT, BundleListener, Told, jittered, untold, waited
 from shoal.clients.feeds.task_store import FINAL
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
-from shoal.limits import LIMITS
+from shoal.ids import TaskId
+from shoal.limits import KIB, LIMITS
 from shoal.mqtt.link import Link
 from shoal.mqtt.settings import BrokerSettings
-from shoal.mqtt.topics import TASKS_FILTER, task_of
+from shoal.mqtt.topics import STEPS_FILTER, TASKS_FILTER, task_of, task_of_steps
 
 _QUIET_S = LIMITS.feed_quiet_s
 # after a bundle that was refused: a broker that sends rubbish can't keep a device busy
 _REFUSED_PAUSE_S = 0.01
 # times as long as a bundle took: a broker gets a quarter of one processor, whatever it sends
 _REST = 3.0
+_STEPS = b""  # in the queue: steps came. No bundle is empty
+_STEP_BYTES = 128 * KIB  # a step is 80 KiB at most
+_MOST_STEPS = 32  # of tasks that run at once
 _MOST_SEEN = 2 * LIMITS.known_tasks
 _MOST_WAITING = 4 * LIMITS.bundle_bytes  # a broker can't fill a small device's memory
 
@@ -44,6 +48,7 @@ class MqttFeed:
         *,
         every_s: float,
         entropy: Entropy = SYSTEM,
+        step: Told = untold,
     ) -> None:
         self._settings, self._offer, self._every_s, self._entropy = (
             settings,
@@ -51,6 +56,10 @@ class MqttFeed:
             every_s,
             entropy,
         )
+        self._step = step
+        # the last step of each task, told again after every bundle: its task may come later
+        self._steps: dict[TaskId, bytes] = {}
+        self._steps_wait = False  # they are in the queue
         # SHA-256 of bundles that need no second look: every connection brings all of them again
         self._seen: dict[bytes, None] = {}
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
@@ -134,9 +143,10 @@ class MqttFeed:
 
     def _open(self) -> Link:
         self._waiting, self._bytes, self._again = asyncio.Queue(), 0, False
+        self._steps_wait = False
         return Link(
             self._settings,
-            subscribe=((TASKS_FILTER, 1),),
+            subscribe=((TASKS_FILTER, 1), (STEPS_FILTER, 1)),
             on_message=self._arrived,
             entropy=self._entropy,
         )
@@ -145,6 +155,9 @@ class MqttFeed:
         """On the event loop, between two awaits of the link. An empty message takes a task off the
         broker, not off a device.
         """
+        if payload and (task_id := task_of_steps(topic)) is not None:
+            self._heard(task_id, payload)
+            return
         if not payload or task_of(topic) is None or hashlib.sha256(payload).digest() in self._seen:
             return
         if self._bytes + len(payload) > _MOST_WAITING:
@@ -152,6 +165,17 @@ class MqttFeed:
             return
         self._bytes += len(payload)
         self._waiting.put_nowait(payload)
+
+    def _heard(self, task_id: TaskId, payload: bytes) -> None:
+        """What a window of a discovery asks: the last one of each task, of few tasks."""
+        if len(payload) <= _STEP_BYTES and self._steps.get(task_id) != payload:
+            self._steps.pop(task_id, None)
+            while len(self._steps) >= _MOST_STEPS:
+                del self._steps[next(iter(self._steps))]
+            self._steps[task_id] = payload
+            if not self._steps_wait:
+                self._steps_wait = True
+                self._waiting.put_nowait(_STEPS)
 
     async def _next(self, seconds: float) -> bytes | None:
         """The next bundle; None if none came in that time."""
@@ -171,7 +195,9 @@ class MqttFeed:
         began = clock()
         # whatever one task does to its reader, the others are read
         try:
-            self._offer(data, MQTT)
+            if data != _STEPS:
+                self._offer(data, MQTT)
+            self._tell_steps()
         except ShoalError as error:
             pause = _REFUSED_PAUSE_S
             if error.kind not in FINAL:
@@ -186,7 +212,17 @@ class MqttFeed:
         await asyncio.sleep(max(pause, _REST * (clock() - began)))
         while len(self._seen) >= _MOST_SEEN:
             del self._seen[next(iter(self._seen))]
-        self._seen[hashlib.sha256(data).digest()] = None
+        if data != _STEPS:
+            self._seen[hashlib.sha256(data).digest()] = None
+
+    def _tell_steps(self) -> None:
+        """After every bundle: the task of a step may be the one that came. What is wrong with a
+        step keeps nothing back: who is told of it knows what to do.
+        """
+        self._steps_wait = False
+        for payload in list(self._steps.values()):
+            with contextlib.suppress(ShoalError):
+                self._step(payload)
 
     async def _later(self, rest_s: float) -> None:
         """Have the broker send it once more, and rest."""

@@ -3,6 +3,7 @@
     shoal/v1/up/<tag>/<reply>     frames, from devices
     shoal/v1/down/<reply>         replies, to the connection that drew <reply>
     shoal/v1/tasks/<task id>      signed tasks, retained
+    shoal/v1/steps/<task id>      what a discovery asks last, retained; from its shuffler
 
 ``tag``: hex of the first 8 bytes of SHA-256("shoal/v1/mqtt" || 0x00 || shuffler_key): all tasks of
 a shuffler share it. ``reply``: hex of 16 random bytes, drawn anew for every connection. Hex is
@@ -22,6 +23,7 @@ from shoal.ids import TaskId
 _UP = "shoal/v1/up"
 _DOWN = "shoal/v1/down"
 _TASKS = "shoal/v1/tasks"
+_STEPS = "shoal/v1/steps"
 _REPLY_SIZE = 16  # bytes
 _TAG_SIZE = 8  # bytes
 _KEY_SIZE = 32  # bytes of an Ed25519 public key
@@ -29,6 +31,7 @@ _TAG = re.compile(rf"[0-9a-f]{{{2 * _TAG_SIZE}}}")
 _REPLY = re.compile(rf"[0-9a-f]{{{2 * _REPLY_SIZE}}}")
 
 TASKS_FILTER = f"{_TASKS}/+"
+STEPS_FILTER = f"{_STEPS}/+"
 
 
 def tag_of(shuffler_key: bytes) -> str:
@@ -77,11 +80,25 @@ def task_topic(task_id: TaskId) -> str:
     return f"{_TASKS}/{task_id.raw.hex()}"
 
 
+def step_topic(task_id: TaskId) -> str:
+    """Where the last step of a discovery is published, retained."""
+    return f"{_STEPS}/{task_id.raw.hex()}"
+
+
 def task_of(topic: str) -> TaskId | None:
     """The task id that a task topic names; None for any other topic. Unsigned: the bundle itself
     says which task it is.
     """
-    text = topic.removeprefix(f"{_TASKS}/")
+    return _named(_TASKS, topic)
+
+
+def task_of_steps(topic: str) -> TaskId | None:
+    """The same of a topic of steps."""
+    return _named(_STEPS, topic)
+
+
+def _named(above: str, topic: str) -> TaskId | None:
+    text = topic.removeprefix(f"{above}/")
     if text == topic or not re.fullmatch(rf"[0-9a-f]{{{2 * TaskId.SIZE}}}", text):
         return None
     return TaskId(bytes.fromhex(text))

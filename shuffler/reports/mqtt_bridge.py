@@ -285,6 +285,10 @@ class MqttBridge:
             )
         self._complaint = what
 
+    async def announce(self, topic: str, payload: bytes) -> None:
+        """Publish, retained. Raises UNAVAILABLE, DEADLINE."""
+        await self._link.publish(topic, payload, qos=1, retain=True, timeout_s=_REPLY_S)
+
     # --- to the broker ----------------------------------------------------------------------------
 
     async def _send_all(self) -> None:

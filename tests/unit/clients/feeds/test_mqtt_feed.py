@@ -18,7 +18,7 @@ from shoal.crypto.signing import SigningKey
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mqtt.settings import BrokerSettings
-from shoal.mqtt.topics import TASKS_FILTER, task_topic
+from shoal.mqtt.topics import STEPS_FILTER, TASKS_FILTER, task_topic
 from tests.worlds.devices.clients import make_world
 
 AUTHORITY = SigningKey.generate()
@@ -47,7 +47,7 @@ class FakeLink:
         on_message: Callable[[str, bytes], None],
         entropy: Any,
     ) -> None:
-        assert list(subscribe) == [(TASKS_FILTER, 1)]
+        assert list(subscribe) == [(TASKS_FILTER, 1), (STEPS_FILTER, 1)]
         self.send, self.up, self.closed = on_message, True, False
         self.problem: ShoalError | None = None
         type(self).made.append(self)
@@ -150,6 +150,49 @@ async def test_what_is_on_its_way_over_a_far_link_is_waited_for(
     taken = Taken()
     await feed(taken).once(600.0)
     assert taken.got == BUNDLES
+
+
+async def test_what_discoveries_ask_is_told_also_when_it_comes_before_its_task(
+    link: type[FakeLink],
+) -> None:
+    """The last step of each task, again after every bundle; one that is refused keeps nothing
+    back. Planted: told when it comes and no more -> the first half; all steps kept -> the old one.
+    """
+    old, new, other = b"old step", b"new step", b"step of another task"
+    first, second = TOPICS[0].replace("tasks", "steps"), TOPICS[1].replace("tasks", "steps")
+
+    def script(one: FakeLink) -> None:
+        one.send(first, old)
+        one.send(first, b"x" * (1 << 18))
+        one.send(first, new)
+        one.send(second, other)
+        one.send(second, b"")
+        one.send(TOPICS[1], BUNDLES[1])
+
+    link.script = staticmethod(script)
+    taken, told = Taken(), list[tuple[int, bytes]]()
+
+    def step(data: bytes) -> None:
+        told.append((len(taken.got), data))
+        if data == other:
+            raise ShoalError(Kind.BAD_SIGNATURE, "no")
+
+    await MqttFeed(SETTINGS, taken, every_s=3_600.0, step=step).once(10.0)
+    assert taken.got == [BUNDLES[1]]
+    assert told == [(0, new), (0, other), (1, new), (1, other)]
+
+
+async def test_a_broker_fills_no_memory_with_steps(link: type[FakeLink]) -> None:
+    """Planted: every one is kept -> 64."""
+
+    def script(one: FakeLink) -> None:
+        for number in range(64):
+            one.send(f"shoal/v1/steps/{number:064x}", b"step %d" % number)
+
+    link.script = staticmethod(script)
+    told = list[bytes]()
+    await MqttFeed(SETTINGS, Taken(), every_s=3_600.0, step=told.append).once(10.0)
+    assert told == [b"step %d" % number for number in range(32, 64)]
 
 
 async def test_what_is_no_task_is_not_offered(link: type[FakeLink]) -> None:
