@@ -38,6 +38,18 @@ def _split(shares: int, b: int, size: int) -> MechanismSpec:
     return MechanismSpec.of("split_mix", scale=b << 16, shares=shares, slots=5, bytes=size)
 
 
+def _ranges(cells: int, base: int, levels: int, shares: int, slots: int) -> MechanismSpec:
+    return MechanismSpec.of(
+        "ranges",
+        k=cells,
+        base=base,
+        levels=levels,
+        shares=shares,
+        slots=slots,
+        dummies=42 * UNIT + 12_345,
+    )
+
+
 _HALF = 1 << 63  # a "uniform" of the true message: half of the cells are drawn from all
 
 CASES: tuple[tuple[str, str, Domain, NoiseLaw | MechanismSpec], ...] = (
@@ -69,6 +81,8 @@ CASES: tuple[tuple[str, str, Domain, NoiseLaw | MechanismSpec], ...] = (
         YesNo(),
         spec_of("signed_count", _cancelling(Truth.SIGN, 1, 200, 63), _HALF),
     ),
+    ("ranges", "ranges", Numeric(0.0, 1.0, 40), _ranges(41, 4, 3, 800, 30)),
+    ("ranges of few slots", "ranges", Numeric(0.0, 1.0, 16), _ranges(17, 3, 2, 300, 4)),
     ("a number", "split_mix", Numeric(0.0, 10.0, 6), _split(3, 5, 3)),
     ("a number in fine steps", "split_mix", Numeric(0.0, 1.0, 1001), _split(1_000, 2_000, 5)),
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from shoal.task import SHUFFLER_NOISE
 
-CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX = (
+CANCELLING, DUMMIES, RANGES, SIGNED_COUNT, SPLIT_MIX = (
     "cancelling",
     "dummies",
+    "ranges",
     "signed_count",
     "split_mix",
 )
-NAMES = CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX, SHUFFLER_NOISE
+NAMES = CANCELLING, DUMMIES, RANGES, SIGNED_COUNT, SPLIT_MIX, SHUFFLER_NOISE
 
 
 def is_several(name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.names import NAMES
 from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create
 from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
 from tests.cases import for_each
@@ -31,6 +34,7 @@ def made(name: str) -> tuple[Several, Domain]:
         "dummies": MANY,
         "signed_count": YesNo(),
         "split_mix": Numeric(0.0, 1.0, 5),
+        "ranges": Numeric(0.0, 1.0, 39),
     }
     domain = others.get(name, few)
     return create(design_several(name, domain, DEVICES, 4.0, 0.05, windows=1), domain), domain
@@ -53,7 +57,8 @@ def test_the_statistics_are_those_of_the_messages(name: str) -> None:
         mechanism, domain.size, DEVICES, SeededEntropy(name), answers=answers, seen=seen
     )
     found = views(1, TRIALS)
-    crowd = answers[0] if name == "split_mix" else answers[1] if domain.size == 2 else 2
+    third = 20 if name == "ranges" else 2
+    crowd = answers[0] if name == "split_mix" else answers[1] if domain.size == 2 else third
     values = np.full(TRIALS * DEVICES, crowd)
     values[DEVICES - 1 :: DEVICES] = answers[1]
     entropy = SeededEntropy(name)
@@ -75,6 +80,14 @@ def test_the_statistics_are_those_of_the_messages(name: str) -> None:
             counts = [own.count(number) for number in range(4)]
             assert found["first"][at] == counts[0] - counts[1]
             assert found["difference"][at] == counts[0] - counts[1] - counts[2] + counts[3]
+        elif isinstance(mechanism, Ranges):
+            first, second = (
+                [own.count(node) for node in mechanism.tree.path(cell)] for cell in (0, 38)
+            )
+            assert mechanism.tree.levels == 2
+            assert found["difference"][at] == sum(first) - sum(second)
+            logs = [sum(math.log(count + 0.5) for count in each) for each in (first, second)]
+            assert found["ratio"][at] == pytest.approx(logs[0] - logs[1])
         else:
             assert found["difference"][at] == own.count(0) - own.count(1)
     assert len(kept) == 1
