@@ -42,7 +42,7 @@ from typing import TypeAlias
 
 from shoal.arrays import NDArray, np
 from shoal.mechanisms.base import invalid
-from shoal.mechanisms.several.tree import Tree, most_levels
+from shoal.mechanisms.several.tree import CellTree, most_levels
 
 _Floats: TypeAlias = "NDArray[np.float64]"
 _Ints: TypeAlias = "NDArray[np.int64]"
@@ -65,7 +65,7 @@ class _Level:
 
 
 @lru_cache(maxsize=16)
-def _levels(tree: Tree) -> tuple[_Level, ...]:
+def _levels(tree: CellTree) -> tuple[_Level, ...]:
     out, v = [], np.ones(tree.cells)
     for size, parents in zip(tree.sizes, (*tree.sizes[1:], 1), strict=True):
         up = np.arange(size, dtype=np.int64)
@@ -78,7 +78,7 @@ def _levels(tree: Tree) -> tuple[_Level, ...]:
     return tuple(out)
 
 
-def fitted(tree: Tree, counts: _Floats, total: float) -> _Floats:
+def fitted(tree: CellTree, counts: _Floats, total: float) -> _Floats:
     """float64[cells], the least squares of the module's text: sums to ``total``. ``counts``:
     float64[nodes], unbiased, of one variance, level by level from the cells on. Raises INVALID for
     another number of them.
@@ -100,7 +100,7 @@ def fitted(tree: Tree, counts: _Floats, total: float) -> _Floats:
     return x
 
 
-def covariance(tree: Tree, one: _Ints, other: _Ints) -> _Floats:
+def covariance(tree: CellTree, one: _Ints, other: _Ints) -> _Floats:
     """float64[len]: of the sums of the cells before ``one`` and before ``other``, int64[len] each,
     0 to ``cells``; in variances of a count. Raises INVALID for other numbers.
     """
@@ -130,7 +130,7 @@ def covariance(tree: Tree, one: _Ints, other: _Ints) -> _Floats:
     return out
 
 
-def range_variance(tree: Tree, first: _Ints, end: _Ints) -> _Floats:
+def range_variance(tree: CellTree, first: _Ints, end: _Ints) -> _Floats:
     """float64[len]: of the sums of the cells ``first`` .. ``end`` - 1, int64[len] each; in
     variances of a count.
     """
@@ -139,7 +139,7 @@ def range_variance(tree: Tree, first: _Ints, end: _Ints) -> _Floats:
 
 
 @lru_cache(maxsize=256)
-def mean_range_variance(tree: Tree) -> float:
+def mean_range_variance(tree: CellTree) -> float:
     """The mean, over all ranges of one cell or more, of their variances; in variances of a count.
 
     The sum over i < j of Var(F_j - F_i) is (k + 1) times the sum of all Var(F_i), less that of
@@ -155,7 +155,7 @@ def mean_range_variance(tree: Tree) -> float:
     return ((k + 1) * of_each - of_sum) / (k * (k + 1) / 2)
 
 
-def usual_tree(cells: int) -> Tree:
+def usual_tree(cells: int) -> CellTree:
     """Over ``cells`` >= 2: of the bases 4, 8, 16 and 32 and all numbers of levels, the fewest true
     messages whose ranges err by 3 % more than those of the best at most. What a level costs is
     taken as ``levels`` + 1/5 times as many dummies, which is near for any guarantee. Raises INVALID
@@ -164,7 +164,7 @@ def usual_tree(cells: int) -> Tree:
     found = []
     for base in _BASES:
         for levels in range(1, most_levels(cells, base) + 1):
-            tree = Tree(cells, base, levels)
+            tree = CellTree(cells, base, levels)
             cost = (levels + _FIRST) * mean_range_variance(tree)
             found.append((levels, cost, tree))
     least = min(cost for _, cost, _ in found)

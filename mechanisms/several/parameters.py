@@ -12,7 +12,7 @@ from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.mechanisms.several.cell_noise import MOST_REACH
 from shoal.mechanisms.several.names import CANCELLING, DUMMIES, RANGES, SIGNED_COUNT, SPLIT_MIX
 from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
-from shoal.mechanisms.several.tree import MOST_BASE, MOST_LEVELS, Tree
+from shoal.mechanisms.several.tree import MOST_BASE, MOST_LEVELS, CellTree
 from shoal.task import SHUFFLER_NOISE, MechanismSpec
 
 UNIT = 1 << 32  # q and expected numbers are integers out of this
@@ -95,9 +95,9 @@ def law_of(spec: MechanismSpec) -> NoiseLaw:
     )
 
 
-def tree_of(spec: MechanismSpec) -> Tree:
+def tree_of(spec: MechanismSpec) -> CellTree:
     """The hierarchy of a task for ranges. Raises INVALID if its integers do not fit together."""
-    return Tree(spec.get("k"), spec.get("base"), spec.get("levels"))
+    return CellTree(spec.get("k"), spec.get("base"), spec.get("levels"))
 
 
 def uniform_of(spec: MechanismSpec) -> int | None:

@@ -1,5 +1,5 @@
 """Ranges of ordered cells, by a hierarchy: every device sends one true message in each level of a
-``Tree``, its cell and the blocks around it, among a Poisson number of dummies in every node.
+``CellTree``, its cell and the blocks around it, among a Poisson number of dummies in every node.
 
 A range is a sum of few nodes, so its error grows with the number of levels and not with how many
 cells it holds. The nodes are made consistent by least squares (``least_squares``), with the number
@@ -45,7 +45,7 @@ from shoal.mechanisms.several.names import RANGES
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import out_of_unit
 from shoal.mechanisms.several.protocol import Bundles
-from shoal.mechanisms.several.tree import Tree
+from shoal.mechanisms.several.tree import CellTree
 from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
 
@@ -67,7 +67,7 @@ class Ranges:
     """
 
     domain: Numeric | Categories
-    tree: Tree
+    tree: CellTree
     noise: NoiseLaw
 
     def __post_init__(self) -> None:

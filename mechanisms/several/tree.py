@@ -19,7 +19,7 @@ MOST_LEVELS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class CellTree:
     """``cells``: 2 or more; ``base``: 2 to 256; ``levels``: 1 to 16, each with two nodes or more,
     and no more nodes in all than a task may have cells. Raises INVALID for anything else.
     """

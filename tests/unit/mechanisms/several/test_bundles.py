@@ -25,7 +25,7 @@ from shoal.mechanisms.several.protocol import Bundles, Noisy, Several
 from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create, create_any
 from shoal.mechanisms.several.signed_count import SignedCount
-from shoal.mechanisms.several.tree import Tree
+from shoal.mechanisms.several.tree import CellTree
 from shoal.task import MechanismSpec
 from tests.cases import for_each
 from tests.sizes import size
@@ -52,7 +52,7 @@ def signed_count(shares: int, slots: int = 200) -> Noisy:
 
 def ranges(shares: int, slots: int = 200) -> Noisy:
     law = NoiseLaw(Truth.CELL, 6, shares, slots, dummies=Fraction(40), truths=2)
-    return Ranges(LABELS, Tree(4, 2, 2), law)
+    return Ranges(LABELS, CellTree(4, 2, 2), law)
 
 
 MAKERS: list[Callable[..., Noisy]] = [cancelling, dummies, ranges, signed_count]

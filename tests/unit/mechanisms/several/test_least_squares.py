@@ -15,20 +15,20 @@ from shoal.mechanisms.several.least_squares import (
     range_variance,
     usual_tree,
 )
-from shoal.mechanisms.several.tree import MOST_LEVELS, Tree, most_levels
+from shoal.mechanisms.several.tree import MOST_LEVELS, CellTree, most_levels
 from tests.cases import for_each
 
 TREES = [
-    Tree(16, 4, 2),
-    Tree(16, 2, 4),
-    Tree(17, 4, 3),  # a last block of one cell, in a block of one block
-    Tree(23, 3, 3),
-    Tree(9, 2, 1),
-    Tree(100, 4, 4),
+    CellTree(16, 4, 2),
+    CellTree(16, 2, 4),
+    CellTree(17, 4, 3),  # a last block of one cell, in a block of one block
+    CellTree(23, 3, 3),
+    CellTree(9, 2, 1),
+    CellTree(100, 4, 4),
 ]
 
 
-def counted(tree: Tree) -> NDArray[np.float64]:
+def counted(tree: CellTree) -> NDArray[np.float64]:
     """float64[nodes, cells]: which cells each node holds, by its path."""
     found = np.zeros((tree.nodes, tree.cells))
     for cell in range(tree.cells):
@@ -36,7 +36,7 @@ def counted(tree: Tree) -> NDArray[np.float64]:
     return found
 
 
-def by_matrices(tree: Tree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def by_matrices(tree: CellTree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(float64[cells, nodes], float64[cells, cells]): the weights of the counts, and covariances,
     of least squares with a known sum: all cells but the last are free.
     """
@@ -51,7 +51,7 @@ def test_a_path_holds_its_cell_at_every_level() -> None:
     """Planted: blocks of ``base`` cells at every level -> fails; levels numbered from the top ->
     fails.
     """
-    tree = Tree(17, 4, 3)
+    tree = CellTree(17, 4, 3)
     assert tree.sizes == (17, 5, 2)
     assert tree.nodes == 24
     assert tree.path(0) == (0, 17, 22)
@@ -64,7 +64,7 @@ def test_a_path_holds_its_cell_at_every_level() -> None:
 
 
 @for_each("tree", TREES)
-def test_cells_are_those_of_plain_least_squares(tree: Tree) -> None:
+def test_cells_are_those_of_plain_least_squares(tree: CellTree) -> None:
     """Counts that fit nothing, and the known sum. Planted: what a block has over divided evenly ->
     fails where blocks are uneven; y and S with their weights exchanged -> fails.
     """
@@ -82,13 +82,13 @@ def test_cells_are_those_of_plain_least_squares(tree: Tree) -> None:
 
 def test_true_counts_stay() -> None:
     """Counts without noise come out as they are. Planted: V / (V + 1) for both weights -> fails."""
-    tree = Tree(100, 4, 4)
+    tree = CellTree(100, 4, 4)
     devices = np.array([float(at * at % 13) for at in range(100)])
     assert fitted(tree, counted(tree) @ devices, float(devices.sum())) == pytest.approx(devices)
 
 
 @for_each("tree", TREES)
-def test_covariances_are_those_of_plain_least_squares(tree: Tree) -> None:
+def test_covariances_are_those_of_plain_least_squares(tree: CellTree) -> None:
     """Of every pair of sums, and of every range. Planted: ``before`` without the share of the node
     that a sum ends in -> fails; blocks that have not met taken to have -> fails; v of the first
     node for all -> fails in uneven trees.
@@ -112,7 +112,7 @@ def test_a_range_of_a_hierarchy_errs_less() -> None:
     dummies of a cell, ranges err by less than a third of flat ones. Planted: covariances of cells
     left out -> fails.
     """
-    flat, deep = (mean_range_variance(Tree(1024, 4, levels)) for levels in (1, 4))
+    flat, deep = (mean_range_variance(CellTree(1024, 4, levels)) for levels in (1, 4))
     assert deep * 4.2 < flat * 1.2 / 9
     assert math.sqrt(deep) == pytest.approx(2.134, abs=0.001)
 
@@ -120,14 +120,14 @@ def test_a_range_of_a_hierarchy_errs_less() -> None:
 @for_each(
     "cells, tree",
     [
-        (5, Tree(5, 4, 1)),
-        (33, Tree(33, 4, 2)),
-        (1024, Tree(1024, 4, 4)),
-        (1025, Tree(1025, 4, 4)),
-        (20_001, Tree(20_001, 4, 6)),
+        (5, CellTree(5, 4, 1)),
+        (33, CellTree(33, 4, 2)),
+        (1024, CellTree(1024, 4, 4)),
+        (1025, CellTree(1025, 4, 4)),
+        (20_001, CellTree(20_001, 4, 6)),
     ],
 )
-def test_the_usual_tree(cells: int, tree: Tree) -> None:
+def test_the_usual_tree(cells: int, tree: CellTree) -> None:
     """Found without a guarantee, so the same for all. Planted: the best alone, whatever messages it
     takes -> fails.
     """
@@ -146,10 +146,10 @@ def test_what_is_no_hierarchy_is_refused() -> None:
         (2**15, 2, 17),
     ]:
         with pytest.raises(ShoalError, match="a hierarchy has a base of 2 to 256, 1 to 16 levels"):
-            Tree(cells, base, levels)
+            CellTree(cells, base, levels)
     with pytest.raises(ShoalError, match="give fewer levels, another base, or fewer cells"):
         usual_tree(70_000)
-    tree = Tree(16, 4, 2)
+    tree = CellTree(16, 4, 2)
     with pytest.raises(ShoalError, match="one count of each node"):
         fitted(tree, np.zeros(16), 0.0)
     with pytest.raises(ShoalError, match="ends at 0 to 16 cells"):
