@@ -30,7 +30,7 @@ _MAYBE_INFINITE = ("epsilon0", "epsilon_at_received_n", "epsilon_cumulative_uppe
 _SHOWN = frozenset(
     {
         *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "damaged"),
-        *("manifest_hash", "withheld", "quantiles", "rounds"),
+        *("manifest_hash", "withheld", "quantiles", "rounds", "ranges"),
     }
 )
 _TOLD = frozenset({*_PRIVACY, *_MAYBE_INFINITE, "assumptions", "memoized"})
@@ -69,7 +69,7 @@ def consistency(
     yield from _numbers(release)
     if release.withheld:
         shows = bool(release.estimates or release.quantiles or release.counts)
-        shows = shows or release.HasField("distribution")
+        shows = shows or release.HasField("distribution") or release.HasField("ranges")
         yield _said("a release that is withheld shows nothing", not shows, release.withheld)
     else:
         yield _said(
@@ -136,6 +136,7 @@ def _differences(shown: Mapping[str, Any], release: release_pb2.Release) -> Iter
         *((f"{name}: unknown", name, "") for name in sorted(set(told) - _TOLD)),
         ("quantiles", shown.get("quantiles") or [], _quantiles(release)),
         ("rounds", shown.get("rounds"), _rounds(release)),
+        ("ranges", shown.get("ranges"), _ranges(release)),
         ("memoized", told.get("memoized"), _memoized(release.privacy)),
         *((name, told.get(name), getattr(release.privacy, name)) for name in _PRIVACY),
         *(
@@ -173,6 +174,19 @@ def _rounds(release: release_pb2.Release) -> dict[str, Any] | None:
         "rounding_stderr": rounds.rounding_stderr,
         "epsilon_analyzer": _finite(rounds.epsilon_analyzer),
         "epsilon_together": _finite(rounds.epsilon_together),
+    }
+
+
+def _ranges(release: release_pb2.Release) -> dict[str, Any] | None:
+    if release.withheld or not release.HasField("ranges"):
+        return None
+    ranges = release.ranges
+    return {
+        "base": ranges.base,
+        "levels": ranges.levels,
+        "node_stderr": ranges.node_stderr,
+        "starts": list(ranges.starts),
+        "rounded": ranges.rounded,
     }
 
 

@@ -61,6 +61,7 @@ class Release(_message.Message):
     COUNTS_FIELD_NUMBER: _builtins.int
     DAMAGED_FIELD_NUMBER: _builtins.int
     QUANTILES_FIELD_NUMBER: _builtins.int
+    RANGES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -99,6 +100,10 @@ class Release(_message.Message):
     def quantiles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Quantile]:
         """of a number, where the mechanism tells its levels or bins; by share"""
 
+    @_builtins.property
+    def ranges(self) -> Global___Ranges:
+        """of ordered cells that any range of can be asked of; never of a withheld release"""
+
     def __init__(
         self,
         *,
@@ -117,14 +122,58 @@ class Release(_message.Message):
         counts: _builtins.str = ...,
         damaged: _builtins.int = ...,
         quantiles: _abc.Iterable[Global___Quantile] | None = ...,
+        ranges: Global___Ranges | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["distribution", b"distribution", "privacy", b"privacy", "rounds", b"rounds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["distribution", b"distribution", "privacy", b"privacy", "ranges", b"ranges", "rounds", b"rounds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "ranges", b"ranges", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Release: _TypeAlias = Release  # noqa: Y015
+
+@_typing.final
+class Ranges(_message.Message):
+    """What the standard error of a range of cells follows from, beside the estimates of the cells: they
+    are made consistent over a hierarchy, whose nodes were counted with independent noise.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
+    NODE_STDERR_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
+    ROUNDED_FIELD_NUMBER: _builtins.int
+    base: _builtins.int
+    """nodes that one node of the next level joins"""
+    levels: _builtins.int
+    node_stderr: _builtins.float
+    """of the noise of one node, in devices"""
+    rounded: _builtins.bool
+    """numbers between two of these were rounded to one of them at random; else a cell holds all from
+    its lower end to the next
+    """
+    @_builtins.property
+    def starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """the lower end of each cell but "no answer", increasing, in the domain's unit"""
+
+    def __init__(
+        self,
+        *,
+        base: _builtins.int = ...,
+        levels: _builtins.int = ...,
+        node_stderr: _builtins.float = ...,
+        starts: _abc.Iterable[_builtins.float] | None = ...,
+        rounded: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "levels", b"levels", "node_stderr", b"node_stderr", "rounded", b"rounded", "starts", b"starts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ranges: _TypeAlias = Ranges  # noqa: Y015
 
 @_typing.final
 class Quantile(_message.Message):

@@ -42,6 +42,7 @@ from shoal.analyzer.results.processed import (
     quantiles,
     quantiles_of,
 )
+from shoal.analyzer.results.ranges import ranges_message, ranges_shown
 from shoal.arrays import np
 from shoal.codec import VERSION, parse
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -51,6 +52,7 @@ from shoal.mechanisms import Estimate, create
 from shoal.mechanisms.numbers.distribution import Distribution
 from shoal.mechanisms.numbers.quantiles import Quantile
 from shoal.mechanisms.several.protocol import Several, Summed
+from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create_any
 from shoal.privacy import epsilon0_upper
 from shoal.protos import delivery_pb2, release_pb2
@@ -95,6 +97,7 @@ class Prepared:
     lifetime: float | None = None
     distribution: Distribution | None = None
     quantiles: tuple[Quantile, ...] = ()
+    ranges: release_pb2.Ranges | None = None
 
     @property
     def charge(self) -> Spending:
@@ -185,6 +188,7 @@ def prepare_several(served: ServedTask, batch: Batch, opened: Opened, made: Seve
     if withheld is None and isinstance(made, Summed) and not readable_sum(batch, opened, made):
         withheld = core.WITHHELD_NOT_WHOLE
     losses = losses_of(made, task.n_certified, task.delta)
+    told = made if isinstance(made, Ranges) and not withheld else None
     return Prepared(
         served,
         batch,
@@ -195,6 +199,9 @@ def prepare_several(served: ServedTask, batch: Batch, opened: Opened, made: Seve
         withheld,
         None if withheld else made.estimate(opened.tally, n),
         None if losses is None else to_bytes(losses),
+        distribution=None if told is None else told.distribution(opened.tally, n),
+        quantiles=() if told is None else told.quantiles(opened.tally, n),
+        ranges=None if told is None else ranges_message(told, n),
     )
 
 
@@ -287,6 +294,7 @@ def _message(
             )
             for each in prepared.quantiles
         ],
+        ranges=prepared.ranges,
     )
 
 
@@ -376,14 +384,15 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
     version.
 
     ``damaged``: reports that were acknowledged and are missing, because a disk lost or changed
-    them. ``processed`` (counts for readers), ``distribution`` and ``quantiles`` are there where
-    there is something to show (``processed``).
+    them. ``processed`` (counts for readers), ``distribution``, ``quantiles`` and ``ranges`` are
+    there where there is something to show (``processed``, ``ranges``).
     """
     privacy = release.privacy
     shown = {
         "processed": processed(release),
         "distribution": distribution(release),
         "quantiles": quantiles(release),
+        "ranges": ranges_shown(release),
     }
     return {
         "task_id": release.task_id.hex(),

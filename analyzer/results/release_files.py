@@ -20,6 +20,7 @@ from shoal.analyzer.results.reading import in_order
 from shoal.analyzer.results.report_page import certificate_of
 from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
+from shoal.mechanisms.several.tree import CellTree
 
 MOST_BYTES = 256 * MIB  # of one file
 Truth = Mapping[str, float]
@@ -228,6 +229,8 @@ def _check_rows(where: str, release: dict[str, Any]) -> None:
         _check(where, release, {"quantiles": lambda value: bool(value) and _objects(value)})
         for row in release["quantiles"]:
             _check(f"{where}: quantiles", row, _QUANTILE)
+    if "ranges" in release:
+        _check_ranges(f"{where}: ranges", release)
     if "memoized" in release["privacy"]:
         _check(f"{where}: memoized", release["privacy"]["memoized"], _MEMOIZED)
     if "rounds" in release:
@@ -249,6 +252,35 @@ def _check_rows(where: str, release: dict[str, Any]) -> None:
         )
     if "distribution" in release:
         _check_distribution(f"{where}: distribution", release["distribution"])
+
+
+def _check_ranges(where: str, release: dict[str, Any]) -> None:
+    """That ranges can be asked of it."""
+    value, cells = release["ranges"], len(release["estimates"])
+
+    def rising(given: object) -> bool:
+        return (
+            isinstance(given, list)
+            and len(given) == cells - 1
+            and all(map(_number, given))
+            and all(low < high for low, high in pairwise(given))
+        )
+
+    _check(
+        where,
+        value,
+        {
+            "base": _count,
+            "levels": _count,
+            "node_stderr": _finite_bound,
+            "starts": rising,
+            "rounded": lambda given: isinstance(given, bool),
+        },
+    )
+    try:
+        CellTree(cells, value["base"], value["levels"])
+    except ShoalError as error:
+        raise ShoalError(Kind.INVALID, f"{where}: {error.message}") from None
 
 
 def _check_certificate(where: str, privacy: dict[str, Any]) -> None:
