@@ -204,13 +204,14 @@ class Ranges:
         """For readers: of numbers in levels; None of bins."""
         if not isinstance(self.domain, Numeric):
             return None
-        return self._shape(self._cells(tally, reports))
+        return self.shape(self._cells(tally, reports))
 
-    def _shape(self, devices: NDArray[np.float64]) -> Distribution:
-        """Of the devices that answered, from numbers per cell: numbers of devices up to a level are
-        made to rise (half way between the largest so far and the smallest from there on), which
-        keeps quantiles where they are. (Cells made 0 or more one by one would add up to a shape of
-        noise: there are hundreds of them, with few devices each.)
+    def shape(self, devices: NDArray[np.float64]) -> Distribution:
+        """Of the devices that answered, from unbiased numbers per cell, float64[cells], "no answer"
+        last: what quantiles are read from. Numbers of devices up to a level are made to rise (half
+        way between the largest so far and the smallest from there on), which keeps quantiles where
+        they are. (Cells made 0 or more one by one would add up to a shape of noise: there are
+        hundreds of them, with few devices each.)
         """
         totals = np.cumsum(devices[:-1])
         rising = np.maximum.accumulate(totals)
@@ -242,5 +243,5 @@ class Ranges:
             # what the devices themselves have in common, and the noise
             return np.asarray(totals[np.minimum(i, j)] + variance * covariance(self.tree, i, j))
 
-        answers, shape = UnbiasedTotals(totals, products), self._shape(devices)
+        answers, shape = UnbiasedTotals(totals, products), self.shape(devices)
         return quantiles_of_totals(answers, shape, self.domain, shares)

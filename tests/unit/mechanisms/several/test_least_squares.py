@@ -107,6 +107,18 @@ def test_covariances_are_those_of_plain_least_squares(tree: CellTree) -> None:
     assert mean_range_variance(tree) == pytest.approx(float(variances.mean()), rel=1e-9)
 
 
+@for_each("tree", TREES)
+def test_one_message_moves_no_range_by_more_than_one(tree: CellTree) -> None:
+    """What a device that lies can do: each message in any node, and every range. Planted: what a
+    block has over given to each of its nodes once more -> fails.
+    """
+    for node in range(tree.nodes):
+        alone = np.zeros(tree.nodes)
+        alone[node] = 1.0
+        sums = np.append(0.0, np.cumsum(fitted(tree, alone, 0.0)))
+        assert float(sums.max() - sums.min()) < 1.0
+
+
 def test_a_range_of_a_hierarchy_errs_less() -> None:
     """1,024 cells: what every level costs is paid back. In units of what a level adds to the
     dummies of a cell, ranges err by less than a third of flat ones. Planted: covariances of cells
