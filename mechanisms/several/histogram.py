@@ -56,8 +56,12 @@ class BundledHistogram:
     width: int = 0
 
     def __post_init__(self) -> None:
-        if self.noise.truth is not Truth.CELL or self.noise.cells != len(self.labels):
-            raise invalid("the noise of a histogram is one of as many cells as it has labels")
+        one = self.noise.truth is Truth.CELL and self.noise.truths == 1
+        if not one or self.noise.cells != len(self.labels):
+            raise invalid(
+                "the noise of a histogram is one of as many cells as it has labels, around one "
+                "true message"
+            )
         if self.response is not None and self.response.k != len(self.labels):
             raise invalid("the true cell of a histogram is drawn from as many as it has labels")
         if self.width not in (0, 1, 2, 4) or 0 < self.width < cells.report_size(self._numbers):

@@ -119,14 +119,15 @@ def test_lint_and_show_say_how_long_a_report_is(tmp_path: Path, capsys: Capture,
     assert (shown["messages"], shown["report_bytes"], shown["frame_bytes"]) == (1, size, 512)
 
 
-@for_each("name", ["signed_count", "cancelling", "dummies"])
+@for_each("name", ["signed_count", "cancelling", "dummies", "ranges"])
 def test_noise_of_several_messages_is_chosen_for_all_windows_of_the_task(
     tmp_path: Path, name: str
 ) -> None:
     """Thirty windows together have an epsilon. Planted: ``windows`` of the file left out of the
     design -> infinity, fails.
     """
-    path = write(tmp_path, f"mechanism.name={name}", "windows.count=30", "delta=1e-6")
+    kind = "numeric" if name == "ranges" else "yes_no"
+    path = write(tmp_path, f"mechanism.name={name}", "windows.count=30", "delta=1e-6", kind=kind)
     lines = path.read_text().splitlines()
     path.write_text("\n".join(line for line in lines if not line.startswith("epsilon0")))
     made = read_task(path)

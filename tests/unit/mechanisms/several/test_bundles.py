@@ -174,6 +174,8 @@ def test_what_does_not_fit_is_refused() -> None:
     for domain in (Words(("a",)), Numeric(0.0, 1.0, 9)):
         refused(Kind.INVALID, partial(create, spec, domain))
     assert create_any(MechanismSpec.of("krr", k=4, uniform=5), LABELS).name == "krr"
+    with pytest.raises(ShoalError, match="around one true message"):
+        BundledHistogram(LABELS.labels, NoiseLaw(Truth.CELL, 4, 5, 6, dummies=Q, truths=2))
     with pytest.raises(ShoalError):
         spec_of("dummies", NoiseLaw(Truth.CELL, 4, 5, 6, dummies=Fraction(1, 3)))
 
