@@ -14,11 +14,12 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from shoal.domain import Categories, Domain, Norm, Numeric, Vector, Words, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Norm, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
 from shoal.protos import delivery_pb2, directory_pb2, keys_pb2, task_pb2
+from shoal.questions.record import Attribute
 from shoal.secagg import Mode, PairwisePlan
 from shoal.task import (
     Admission,
@@ -173,6 +174,39 @@ def encode_domain(domain: Domain) -> task_pb2.Domain:
                 unit=domain.unit,
             )
             return task_pb2.Domain(vector=vector)
+        case AnswerRecord():
+            return task_pb2.Domain(record=encode_record(domain))
+
+
+def encode_record(record: AnswerRecord) -> task_pb2.Record:
+    """The domain of a record as its own message: releases carry it too."""
+    return task_pb2.Record(
+        attributes=[
+            task_pb2.Attribute(
+                name=one.name,
+                answers=task_pb2.Categories(
+                    labels=one.answers.names, lower_bounds=one.answers.lower_bounds
+                ),
+            )
+            for one in record.attributes
+        ],
+        marginals=[task_pb2.Marginal(attributes=one) for one in record.marginals],
+        together=record.together,
+    )
+
+
+def decode_record(message: task_pb2.Record) -> AnswerRecord:
+    """The other way round. Raises INVALID for what its class refuses."""
+    return AnswerRecord(
+        tuple(
+            Attribute(
+                one.name, Categories(tuple(one.answers.labels), tuple(one.answers.lower_bounds))
+            )
+            for one in message.attributes
+        ),
+        tuple(tuple(one.attributes) for one in message.marginals),
+        message.together,
+    )
 
 
 def decode_domain(message: task_pb2.Domain) -> Domain:
@@ -199,6 +233,8 @@ def decode_domain(message: task_pb2.Domain) -> Domain:
                 tuple(vector.names),
                 vector.unit,
             )
+        case "record":
+            return decode_record(message.record)
         case _:
             raise ShoalError(Kind.INVALID, "task: its domain is of no known kind")
 

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from shoal.protos import task_pb2 as _task_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -62,6 +63,7 @@ class Release(_message.Message):
     DAMAGED_FIELD_NUMBER: _builtins.int
     QUANTILES_FIELD_NUMBER: _builtins.int
     RANGES_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -104,6 +106,12 @@ class Release(_message.Message):
     def ranges(self) -> Global___Ranges:
         """of ordered cells that any range of can be asked of; never of a withheld release"""
 
+    @_builtins.property
+    def record(self) -> _task_pb2.Record:
+        """the estimates are of the cells of its marginals, one after the other, the last axis fastest: in
+        devices of the whole batch, however many of them answered in a marginal
+        """
+
     def __init__(
         self,
         *,
@@ -123,10 +131,11 @@ class Release(_message.Message):
         damaged: _builtins.int = ...,
         quantiles: _abc.Iterable[Global___Quantile] | None = ...,
         ranges: Global___Ranges | None = ...,
+        record: _task_pb2.Record | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["distribution", b"distribution", "privacy", b"privacy", "ranges", b"ranges", "rounds", b"rounds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["distribution", b"distribution", "privacy", b"privacy", "ranges", b"ranges", "record", b"record", "rounds", b"rounds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "ranges", b"ranges", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "ranges", b"ranges", "record", b"record", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

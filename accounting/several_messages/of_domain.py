@@ -7,15 +7,17 @@ from __future__ import annotations
 from shoal.accounting.several_messages.noise_design import design_cancelling, design_dummies
 from shoal.accounting.several_messages.shuffler_noise import design_shuffler_noise
 from shoal.accounting.several_messages.split import design_split
-from shoal.domain import Categories, Domain, Numeric, Vector, Words, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.categories.krr import law as krr_law
 from shoal.mechanisms.categories.krr import least_uniform
 from shoal.mechanisms.several.least_squares import usual_tree
+from shoal.mechanisms.several.marginals import AllMarginals
 from shoal.mechanisms.several.names import (
     CANCELLING,
     DUMMIES,
+    MARGINALS,
     NAMES,
     RANGES,
     SIGNED_COUNT,
@@ -31,11 +33,13 @@ _KINDS = {
     SIGNED_COUNT: "yes/no questions",
     SPLIT_MIX: "questions for a mean of numbers",
     RANGES: "questions for numbers, in levels or in bins with lower_bounds,",
+    MARGINALS: "records that are answered in all marginals (together = true)",
 }
 _AS_THEY_ARE = {
     SPLIT_MIX: "has no true message to randomize",
     SHUFFLER_NOISE: "sends values as they are",
     RANGES: "sends values as they are, once in each level",
+    MARGINALS: "sends values as they are, once in each table",
 }
 
 
@@ -47,6 +51,9 @@ def serves(name: str, domain: Domain) -> bool:
         return isinstance(domain, Numeric)
     if name == RANGES:
         return is_ordered(domain)
+    together = isinstance(domain, AnswerRecord) and domain.together
+    if together or name == MARGINALS:
+        return together and name == MARGINALS
     return name != SIGNED_COUNT or isinstance(domain, YesNo)
 
 
@@ -88,6 +95,8 @@ def design_several(
             raise ShoalError(Kind.CONFIG, error.message) from None
     if name == RANGES and isinstance(domain, Numeric | Categories):
         return _ranges(domain, n_honest, epsilon, delta, windows)
+    if name == MARGINALS and isinstance(domain, AnswerRecord):
+        return _marginals(domain, n_honest, epsilon, delta, windows)
     uniform = None
     if epsilon0_if_colluding is not None:
         uniform = _uniform(domain, epsilon0_if_colluding)
@@ -118,6 +127,20 @@ def _ranges(
     law = design_dummies(tree.nodes, n_honest, epsilon, delta, windows=windows, tables=tree.levels)
     _check_slots(RANGES, law)
     return Ranges(domain, tree, law).spec
+
+
+def _marginals(
+    domain: AnswerRecord, n_honest: int, epsilon: float, delta: float, windows: int
+) -> MechanismSpec:
+    """Raises CONFIG."""
+    tables = len(domain.marginals)
+    law = design_dummies(domain.cells, n_honest, epsilon, delta, windows=windows, tables=tables)
+    _check_slots(
+        MARGINALS,
+        law,
+        ", ask for fewer marginals, or let each device answer one (together = false)",
+    )
+    return AllMarginals(domain, law).spec
 
 
 def _uniform(domain: Domain, epsilon0: float) -> int:

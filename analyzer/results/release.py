@@ -43,6 +43,13 @@ from shoal.analyzer.results.processed import (
     quantiles_of,
 )
 from shoal.analyzer.results.ranges import ranges_message, ranges_shown
+from shoal.analyzer.results.records import (
+    of_batch,
+    record_message,
+    sentences,
+    shown_record,
+    shown_tables,
+)
 from shoal.arrays import np
 from shoal.codec import VERSION, parse
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -139,7 +146,7 @@ def prepare(served: ServedTask, batch: Batch, opened: Opened) -> Prepared:
         else epsilon0_upper(law)
     )
     withheld = core.withheld(n, task.min_batch, guarantee.epsilon_upper, task.target_epsilon)
-    estimate = None if withheld else mechanism.estimate(opened.tally)
+    estimate = None if withheld else of_batch(mechanism.estimate(opened.tally), task.domain, n)
     losses = (
         to_bytes(release_law(upper_curve, law, task.n_certified, task.delta))
         if n >= task.min_batch
@@ -197,7 +204,7 @@ def prepare_several(served: ServedTask, batch: Batch, opened: Opened, made: Seve
         guarantee,
         guarantee.epsilon_upper,
         withheld,
-        None if withheld else made.estimate(opened.tally, n),
+        None if withheld else of_batch(made.estimate(opened.tally, n), task.domain, n),
         None if losses is None else to_bytes(losses),
         distribution=None if told is None else told.distribution(opened.tally, n),
         quantiles=() if told is None else told.quantiles(opened.tally, n),
@@ -288,6 +295,7 @@ def _message(
         distribution=message(prepared.distribution),
         counts="" if prepared.withheld else counted_cells(prepared.estimate, task.domain),
         damaged=manifest.damaged,
+        record=None if prepared.withheld else record_message(task.domain),
         quantiles=[
             release_pb2.Quantile(
                 share=each.share, value=each.value, ci_low=each.low, ci_high=each.high
@@ -344,7 +352,7 @@ def _assumptions(task: Task, guarantee: Guarantee) -> list[str]:
     if not task.memoized:
         made = create_any(task.mechanism, task.domain)
         lies = [liar_words(made)] if isinstance(made, Several) else []
-        return [*guarantee.assumptions, admission, *lies]
+        return [*guarantee.assumptions, admission, *lies, *sentences(task.domain)]
     promise, alone, repeated = promised(create(task.mechanism, task.domain))
     return [
         *(repeated if line == FRESH else line for line in guarantee.assumptions),
@@ -385,7 +393,8 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
 
     ``damaged``: reports that were acknowledged and are missing, because a disk lost or changed
     them. ``processed`` (counts for readers), ``distribution``, ``quantiles`` and ``ranges`` are
-    there where there is something to show (``processed``, ``ranges``).
+    there where there is something to show (``processed``, ``ranges``), ``record`` and ``tables`` of
+    a record (``records``).
     """
     privacy = release.privacy
     shown = {
@@ -393,6 +402,8 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
         "distribution": distribution(release),
         "quantiles": quantiles(release),
         "ranges": ranges_shown(release),
+        "record": shown_record(release),
+        "tables": shown_tables(release),
     }
     return {
         "task_id": release.task_id.hex(),

@@ -192,6 +192,13 @@ _QUANTILE: dict[str, Check] = {
     "ci_low": _number,
     "ci_high": lambda value: value is None or _number(value),
 }
+_RECORD: dict[str, Check] = {
+    "attributes": lambda value: (
+        _objects(value)
+        and all(_text(each.get("name")) and _texts(each.get("labels")) for each in value)  # type: ignore[attr-defined] # objects
+    ),
+    "marginals": lambda value: isinstance(value, list) and all(map(_texts, value)),
+}
 _MEMOIZED: dict[str, Check] = {"lifetime_epsilon": _finite_bound, "windows": _count}
 _ROUNDS: dict[str, Check] = {
     "mode": _text,
@@ -252,6 +259,8 @@ def _check_rows(where: str, release: dict[str, Any]) -> None:
         )
     if "distribution" in release:
         _check_distribution(f"{where}: distribution", release["distribution"])
+    if "record" in release:
+        _check(f"{where}: record", release["record"], _RECORD)
 
 
 def _check_ranges(where: str, release: dict[str, Any]) -> None:

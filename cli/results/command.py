@@ -20,6 +20,7 @@ from shoal.cli.output import (
     say_table,
     write_new,
 )
+from shoal.cli.results.synthesize import synthesize_command
 from shoal.cli.results.terminal import show_release, up
 from shoal.errors import Kind, ShoalError
 
@@ -31,6 +32,7 @@ ResultsConfigOption = Annotated[
 ]
 ResultsJsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
+results.command("synthesize")(synthesize_command)
 EMPTY = "nothing has been released yet"
 
 

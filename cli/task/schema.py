@@ -129,6 +129,23 @@ class WordsTable(TaskFileTable):
     labels: list[str]
 
 
+class AttributeTable(TaskFileTable):
+    """One attribute of a record: its answers, as those of categories."""
+
+    name: str
+    labels: list[str]
+    lower_bounds: list[int] = []
+
+
+class RecordTable(TaskFileTable):
+    """Several answers together, and of which of them tables are made: all pairs unless told."""
+
+    kind: str
+    attributes: list[AttributeTable]
+    marginals: list[list[str]] | None = None
+    together: bool = False
+
+
 class VectorTable(TaskFileTable):
     """A vector that is clipped in a norm and summed."""
 
@@ -207,6 +224,7 @@ DOMAINS: Mapping[str, type[TaskFileTable]] = {
     "categories": CategoriesTable,
     "numeric": NumericTable,
     "words": WordsTable,
+    "record": RecordTable,
 }
 
 T = TypeVar("T", bound=TaskFileTable)

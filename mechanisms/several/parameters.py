@@ -10,7 +10,14 @@ from shoal.mechanisms.base import Parameter
 from shoal.mechanisms.noise import polya
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.mechanisms.several.cell_noise import MOST_REACH
-from shoal.mechanisms.several.names import CANCELLING, DUMMIES, RANGES, SIGNED_COUNT, SPLIT_MIX
+from shoal.mechanisms.several.names import (
+    CANCELLING,
+    DUMMIES,
+    MARGINALS,
+    RANGES,
+    SIGNED_COUNT,
+    SPLIT_MIX,
+)
 from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
 from shoal.mechanisms.several.tree import MOST_BASE, MOST_LEVELS, CellTree
 from shoal.task import SHUFFLER_NOISE, MechanismSpec
@@ -38,6 +45,12 @@ _CELLS = Parameter("k", 2, LIMITS.cells, "number of cells of the domain")
 PARAMETERS = {
     CANCELLING: (_CELLS, *_SHARED, *_SIGNED),
     DUMMIES: (_CELLS, *_SHARED, _DUMMIES),
+    MARGINALS: (
+        _CELLS,
+        Parameter("tables", 1, LIMITS.messages, "marginals, true messages of a device"),
+        *_SHARED,
+        _DUMMIES,
+    ),
     RANGES: (
         _CELLS,
         Parameter("base", 2, MOST_BASE, "blocks of a level that one block of the next has"),
@@ -79,9 +92,10 @@ def law_of(spec: MechanismSpec) -> NoiseLaw:
     if spec.name == RANGES:
         tree, dummies = tree_of(spec), Fraction(spec.get("dummies"), UNIT)
         return NoiseLaw(Truth.CELL, tree.nodes, shares, slots, dummies=dummies, truths=tree.levels)
-    if spec.name == DUMMIES:
+    if spec.name in (DUMMIES, MARGINALS):
         dummies = Fraction(spec.get("dummies"), UNIT)
-        return NoiseLaw(Truth.CELL, spec.get("k"), shares, slots, dummies=dummies)
+        tables = spec.get("tables") if spec.name == MARGINALS else 1
+        return NoiseLaw(Truth.CELL, spec.get("k"), shares, slots, dummies=dummies, truths=tables)
     counts = spec.name == SIGNED_COUNT
     return NoiseLaw(
         Truth.SIGN if counts else Truth.CELL,
@@ -115,6 +129,8 @@ def spec_of(name: str, law: NoiseLaw, uniform: int | None = None) -> MechanismSp
         numbers["longest"], numbers["largest"] = law.longest, law.largest
     else:
         numbers["dummies"] = out_of_unit(law.dummies)
+    if name == MARGINALS:
+        numbers["tables"] = law.truths
     if uniform is not None:
         numbers["uniform"] = uniform
     return MechanismSpec.of(name, **numbers)
