@@ -11,11 +11,10 @@ small).
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 from shoal.analyzer.tables.consistent import consistent
-from shoal.analyzer.tables.marginals import NoisyMarginal, ReleasedTables, TableAttribute
+from shoal.analyzer.tables.of_record import released_of
 from shoal.arrays import NDArray, np
 from shoal.codec import decode_record, encode_record
 from shoal.domain import AnswerRecord, Domain
@@ -101,24 +100,8 @@ def shown_tables(release: release_pb2.Release) -> dict[str, Any] | None:
         return None
     values = np.array([row.value for row in release.estimates], dtype=np.float64)
     errors = np.array([row.stderr for row in release.estimates], dtype=np.float64)
-    names = [one.name for one in record.attributes]
     try:
-        found = consistent(
-            ReleasedTables(
-                tuple(TableAttribute(one.name, one.answers.labels) for one in record.attributes),
-                tuple(
-                    NoisyMarginal(
-                        tuple(names[at] for at in marginal),
-                        values[start:end].reshape(record.shape(marginal)),
-                        errors[start:end].reshape(record.shape(marginal)),
-                    )
-                    for marginal, (start, end) in zip(
-                        record.marginals, pairwise(record.starts), strict=True
-                    )
-                ),
-                release.n,
-            )
-        )
+        found = consistent(released_of(record, values, errors, release.n))
     except ShoalError:  # figures that no mechanism of ours gives: shown as they are
         return None
     return {
