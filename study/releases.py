@@ -19,6 +19,7 @@ from shoal.study.arguments import about, wrong_type, wrong_value
 from shoal.study.frames import Cell, Table
 from shoal.study.pictures import Picture, intervals
 from shoal.study.promise import Promise
+from shoal.study.tables import SyntheticTable, agreeing_tables, synthetic_table
 
 COLUMNS = (
     "name",
@@ -117,6 +118,19 @@ class ReleaseTable(Table):
         unit = "the number's unit" if means else "total" if "rounds" in release else "people"
         title = f"{release['name']}, window {release['window']}: {release['n']:,} reports"
         return intervals(title, unit, marks)
+
+    def tables(self, task: str) -> list[Table]:
+        """Of a release of several answers together: one table for each marginal, made to agree."""
+        return agreeing_tables(self._one(task))
+
+    def synthesize(
+        self, task: str, *, rows: int | None = None, test: bool = True
+    ) -> SyntheticTable:
+        """Made-up rows whose tables are those of a release of several answers together, as nearly
+        as its noise allows. ``rows``: as many as there were reports, unless told; ``test``: also
+        fit to four tables in five, and compare that with the fifth. Wants the extra [tables].
+        """
+        return synthetic_table(self._one(task), rows, test)
 
     def _one(self, task: str) -> dict[str, Any]:
         found = self.select(task).releases
