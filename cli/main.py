@@ -37,7 +37,7 @@ PARTS = {
     "audit": "audit.command",
     "plan": "plan.command",
     "discover": "discover.command",
-    "tables": "tables.command",
+    "tables": "plan.tables.command",
     "doctor": "operations.doctor",
     "backup": "operations.backup",
     "restore": "operations.restore",

@@ -25,6 +25,7 @@ from vectors_tasks import (
     fixed,
     hpke_key,
     mechanisms,
+    records,
 )
 
 from shoal.crypto.envelope import (
@@ -431,6 +432,7 @@ def make() -> Json:
         "replies": replies(),
         "documents": documents(),
         "domains": domains(),
+        "records": records(),
         "mechanisms": mechanisms(),
         "refuse": {
             "configurations": bad_configurations(),

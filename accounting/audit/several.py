@@ -8,7 +8,7 @@ order: ``audit`` gets statistics of the multiset alone.
 Noise of other cells is independent of them, so it says nothing. Of Poisson noise the logarithm of
 the ratio is the best statistic that there is; of singles nearly the difference. Of a count the
 messages are two, yes and no. Of a hierarchy they are added over its levels, for answers that share
-no block.
+no block, and of marginals over all of them, for records that differ everywhere.
 
 *A number in shares* (``SplitMix``): their sum modulo 2^bits, nearest to 0, and how many of them are
 negative there: what they may tell beyond their sum.
@@ -30,6 +30,7 @@ from shoal.accounting.numerics.binomial import Floats, Ints
 from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.several.marginals import AllMarginals
 from shoal.mechanisms.several.noise_law import Truth
 from shoal.mechanisms.several.protocol import Noisy, Several
 from shoal.mechanisms.several.ranges import Ranges
@@ -95,8 +96,11 @@ def several_views(
 
 def attacked_answers(made: Several, cells: int) -> tuple[int, int]:
     """The two cells to attack: a number's ends, which are furthest from each other and share no
-    block of a hierarchy; the first two of others, where all pairs are alike.
+    block of a hierarchy; records that differ in every attribute; the first two of others, where
+    all pairs are alike.
     """
+    if isinstance(made, AllMarginals):
+        return 0, cells - 1
     return (0, cells - 2) if isinstance(made, SplitMix | Ranges) else (0, 1)
 
 
@@ -121,8 +125,15 @@ def several_statistics(made: Several, answers: tuple[int, int]) -> Statistics:
     signed = isinstance(made, Noisy) and made.noise.truth is Truth.CELL and made.noise.signed
     if signed:
         return lambda numbers, trial, trials: _of_signed_cells(numbers, trial, trials, answers)
-    paths = [made.tree.path(cell) if isinstance(made, Ranges) else (cell,) for cell in answers]
+    paths = [_truths(made, cell) for cell in answers]
     return lambda numbers, trial, trials: _of_cells(numbers, trial, trials, paths)
+
+
+def _truths(made: Several, cell: int) -> tuple[int, ...]:
+    """The true messages of an answer."""
+    if isinstance(made, Ranges):
+        return made.tree.path(cell)
+    return made.record.cells_of(cell) if isinstance(made, AllMarginals) else (cell,)
 
 
 def _of_signed_cells(

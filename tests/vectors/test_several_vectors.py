@@ -15,10 +15,12 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, YesNo
 from shoal.mechanisms.several.registry import create
+from shoal.questions.record import all_pairs
 from shoal.task import MechanismSpec
 from tests.worlds.modules import ROOT
+from tests.worlds.tasks import ATTRIBUTES
 
 PATH = ROOT / "tests" / "vectors" / "shoal_several_v1.json"
 CASES: list[dict[str, Any]] = json.loads(PATH.read_text())["cases"]
@@ -42,6 +44,8 @@ class Read:
 def domain_of(case: dict[str, Any]) -> Domain:
     if case["mechanism"] == "signed_count":
         return YesNo()
+    if case["mechanism"] == "marginals":
+        return AnswerRecord(ATTRIBUTES, all_pairs(3), together=True)
     if case["mechanism"] in ("split_mix", "ranges"):
         return Numeric(0.0, 1.0, case["cells"] - 1)
     return Categories(tuple(f"label {number}" for number in range(case["cells"] - 1)))
@@ -182,7 +186,16 @@ def truths_of(case: dict[str, Any], value: int, numbers: dict[str, int]) -> list
     if case["mechanism"] == "ranges":
         sizes, base = level_sizes(numbers), numbers["base"]
         return [sum(sizes[:level]) + value // base**level for level in range(len(sizes))]
+    if case["mechanism"] == "marginals":
+        return marginal_cells(value)
     return [2 * value if "q" in numbers else value]
+
+
+def marginal_cells(number: int) -> list[int]:
+    """Of the record with attributes of 3, 3 and 4 cells, in all pairs."""
+    answers = number // 12, number // 4 % 3, number % 4
+    first, second, third = answers
+    return [3 * first + second, 9 + 4 * first + third, 21 + 4 * second + third]
 
 
 def reports(case: dict[str, Any]) -> Iterator[list[str]]:
@@ -234,3 +247,5 @@ def test_the_cases_meet_what_matters() -> None:
     assert min(sizes["much noise"]) >= 1
     assert 3 <= min(sizes["ranges"]) < 6 < max(sizes["ranges"])
     assert sizes["ranges of few slots"].count(2) > 3
+    assert 3 <= min(sizes["marginals"]) < 6 < max(sizes["marginals"])
+    assert sizes["marginals of few slots"].count(3) > 3

@@ -249,6 +249,15 @@ def test_domains(entry: dict[str, Any]) -> None:
     ]
 
 
+@for_each("entry", VECTORS["records"])
+def test_records(entry: dict[str, Any]) -> None:
+    """Planted: a member that is there twice taken -> another number."""
+    domain = _domain(entry)
+    assert list(domain.labels) == entry["labels"]
+    for case in entry["cells"]:
+        assert str(domain.encode(_value(case))) == case["cell"], case
+
+
 def _value(case: dict[str, Any]) -> Value:
     if "integer" in case:
         return int(case["integer"])

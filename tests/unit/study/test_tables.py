@@ -74,7 +74,7 @@ def test_errors_name_the_argument(
     table = read(tmp_path, releases)
     for changes, said in (({"rows": 0}, "rows"), ({"rows": "many"}, "rows"), ({"test": 1}, "test")):
         with pytest.raises((TypeError, ValueError), match=said):
-            table.synthesize("visits:0", **changes)  # type: ignore[arg-type]
+            table.synthesize("visits:0", **changes)
     for call in (table.synthesize, table.tables):
         with pytest.raises(ValueError, match="withheld"):
             call("visits:1")

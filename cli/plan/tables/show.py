@@ -12,7 +12,7 @@ from shoal.analyzer.tables.played import TablesPlayed
 from shoal.arrays import np
 from shoal.cli.figures import figure
 from shoal.cli.output import plain_table, say, say_table
-from shoal.cli.tables.truth import TruthErrors
+from shoal.cli.plan.tables.truth import TruthErrors
 
 
 def say_plan(plan: TablesPlan) -> None:
@@ -50,7 +50,7 @@ def say_plan(plan: TablesPlan) -> None:
         "after tables were made to agree."
     )
     for name, why in plan.unsuited:
-        say(f"{name}: {why}")
+        say(why if why.startswith(f"{name}:") else f"{name}: {why}")
     best = plan.best
     say(
         f"in a task file: domain.together = {str(best.record.together).lower()}, mechanism.name = "

@@ -67,7 +67,7 @@ def plan_command(
 
     Example: shoal tables plan people.csv --columns age,sex,health --n 100000 --epsilon 1
     """
-    from shoal.cli.tables.show import plan_json, say_plan
+    from shoal.cli.plan.tables.show import plan_json, say_plan
 
     found, _ = _planned(rows, columns, table, n, epsilon, delta, honest_fraction)
     if as_json:
@@ -97,8 +97,8 @@ def simulate_command(
     Example: shoal tables simulate people.csv --columns age,sex,health --epsilon 1
     """
     from shoal.analyzer.tables.played import play
-    from shoal.cli.tables.show import done_json, plan_json, say_done, say_plan
-    from shoal.cli.tables.truth import synthetic_errors
+    from shoal.cli.plan.tables.show import done_json, plan_json, say_done, say_plan
+    from shoal.cli.plan.tables.truth import synthetic_errors
     from shoal.entropy import SYSTEM, SeededEntropy
 
     found, answers = _planned(rows, columns, table, None, epsilon, delta, honest_fraction)
@@ -130,7 +130,7 @@ def _planned(
     from shoal.accounting.certificate import check_honest
     from shoal.analyzer.tables.plan import TablesRequest, plan_tables
     from shoal.cli.epsilon.laws import fraction
-    from shoal.cli.tables.rows import read_rows
+    from shoal.cli.plan.tables.rows import read_rows
 
     honest = check_honest(fraction(honest_fraction))
     record, answers = read_rows(rows, columns, table or [])
