@@ -30,7 +30,7 @@ from shoal.analyzer.tables.marginals import Names, NoisyMarginal, ReleasedTables
 from shoal.arrays import NDArray, np
 
 _ROUNDS = 2_000  # of alternating projections, at most
-_CLOSE = 1e-3  # standard errors that a cell may be below 0 at the end of them
+_CLOSE = 1e-5  # standard errors that a cell may be below 0 at the end of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -68,6 +68,27 @@ def test_held_out_tables_are_near_the_fit_and_far_from_independence() -> None:
     assert one.difference < 0.04 < one.independent
 
 
+def test_what_is_held_out_is_not_seen() -> None:
+    """Attributes w and z say the same, x and y have nothing to do with them: without the pair w, z
+    nothing tells of it, and the second fit is as far off as independence. Planted: the second fit
+    sees all marginals -> it is near, fails.
+    """
+    step = np.array([[0.9, 0.1], [0.1, 0.9]]) / 2.0
+    shares = np.einsum("ad,b,c->abcd", step, np.array([0.5, 0.5]), np.array([0.4, 0.6]))
+    tables = ReleasedTables(
+        released(PAIRS).attributes,
+        tuple(
+            NoisyMarginal(names, N * summed(shares, NAMES, names), np.full((2, 2), 5.0))
+            for names in PAIRS
+        ),
+        N,
+    )
+    (one,) = held_out(tables)
+    assert one.names == ("w", "z")
+    assert one.difference == pytest.approx(0.4, abs=0.02)
+    assert one.independent == pytest.approx(0.4, abs=0.02)
+
+
 @for_each(
     "sets",
     [
