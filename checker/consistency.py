@@ -30,7 +30,7 @@ _MAYBE_INFINITE = ("epsilon0", "epsilon_at_received_n", "epsilon_cumulative_uppe
 _SHOWN = frozenset(
     {
         *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "damaged"),
-        *("manifest_hash", "withheld", "quantiles", "rounds", "ranges"),
+        *("manifest_hash", "withheld", "quantiles", "rounds", "ranges", "record"),
     }
 )
 _TOLD = frozenset({*_PRIVACY, *_MAYBE_INFINITE, "assumptions", "memoized"})
@@ -69,9 +69,13 @@ def consistency(
     yield from _numbers(release)
     if release.withheld:
         shows = bool(release.estimates or release.quantiles or release.counts)
-        shows = shows or release.HasField("distribution") or release.HasField("ranges")
+        shows = shows or any(map(release.HasField, ("distribution", "ranges", "record")))
         yield _said("a release that is withheld shows nothing", not shows, release.withheld)
     else:
+        asked = task.domain.record if task.domain.HasField("record") else None
+        told = release.record if release.HasField("record") else None
+        if asked is not None or told is not None:
+            yield _said("the tables are those that were asked for", asked == told, "compared")
         yield _said(
             "no release below the smallest batch, or above the target epsilon",
             (sums or release.n >= task.min_batch) and privacy.epsilon_upper <= task.target_epsilon,
@@ -137,6 +141,7 @@ def _differences(shown: Mapping[str, Any], release: release_pb2.Release) -> Iter
         ("quantiles", shown.get("quantiles") or [], _quantiles(release)),
         ("rounds", shown.get("rounds"), _rounds(release)),
         ("ranges", shown.get("ranges"), _ranges(release)),
+        ("record", shown.get("record"), _record(release)),
         ("memoized", told.get("memoized"), _memoized(release.privacy)),
         *((name, told.get(name), getattr(release.privacy, name)) for name in _PRIVACY),
         *(
@@ -187,6 +192,22 @@ def _ranges(release: release_pb2.Release) -> dict[str, Any] | None:
         "node_stderr": ranges.node_stderr,
         "starts": list(ranges.starts),
         "rounded": ranges.rounded,
+    }
+
+
+def _record(release: release_pb2.Release) -> dict[str, Any] | None:
+    """Every attribute has "no answer" behind its answers."""
+    if release.withheld or not release.HasField("record"):
+        return None
+    attributes = release.record.attributes
+    names = dict(enumerate(one.name for one in attributes))
+    return {
+        "attributes": [
+            {"name": one.name, "labels": [*one.answers.labels, "no answer"]} for one in attributes
+        ],
+        "marginals": [
+            [names.get(at, "") for at in one.attributes] for one in release.record.marginals
+        ],
     }
 
 

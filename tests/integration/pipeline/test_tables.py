@@ -110,6 +110,12 @@ async def test_records_from_agent_to_synthetic_table(
         found = await releases(site.analyzer_data, 2)
     for one in asked:
         check(one, found[one.task_id.hex])
+    files, config = tmp_path / "files", str(site.analyzer_config)
+    export = ["results", "export", "--format", "release", "--out", str(files)]
+    assert main([*export, "--config", config]) == 0
+    authority = ["--authority", site.authority.public.hex()]
+    assert main(["verify", str(files), "--accept-open", *authority]) == 0
+    assert "the tables are those that were asked for" in capsys.readouterr().out
     out = tmp_path / "rows.csv"
     arguments = ["--out", str(out), "--rows", "300", "--data", str(site.analyzer_data)]
     assert main(["results", "synthesize", "in-all:0", *arguments]) == 0

@@ -145,7 +145,8 @@ def test_the_standard_errors_are_those_of_the_tables(sets: tuple[tuple[str, ...]
     Planted: the variance of the part of no attribute counted too, though n is known -> fails.
     """
     tables = released(sets, 3)
-    start = flat(consistent(tables))
+    before = consistent(tables)
+    start = flat(before)
     variance = np.zeros_like(start)
     for at, one in enumerate(tables.marginals):
         for cell in np.ndindex(one.values.shape):
@@ -153,15 +154,14 @@ def test_the_standard_errors_are_those_of_the_tables(sets: tuple[tuple[str, ...]
             moved[cell] += 1.0
             changed = NoisyMarginal(one.names, moved, one.stderr)
             marginals = (*tables.marginals[:at], changed, *tables.marginals[at + 1 :])
-            found = flat(consistent(ReleasedTables(tables.attributes, marginals, tables.n)))
-            variance += (found - start) ** 2 * one.variance
-    found = consistent(tables)
+            after = flat(consistent(ReleasedTables(tables.attributes, marginals, tables.n)))
+            variance += (after - start) ** 2 * one.variance
     stated = np.concatenate(
         [
             np.full(table.size, error)
-            for table, error in zip(found.tables, found.stderr, strict=True)
+            for table, error in zip(before.tables, before.stderr, strict=True)
         ]
     )
     assert np.allclose(np.sqrt(variance), stated, rtol=1e-6)
-    for error, one in zip(found.stderr, tables.marginals, strict=True):
+    for error, one in zip(before.stderr, tables.marginals, strict=True):
         assert error < one.stderr.flat[0]
