@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 
 from shoal.analyzer.tables.consistent import consistent
 from shoal.analyzer.tables.fitting import fit
+from shoal.analyzer.tables.marginals import ReleasedTables
+from shoal.analyzer.tables.of_record import released_of
 from shoal.analyzer.tables.plan import TablesRequest, TablesWay, plan_tables
 from shoal.analyzer.tables.played import TablesPlayed, play, truth_of
 from shoal.analyzer.tables.quality import held_out
@@ -136,13 +138,19 @@ def main() -> None:
         for way in plan.ways:
             print(errors(way, answers, max(2, round(runs * PLAYED[way.name]))), flush=True)
         done = played(plan.best, answers, SeededEntropy("held out"))
-        for one in held_out(done.released):
-            print(
-                f"held out {' x '.join(one.names)}: {one.difference:.2%} from the fit, noise "
-                f"{one.noise:.2%}, independent {one.independent:.2%}"
-            )
+        _held(done.released, "held out")
         raised = consistent(done.released, nonnegative=True)
         print(f"consistent without negative cells: {_far(raised.tables, done):.1f}", flush=True)
+    truth = truth_of(record, answers)
+    _held(released_of(record, truth, np.full(truth.size, 3.0), len(answers)), "exact, held out")
+
+
+def _held(released: ReleasedTables, what: str) -> None:
+    for one in held_out(released):
+        print(
+            f"{what} {' x '.join(one.names)}: {one.difference:.2%} from the fit, noise "
+            f"{one.noise:.2%}, independent {one.independent:.2%}"
+        )
 
 
 def _far(tables: tuple[NDArray[np.float64], ...], done: TablesPlayed) -> float:

@@ -40,6 +40,12 @@ def show_release(release: dict[str, Any]) -> None:
         say(f"withheld: {release['withheld']}")
     else:
         _show_estimates(release, release.get("processed"))
+        if "tables" in release:
+            say(
+                f"{len(release['tables']['tables'])} tables of these estimates that agree: shoal "
+                "results export --format json; made-up rows that have them: shoal results "
+                f"synthesize {release['name']}:{release['window']} --out rows.csv"
+            )
         if "quantiles" in release:
             _show_quantiles(release["quantiles"])
         if "ranges" in release:

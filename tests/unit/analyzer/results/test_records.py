@@ -179,6 +179,15 @@ def test_rows_are_made_of_a_release(data: str, capsys: Capture, tmp_path: Path) 
     assert (found["file"], found["held_out"]) == (str(out), [])
 
 
+def test_a_release_on_a_terminal_says_what_else_there_is(data: str, capsys: Capture) -> None:
+    """Planted: said of a withheld window -> twice."""
+    assert main(["results", "show", "visits", "--data", data]) == 0
+    out = capsys.readouterr().out
+    assert out.count("3 tables of these estimates that agree") == 1
+    assert "shoal results synthesize visits:0 --out rows.csv" in out
+    assert "age=young, sex=f" in out
+
+
 @for_each(
     "arguments, mends",
     [
