@@ -65,8 +65,8 @@ def sentences(domain: Domain) -> list[str]:
     h = len(domain.marginals)
     return [
         f"each device answers in one of {h} tables, drawn by itself whatever its answer is: a "
-        f"count is {h} times that of the devices that drew its table, and so is what a device that "
-        "lies moves it by"
+        f"count is {h} times that of the devices that drew its table, and a report weighs as {h} "
+        "devices"
     ]
 
 

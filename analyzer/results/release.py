@@ -351,7 +351,7 @@ def _assumptions(task: Task, guarantee: Guarantee) -> list[str]:
     admission = ADMISSION_LINES[task.admission]
     if not task.memoized:
         made = create_any(task.mechanism, task.domain)
-        lies = [liar_words(made)] if isinstance(made, Several) else []
+        lies = [liar_words(made, task.domain)] if isinstance(made, Several) else []
         return [*guarantee.assumptions, admission, *lies, *sentences(task.domain)]
     promise, alone, repeated = promised(create(task.mechanism, task.domain))
     return [

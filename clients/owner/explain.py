@@ -356,7 +356,7 @@ def _left_without_honest(assignment: Assignment) -> str:
 
 
 def _no_promise_of_several(assignment: Assignment, several: Several) -> list[str]:
-    left, lies = _left_of_several(assignment.epsilon0), liar_words(several)
+    left, lies = _left_of_several(assignment.epsilon0), liar_words(several, assignment.task.domain)
     lines = [
         f"Not promised: that shuffler and analyzer do not work together. If they do, {left}.",
         f"Not promised: that the result is true. Nobody can check what is sent: {lies}.",
