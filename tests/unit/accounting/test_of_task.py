@@ -55,7 +55,7 @@ def test_two_records_show_no_more_than_two_cells() -> None:
     of the other, at three epsilons, delta is at most that of the worst two cells beside the worst
     cell. It is below it, so that what two cells attain is no lower bound here.
 
-    Planted in the model: a marginal drawn by the answer -> as much as two cells, fails; exp(epsilon)
+    Planted in the model: a marginal drawn by the answer -> as much as two cells, fails; the ratio
     on the wrong side -> fails.
     """
     every = list(product(range(3), repeat=2))
