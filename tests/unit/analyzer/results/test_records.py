@@ -18,6 +18,7 @@ from shoal.analyzer.core import BatchState
 from shoal.analyzer.results.records import of_batch, sentences
 from shoal.analyzer.results.release import conclude, decode_release, prepare, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.cli.extras import PACKAGES
 from shoal.cli.main import main
 from shoal.domain import AnswerRecord, YesNo
 from shoal.entropy import SeededEntropy
@@ -177,6 +178,16 @@ def test_rows_are_made_of_a_release(data: str, capsys: Capture, tmp_path: Path) 
     table = pyarrow.parquet.read_table(out)
     assert table.num_rows == found["rows"] == found["n"] == sum(COUNTS)
     assert (found["file"], found["held_out"]) == (str(out), [])
+
+
+def test_without_the_extra_it_says_what_to_install(
+    data: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: asked for after the release was read and fitted -> a bug is reported."""
+    monkeypatch.setitem(PACKAGES, "tables", ("no_such_package_of_ours",))
+    out = str(tmp_path / "rows.csv")
+    _, error = run(capsys, "visits:0", "--out", out, "--data", data, status=2)
+    assert "pip install 'shoal[tables]'" in error
 
 
 def test_a_release_on_a_terminal_says_what_else_there_is(data: str, capsys: Capture) -> None:
