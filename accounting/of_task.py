@@ -7,6 +7,7 @@ sending reports. A release of more reports may be better, and never counts as th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from shoal.accounting.accountant import certify
 from shoal.accounting.certificate import Certificate, check_honest, count_honest
 from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.sums.sum_task import check_sum
+from shoal.domain import AnswerRecord, Domain
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism
 from shoal.mechanisms.several.protocol import Several
@@ -47,9 +49,21 @@ def guarantee_of(task: Task, mechanism: Mechanism | Several | None = None) -> Gu
     if task.aggregator is Aggregator.PAIRWISE:
         return check_sum(task)
     own = create_any(task.mechanism, task.domain) if mechanism is None else mechanism
+    bound: Certificate | MessagesBound
     if isinstance(own, Several):
-        return guaranteed_several(own, task.min_batch, task.honest_fraction, task.delta)
-    return guaranteed(own.privacy(), task.min_batch, task.honest_fraction, task.delta)
+        bound = guaranteed_several(own, task.min_batch, task.honest_fraction, task.delta)
+    else:
+        bound = guaranteed(own.privacy(), task.min_batch, task.honest_fraction, task.delta)
+    # Two records are two cells only once a marginal is drawn. The average over the coin keeps every
+    # upper bound of two cells, and may be far below what two cells attain: nothing is claimed then.
+    return replace(bound, epsilon_lower=0.0) if _drawn(task.domain) else bound
+
+
+def _drawn(domain: Domain) -> bool:
+    """Whether a device draws which of several marginals it answers in."""
+    if not isinstance(domain, AnswerRecord):
+        return False
+    return not domain.together and len(domain.marginals) > 1
 
 
 def guaranteed_several(

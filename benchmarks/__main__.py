@@ -41,6 +41,7 @@ NAMES = (
     "sealing",
     "several",
     "near_central",
+    "ranges",
     "memory",
     "mechanisms",
     "peers",

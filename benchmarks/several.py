@@ -43,7 +43,7 @@ def run(bench: Bench) -> Outcome:
     analyzer, hop = generate(SuiteId.X25519_AES128), generate(SuiteId.X25519_AES128)
     task_id = TaskId(bytes(32))
     sealer = WindowSealer(analyzer.config, hop.config, task_id, 0, law.slots)
-    bundles = [one_bundle(5, law, _SIZE, SYSTEM) for _ in range(count)]
+    bundles = [one_bundle((5,), law, _SIZE, SYSTEM) for _ in range(count)]
     info, outer = report_info(task_id, 0, analyzer.config.key_id), hop_info(0, hop.config.key_id)
     sealed_frame, *_ = sealer.seal(bundles[0], SYSTEM, lambda *_: b"")
     frame = bytes(len(sealed_frame) - HEADER_SIZE - hop.config.suite.overhead)
@@ -56,7 +56,7 @@ def run(bench: Bench) -> Outcome:
 
     def device() -> None:
         for bundle in bundles:
-            one_bundle(5, law, _SIZE, SYSTEM)
+            one_bundle((5,), law, _SIZE, SYSTEM)
             sealer.seal(bundle, SYSTEM, lambda *_: b"")
 
     sealed = alternate(repetitions, partial(_timed, count, bare), partial(_timed, count, device))
@@ -103,7 +103,7 @@ def _dummies(cells: int) -> NoiseLaw:
 
 def _draws(law: NoiseLaw, count: int) -> None:
     for _ in range(count):
-        one_bundle(5, law, 4, SYSTEM)
+        one_bundle((5,), law, 4, SYSTEM)
 
 
 def _timed(count: int, work: Callable[[], None]) -> Sample:

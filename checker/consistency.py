@@ -31,7 +31,7 @@ _MAYBE_INFINITE = ("epsilon0", "epsilon_at_received_n", "epsilon_cumulative_uppe
 _SHOWN = frozenset(
     {
         *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "damaged"),
-        *("manifest_hash", "withheld", "quantiles", "rounds", "discovered"),
+        *("manifest_hash", "withheld", "quantiles", "rounds", "ranges", "record", "discovered"),
     }
 )
 _TOLD = frozenset({*_PRIVACY, *_MAYBE_INFINITE, "assumptions", "memoized"})
@@ -72,8 +72,13 @@ def consistency(
     if release.withheld:
         shows = bool(release.estimates or release.quantiles or release.counts)
         shows = shows or release.HasField("distribution") or release.HasField("discovered")
+        shows = shows or release.HasField("ranges") or release.HasField("record")
         yield _said("a release that is withheld shows nothing", not shows, release.withheld)
     else:
+        asked = task.domain.record if task.domain.HasField("record") else None
+        told = release.record if release.HasField("record") else None
+        if asked is not None or told is not None:
+            yield _said("the tables are those that were asked for", asked == told, "compared")
         yield _said(
             "no release below the smallest batch, or above the target epsilon",
             (sums or release.n >= task.min_batch) and privacy.epsilon_upper <= task.target_epsilon,
@@ -139,6 +144,8 @@ def _differences(shown: Mapping[str, Any], release: release_pb2.Release) -> Iter
         ("quantiles", shown.get("quantiles") or [], _quantiles(release)),
         ("rounds", shown.get("rounds"), _rounds(release)),
         ("discovered", shown.get("discovered"), shown_level(release)),
+        ("ranges", shown.get("ranges"), _ranges(release)),
+        ("record", shown.get("record"), _record(release)),
         ("memoized", told.get("memoized"), _memoized(release.privacy)),
         *((name, told.get(name), getattr(release.privacy, name)) for name in _PRIVACY),
         *(
@@ -176,6 +183,35 @@ def _rounds(release: release_pb2.Release) -> dict[str, Any] | None:
         "rounding_stderr": rounds.rounding_stderr,
         "epsilon_analyzer": _finite(rounds.epsilon_analyzer),
         "epsilon_together": _finite(rounds.epsilon_together),
+    }
+
+
+def _ranges(release: release_pb2.Release) -> dict[str, Any] | None:
+    if release.withheld or not release.HasField("ranges"):
+        return None
+    ranges = release.ranges
+    return {
+        "base": ranges.base,
+        "levels": ranges.levels,
+        "node_stderr": ranges.node_stderr,
+        "starts": list(ranges.starts),
+        "rounded": ranges.rounded,
+    }
+
+
+def _record(release: release_pb2.Release) -> dict[str, Any] | None:
+    """Every attribute has "no answer" behind its answers."""
+    if release.withheld or not release.HasField("record"):
+        return None
+    attributes = release.record.attributes
+    names = dict(enumerate(one.name for one in attributes))
+    return {
+        "attributes": [
+            {"name": one.name, "labels": [*one.answers.labels, "no answer"]} for one in attributes
+        ],
+        "marginals": [
+            [names.get(at, "") for at in one.attributes] for one in release.record.marginals
+        ],
     }
 
 

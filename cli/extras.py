@@ -24,6 +24,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "mqtt": ("paho",),
     "parquet": ("pyarrow",),
     "dask": ("distributed",),
+    "tables": ("mbi", "jax", "optax"),
     "oidc": ("authlib", "joserfc"),
 }
 

@@ -37,6 +37,7 @@ PARTS = {
     "audit": "audit.command",
     "plan": "plan.command",
     "discover": "discover.command",
+    "tables": "plan.tables.command",
     "doctor": "operations.doctor",
     "backup": "operations.backup",
     "restore": "operations.restore",

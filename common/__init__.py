@@ -18,6 +18,7 @@ _ANALYST = frozenset(
         "ReleaseTable",
         "Reports",
         "Simulated",
+        "SyntheticTable",
         "Table",
         "Update",
         "VectorDesign",

@@ -8,6 +8,7 @@ from shoal.study import Promise as Promise
 from shoal.study import ReleaseTable as ReleaseTable
 from shoal.study import Reports as Reports
 from shoal.study import Simulated as Simulated
+from shoal.study import SyntheticTable as SyntheticTable
 from shoal.study import Table as Table
 from shoal.study import Update as Update
 from shoal.study import VectorDesign as VectorDesign

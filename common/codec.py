@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from shoal.domain import Categories, Discovery, Domain, Norm, Numeric, Vector, Words, YesNo
+from shoal.domain_codec import decode_domain, encode_domain
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
@@ -139,83 +139,6 @@ def encode_bundle(bundle: TaskBundle) -> bytes:
 
 
 # --- task -----------------------------------------------------------------------------------------
-
-
-def encode_domain(domain: Domain) -> task_pb2.Domain:
-    """The domain as shoal.v1.Domain, with the field of its kind set."""
-    match domain:
-        case YesNo():
-            return task_pb2.Domain(yes_no=task_pb2.YesNo())
-        case Categories():
-            return task_pb2.Domain(
-                categories=task_pb2.Categories(
-                    labels=domain.names, lower_bounds=domain.lower_bounds
-                )
-            )
-        case Numeric():
-            numeric = task_pb2.Numeric(
-                low=domain.low,
-                high=domain.high,
-                levels=domain.levels,
-                clip=domain.clip,
-                unit=domain.unit,
-            )
-            return task_pb2.Domain(numeric=numeric)
-        case Words():
-            return task_pb2.Domain(words=task_pb2.Words(labels=domain.names))
-        case Discovery():
-            discovery = task_pb2.Discovery(
-                first=domain.first, longest=domain.longest, most=domain.most, known=domain.known
-            )
-            return task_pb2.Domain(discovery=discovery)
-        case Vector():
-            vector = task_pb2.Vector(
-                dimension=domain.dimension,
-                norm=task_pb2.Norm.ValueType(domain.norm),
-                clip=domain.clip,
-                grid=domain.grid,
-                names=domain.names,
-                unit=domain.unit,
-            )
-            return task_pb2.Domain(vector=vector)
-
-
-def decode_domain(message: task_pb2.Domain) -> Domain:
-    """The domain of a message. Raises INVALID for an unknown kind, and what its class refuses."""
-    match message.WhichOneof("kind"):
-        case "yes_no":
-            return YesNo()
-        case "categories":
-            return Categories(
-                tuple(message.categories.labels), tuple(message.categories.lower_bounds)
-            )
-        case "numeric":
-            numeric = message.numeric
-            return Numeric(numeric.low, numeric.high, numeric.levels, numeric.clip, numeric.unit)
-        case "words":
-            return Words(tuple(message.words.labels))
-        case "discovery":
-            asked = message.discovery
-            return Discovery(asked.first, asked.longest, asked.most, tuple(asked.known))
-        case "vector":
-            vector = message.vector
-            return Vector(
-                vector.dimension,
-                _norm(vector.norm),
-                vector.clip,
-                vector.grid,
-                tuple(vector.names),
-                vector.unit,
-            )
-        case _:
-            raise ShoalError(Kind.INVALID, "task: its domain is of no known kind")
-
-
-def _norm(number: int) -> Norm:
-    try:
-        return Norm(number)
-    except ValueError:
-        raise ShoalError(Kind.INVALID, "task: the norm of its vector is of no known kind") from None
 
 
 def encode_pairwise(plan: PairwisePlan | None) -> task_pb2.Pairwise | None:

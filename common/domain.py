@@ -12,7 +12,6 @@ and ``accepted`` says what would be one; what a device reads by itself is never 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
 
@@ -21,10 +20,13 @@ from shoal.entropy import SYSTEM, Entropy, bernoulli
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.questions.answers import Value, number_of, text_of, yes_or_no
+from shoal.questions.categories import NO_ANSWER, Categories, check_blanks
 from shoal.questions.discovery import Discovery
+from shoal.questions.record import AnswerRecord
 
 __all__ = [
     "NO_ANSWER",
+    "AnswerRecord",
     "Categories",
     "Discovery",
     "Domain",
@@ -38,9 +40,7 @@ __all__ = [
     "word_cell",
 ]
 
-NO_ANSWER = "no answer"
 WORD_BITS = 62  # of the number that stands for a word
-_MOST_SHOWN = 20  # labels in one line
 _NO_CELLS = "this question is answered by a vector, through secure aggregation: it has no cells"
 
 
@@ -79,79 +79,6 @@ class YesNo:
     def accepted(self) -> str:
         """What values it takes, in words for an owner."""
         return "yes or no (true or false, 1 or 0)"
-
-
-@dataclass(frozen=True, slots=True)
-class Categories:
-    """One cell per label and a last cell for "no answer".
-
-    With ``lower_bounds`` (as many as labels, increasing) a number falls into the last label whose
-    bound is <= it, and below the first bound is no answer; integers of any size are compared
-    exactly. Without them the text of a value is matched with a label, code point by code point.
-    """
-
-    names: tuple[str, ...]
-    lower_bounds: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not 2 <= len(self.names) < LIMITS.cells:
-            raise _bad(f"categories want 2 to {LIMITS.cells - 1} labels")
-        if len(set(self.names)) != len(self.names) or not all(
-            0 < len(name) <= LIMITS.name_chars for name in self.names
-        ):
-            raise _bad(f"category labels are distinct and 1 to {LIMITS.name_chars} characters long")
-        if NO_ANSWER in self.names:
-            raise _bad(f'"{NO_ANSWER}" is added to the categories by itself: leave it out')
-        _check_blanks(self.names)
-        if self.lower_bounds and (
-            len(self.lower_bounds) != len(self.names)
-            or any(b <= a for a, b in zip(self.lower_bounds, self.lower_bounds[1:], strict=False))
-        ):
-            raise _bad("lower_bounds of categories are strictly increasing, one per label")
-        if not all(-(1 << 63) <= bound < 1 << 63 for bound in self.lower_bounds):
-            raise _bad("lower_bounds of categories are integers of 64 bits")
-
-    @property
-    def size(self) -> int:
-        """Number of cells: the labels and "no answer"."""
-        return len(self.names) + 1
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """One per cell, "no answer" last."""
-        return (*self.names, NO_ANSWER)
-
-    @property
-    def label_cells(self) -> tuple[int, ...]:
-        """The cell of each label, in the labels' order: here all cells."""
-        return tuple(range(self.size))
-
-    def encode(self, value: Value, entropy: Entropy = SYSTEM) -> int:
-        """The value's cell; the last cell for anything that fits no label."""
-        if self.lower_bounds:
-            number = number_of(value)
-            if number is None or number < self.lower_bounds[0]:
-                return len(self.names)
-            return bisect_right(self.lower_bounds, number) - 1
-        text = text_of(value)
-        return self.names.index(text) if text in self.names else len(self.names)
-
-    def understands(self, value: Value) -> bool:
-        """Whether the value falls into a label's cell, and not into "no answer"."""
-        return self.encode(value) < len(self.names)
-
-    @property
-    def accepted(self) -> str:
-        """What values it takes, in words for an owner."""
-        if self.lower_bounds:
-            return f"a number of at least {self.lower_bounds[0]}"
-        shown = ", ".join(f'"{name}"' for name in self.names[:_MOST_SHOWN])
-        more = len(self.names) - _MOST_SHOWN
-        return (
-            f"one of {shown}"
-            + (f" and {more:,} more (shoal agent explain)" if more > 0 else "")
-            + ", letter by letter"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +204,7 @@ class Words:
                 "words to look for are in Unicode's normal form NFC, in which devices read their "
                 "answers: normalize them"
             )
-        _check_blanks(self.names)
+        check_blanks(self.names)
         cells = (*map(word_cell, self.names), _NO_WORD_CELL)
         if len(set(cells)) != len(cells):
             raise _bad(
@@ -417,12 +344,4 @@ class Vector:
         return f"a list of {self.dimension:,} numbers, as [1.5, 0]"
 
 
-Domain = YesNo | Categories | Numeric | Words | Vector | Discovery
-
-
-def _check_blanks(names: tuple[str, ...]) -> None:
-    if any(name != text_of(name) for name in names):
-        raise _bad(
-            "labels have no blanks around them: nobody could answer with one, since those of an "
-            "answer are taken away"
-        )
+Domain = YesNo | Categories | Numeric | Words | Vector | AnswerRecord | Discovery

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
 
-from shoal.domain import Domain, Vector
+from shoal.domain import AnswerRecord, Domain, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.secagg import PairwisePlan
@@ -292,6 +292,11 @@ class Task:
         _require(
             not self.memoized or self.aggregator is Aggregator.SHUFFLED,
             "a sum can't be memoized: the noise of every round must be its own",
+        )
+        _require(
+            not self.memoized or not isinstance(self.domain, AnswerRecord),
+            "a record can't be memoized: the marginal that a device answers in is drawn anew in "
+            "every window",
         )
         if self.aggregator is Aggregator.SHUFFLED:
             _require(

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shoal.arrays import NDArray, np
-from shoal.domain import Discovery, Words
+from shoal.domain import AnswerRecord, Discovery, Words
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
@@ -342,10 +342,17 @@ class Family:
 
 
 def _refuse_words(name: str, domain: Domain) -> Domain:
-    """The same domain. Raises INVALID for an open vocabulary, and for a discovery."""
+    """The same domain. Raises INVALID for an open vocabulary, for a discovery, and for a record
+    whose answer is in several cells.
+    """
     if isinstance(domain, Discovery):
         raise invalid(
             f"{name} sends one message, and a discovery wants several: its mechanism is dummies"
+        )
+    if isinstance(domain, AnswerRecord) and domain.together:
+        raise invalid(
+            f"{name} answers with one cell, and this record is answered in all marginals: set "
+            "together = false"
         )
     if isinstance(domain, Words):
         raise invalid(

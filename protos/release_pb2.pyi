@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from shoal.protos import task_pb2 as _task_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -61,7 +62,9 @@ class Release(_message.Message):
     COUNTS_FIELD_NUMBER: _builtins.int
     DAMAGED_FIELD_NUMBER: _builtins.int
     QUANTILES_FIELD_NUMBER: _builtins.int
+    RANGES_FIELD_NUMBER: _builtins.int
     DISCOVERED_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -101,8 +104,18 @@ class Release(_message.Message):
         """of a number, where the mechanism tells its levels or bins; by share"""
 
     @_builtins.property
+    def ranges(self) -> Global___Ranges:
+        """of ordered cells that any range of can be asked of; never of a withheld release"""
+
+    @_builtins.property
     def discovered(self) -> Global___DiscoveredLevel:
         """of a discovery; never of a withheld release"""
+
+    @_builtins.property
+    def record(self) -> _task_pb2.Record:
+        """the estimates are of the cells of its marginals, one after the other, the last axis fastest: in
+        devices of the whole batch, however many of them answered in a marginal
+        """
 
     def __init__(
         self,
@@ -122,11 +135,13 @@ class Release(_message.Message):
         counts: _builtins.str = ...,
         damaged: _builtins.int = ...,
         quantiles: _abc.Iterable[Global___Quantile] | None = ...,
+        ranges: Global___Ranges | None = ...,
         discovered: Global___DiscoveredLevel | None = ...,
+        record: _task_pb2.Record | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["discovered", b"discovered", "distribution", b"distribution", "privacy", b"privacy", "rounds", b"rounds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["discovered", b"discovered", "distribution", b"distribution", "privacy", b"privacy", "ranges", b"ranges", "record", b"record", "rounds", b"rounds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "discovered", b"discovered", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "discovered", b"discovered", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "ranges", b"ranges", "record", b"record", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -172,6 +187,49 @@ class DiscoveredLevel(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DiscoveredLevel: _TypeAlias = DiscoveredLevel  # noqa: Y015
+
+@_typing.final
+class Ranges(_message.Message):
+    """What the standard error of a range of cells follows from, beside the estimates of the cells: they
+    are made consistent over a hierarchy, whose nodes were counted with independent noise.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
+    NODE_STDERR_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
+    ROUNDED_FIELD_NUMBER: _builtins.int
+    base: _builtins.int
+    """nodes that one node of the next level joins"""
+    levels: _builtins.int
+    node_stderr: _builtins.float
+    """of the noise of one node, in devices"""
+    rounded: _builtins.bool
+    """numbers between two of these were rounded to one of them at random; else a cell holds all from
+    its lower end to the next
+    """
+    @_builtins.property
+    def starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """the lower end of each cell but "no answer", increasing, in the domain's unit"""
+
+    def __init__(
+        self,
+        *,
+        base: _builtins.int = ...,
+        levels: _builtins.int = ...,
+        node_stderr: _builtins.float = ...,
+        starts: _abc.Iterable[_builtins.float] | None = ...,
+        rounded: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "levels", b"levels", "node_stderr", b"node_stderr", "rounded", b"rounded", "starts", b"starts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ranges: _TypeAlias = Ranges  # noqa: Y015
 
 @_typing.final
 class Quantile(_message.Message):

@@ -269,6 +269,7 @@ class Domain(_message.Message):
     VECTOR_FIELD_NUMBER: _builtins.int
     WORDS_FIELD_NUMBER: _builtins.int
     DISCOVERY_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def yes_no(self) -> Global___YesNo: ...
     @_builtins.property
@@ -281,6 +282,8 @@ class Domain(_message.Message):
     def words(self) -> Global___Words: ...
     @_builtins.property
     def discovery(self) -> Global___Discovery: ...
+    @_builtins.property
+    def record(self) -> Global___Record: ...
     def __init__(
         self,
         *,
@@ -290,12 +293,13 @@ class Domain(_message.Message):
         vector: Global___Vector | None = ...,
         words: Global___Words | None = ...,
         discovery: Global___Discovery | None = ...,
+        record: Global___Record | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "discovery", b"discovery", "kind", b"kind", "numeric", b"numeric", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "discovery", b"discovery", "kind", b"kind", "numeric", b"numeric", "record", b"record", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "discovery", b"discovery", "kind", b"kind", "numeric", b"numeric", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "discovery", b"discovery", "kind", b"kind", "numeric", b"numeric", "record", b"record", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["yes_no", "categories", "numeric", "vector", "words", "discovery"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["yes_no", "categories", "numeric", "vector", "words", "discovery", "record"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -445,6 +449,87 @@ class Discovery(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Discovery: _TypeAlias = Discovery  # noqa: Y015
+
+@_typing.final
+class Record(_message.Message):
+    """Several answers of one device, of which tables are made. An answer is a JSON object whose members
+    are the attributes' names.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    MARGINALS_FIELD_NUMBER: _builtins.int
+    TOGETHER_FIELD_NUMBER: _builtins.int
+    together: _builtins.bool
+    """false: a device answers in one marginal, drawn uniformly by itself; true: in all of them"""
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attribute]:
+        """2 to 12"""
+
+    @_builtins.property
+    def marginals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Marginal]:
+        """the tables, in rising order; every attribute in one of them"""
+
+    def __init__(
+        self,
+        *,
+        attributes: _abc.Iterable[Global___Attribute] | None = ...,
+        marginals: _abc.Iterable[Global___Marginal] | None = ...,
+        together: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "marginals", b"marginals", "together", b"together"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Record: _TypeAlias = Record  # noqa: Y015
+
+@_typing.final
+class Attribute(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def answers(self) -> Global___Categories: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        answers: Global___Categories | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Attribute: _TypeAlias = Attribute  # noqa: Y015
+
+@_typing.final
+class Marginal(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """places in the record, increasing"""
+
+    def __init__(
+        self,
+        *,
+        attributes: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Marginal: _TypeAlias = Marginal  # noqa: Y015
 
 @_typing.final
 class Vector(_message.Message):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shoal.study.releases import ReleaseTable, read_release
     from shoal.study.reports import Reports
     from shoal.study.simulated import Simulated
+    from shoal.study.tables import SyntheticTable
     from shoal.study.updates import Update, clip_update, send_update
     from shoal.study.vectors import VectorDesign, VectorMean, VectorPromise, design_vector
 
@@ -33,6 +34,7 @@ __all__ = [
     "ReleaseTable",
     "Reports",
     "Simulated",
+    "SyntheticTable",
     "Table",
     "Update",
     "VectorDesign",
@@ -56,6 +58,7 @@ _HOME = {
     "ReleaseTable": "releases",
     "Reports": "reports",
     "Simulated": "simulated",
+    "SyntheticTable": "tables",
     "Table": "frames",
     "Update": "updates",
     "VectorDesign": "vectors",

@@ -13,7 +13,7 @@ from shoal.analyzer.planner import Frequencies, Mean, Option, Plan, Quantiles, R
 from shoal.analyzer.planner import plan as choose
 from shoal.analyzer.planner.question import LEVELS, QUANTILE_LEVELS
 from shoal.analyzer.planner.result import Standing
-from shoal.domain import Discovery, Domain, Numeric, Vector, Words
+from shoal.domain import AnswerRecord, Discovery, Domain, Numeric, Vector, Words
 from shoal.limits import LIMITS
 from shoal.mechanisms import create
 from shoal.study.arguments import about, delta_of, positive, whole, wrong_value
@@ -198,7 +198,7 @@ def _question(
         return number_kind(domain.low, domain.high, several, unit=domain.unit)
     if want not in (None, "counts"):
         raise wrong_value("want", f"'{want}' is for a number: give low and high, or leave it out")
-    if isinstance(domain, Words | Vector):
+    if isinstance(domain, Words | Vector | AnswerRecord):
         raise wrong_value(
             "kind", "words are not planned for: shoal.design(kind='words') takes count_sketch"
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from shoal.analyzer.results.exports import rows_of
 from shoal.analyzer.results.processed import MEANS
+from shoal.analyzer.results.ranges import RangeCount, range_of
 from shoal.analyzer.results.reading import read_releases, select
 from shoal.analyzer.results.release_files import Truth, read_release_files
 from shoal.analyzer.results.report_page import certificate_of
@@ -18,6 +19,7 @@ from shoal.study.arguments import about, wrong_type, wrong_value
 from shoal.study.frames import Cell, Table
 from shoal.study.pictures import Picture, intervals
 from shoal.study.promise import Promise
+from shoal.study.tables import SyntheticTable, agreeing_tables, synthetic_table
 
 COLUMNS = (
     "name",
@@ -75,6 +77,19 @@ class ReleaseTable(Table):
             raise wrong_value("task", said) from None
         return ReleaseTable(tuple(chosen), self._truths)
 
+    def range(self, task: str, low: float, high: float | None = None) -> RangeCount:
+        """How many devices have a value from ``low`` to ``high`` (None: to the end), of a release
+        whose task was asked for ranges: with the standard error and the 95 % interval of the whole,
+        which are not those of its cells added up. Over bins ``high`` is where the next bin begins;
+        over levels it is the last one. ``task``: as for ``select``, of one window.
+        """
+        release = self._one(task)
+        for name, end in (("low", low), ("high", high)):
+            if end is not None and (isinstance(end, bool) or not isinstance(end, int | float)):
+                raise wrong_type(name, "give a number, as 18 or 0.5")
+        with about("range"):
+            return range_of(release, float(low), None if high is None else float(high))
+
     def promise(self, task: str) -> Promise:
         """What the task's releases promise each person, in words; of sums, see ``releases``."""
         release = self._one(task)
@@ -103,6 +118,19 @@ class ReleaseTable(Table):
         unit = "the number's unit" if means else "total" if "rounds" in release else "people"
         title = f"{release['name']}, window {release['window']}: {release['n']:,} reports"
         return intervals(title, unit, marks)
+
+    def tables(self, task: str) -> list[Table]:
+        """Of a release of several answers together: one table for each marginal, made to agree."""
+        return agreeing_tables(self._one(task))
+
+    def synthesize(
+        self, task: str, *, rows: int | None = None, test: bool = True
+    ) -> SyntheticTable:
+        """Made-up rows whose tables are those of a release of several answers together, as nearly
+        as its noise allows. ``rows``: as many as there were reports, unless told; ``test``: also
+        fit to four tables in five, and compare that with the fifth. Wants the extra [tables].
+        """
+        return synthetic_table(self._one(task), rows, test)
 
     def _one(self, task: str) -> dict[str, Any]:
         found = self.select(task).releases

@@ -1,4 +1,5 @@
-"""Make cli/demo/randhie.csv.gz: one column of the RAND Health Insurance Experiment, from the file
+"""Make cli/demo/randhie.csv.gz, one column of the RAND Health Insurance Experiment, and
+cli/demo/randhie_records.csv.gz, eight of its columns as answers to choose from, from the files
 inside the statsmodels wheel.
 
 ``python tools/demo_data.py [WHEEL]`` (default: pip downloads statsmodels into a temporary
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from bisect import bisect_right
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +23,19 @@ OUT = ROOT / "cli" / "demo" / "randhie.csv.gz"
 MEMBER = "statsmodels/datasets/randhie/randhie.csv"
 COLUMN = "mdvis"
 ROWS = 20_190
+RECORDS = ROOT / "cli" / "demo" / "randhie_records.csv.gz"
+WHOLE = "statsmodels/datasets/randhie/src/randhie.csv"  # with all columns
+# Of each attribute: the column, the lowest value of each answer, and the answers.
+ATTRIBUTES: dict[str, tuple[str, tuple[float, ...], tuple[str, ...]]] = {
+    "age": ("xage", (0, 6, 18, 35, 50), ("0-5", "6-17", "18-34", "35-49", "50+")),
+    "sex": ("female", (0, 1), ("male", "female")),
+    "education": ("educdec", (0, 12, 13, 16), ("below 12", "12", "13-15", "16+")),
+    "income": ("income", (0, 5_000, 8_000, 11_000), ("below 5", "5-8", "8-11", "11+")),
+    "own share": ("coins", (0, 1, 26, 51), ("0 %", "25 %", "50 %", "95 % or more")),
+    "health": ("health", (0, 1, 2, 3), ("excellent", "good", "fair", "poor")),
+    "limitation": ("physlm", (0, 0.5), ("no", "yes")),
+    "visits": ("mdvis", (0, 1, 2, 3, 5, 10), ("0", "1", "2", "3-4", "5-9", "10+")),
+}
 
 
 def column(wheel: Path) -> list[int]:
@@ -33,6 +48,33 @@ def column(wheel: Path) -> list[int]:
             "the known data"
         )
     return values
+
+
+def records(wheel: Path) -> list[list[str]]:
+    """The answers of every person-year to each of ``ATTRIBUTES``, in the order of the source; empty
+    where the source has none.
+    """
+    with zipfile.ZipFile(wheel) as archive, archive.open(WHOLE) as file:
+        rows = list(csv.DictReader(io.TextIOWrapper(file, "ascii")))
+    if len(rows) != ROWS:
+        raise SystemExit(f"{wheel.name}: {len(rows)} rows of all columns: not the known data")
+    found = []
+    for row in rows:
+        health = sum(at * int(row[name]) for at, name in enumerate(("hlthg", "hlthf", "hlthp"), 1))
+        row["health"] = str(health)
+        found.append(
+            [
+                "" if not row[column] else labels[bisect_right(lowest, float(row[column])) - 1]
+                for column, lowest, labels in ATTRIBUTES.values()
+            ]
+        )
+    return found
+
+
+def pack_records(rows: list[list[str]]) -> bytes:
+    """As ``pack``, a column for each attribute."""
+    lines = [",".join(ATTRIBUTES), *map(",".join, rows), ""]
+    return gzip.compress("\n".join(lines).encode("ascii"), compresslevel=9, mtime=0)
 
 
 def pack(values: list[int]) -> bytes:
@@ -67,7 +109,9 @@ def main(arguments: list[str]) -> None:
             )
             wheel = next(Path(folder).glob("statsmodels-*.whl"))
         OUT.write_bytes(pack(column(wheel)))
-    print(f"{OUT.relative_to(ROOT)}: {OUT.stat().st_size} bytes")
+        RECORDS.write_bytes(pack_records(records(wheel)))
+    for file in (OUT, RECORDS):
+        print(f"{file.relative_to(ROOT)}: {file.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from vectors_tasks import (
     fixed,
     hpke_key,
     mechanisms,
+    records,
 )
 
 from shoal.crypto.envelope import (
@@ -434,6 +435,7 @@ def make() -> Json:
         "domains": domains(),
         "discoveries": discoveries(),
         "steps": steps(),
+        "records": records(),
         "mechanisms": mechanisms(),
         "refuse": {
             "configurations": bad_configurations(),

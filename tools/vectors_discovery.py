@@ -7,7 +7,7 @@ from __future__ import annotations
 from vectors_signatures import flipped
 from vectors_tasks import Json, fixed, signing_key
 
-from shoal import codec
+from shoal import domain_codec
 from shoal.crypto.discovery_steps import DiscoveryStep, sign_step
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.domain import Discovery
@@ -60,7 +60,7 @@ def discoveries() -> list[Json]:
     """Levels with the cells of values, and of each cell what it stands for."""
     return [
         {
-            "domain": codec.encode_domain(level.discovery)
+            "domain": domain_codec.encode_domain(level.discovery)
             .SerializeToString(deterministic=True)
             .hex(),
             "cells_of_a_task": level.discovery.size,
@@ -102,7 +102,7 @@ def steps() -> Json:
         DiscoveryStep(TASK_ID, 5, None, _RELEASE),
     )
     return {
-        "domain": codec.encode_domain(ASKED).SerializeToString(deterministic=True).hex(),
+        "domain": domain_codec.encode_domain(ASKED).SerializeToString(deterministic=True).hex(),
         "task_id": TASK_ID.hex,
         "windows": WINDOWS,
         "analyzer_key": _key().public.hex(),

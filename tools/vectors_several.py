@@ -15,10 +15,11 @@ from pathlib import Path
 
 from vectors_mechanisms import Recorder
 
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, YesNo
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import UNIT, spec_of
 from shoal.mechanisms.several.registry import create
+from shoal.questions.record import Attribute, all_pairs
 from shoal.task import MechanismSpec
 
 PATH = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "shoal_several_v1.json"
@@ -36,6 +37,35 @@ def _labels(count: int) -> Categories:
 
 def _split(shares: int, b: int, size: int) -> MechanismSpec:
     return MechanismSpec.of("split_mix", scale=b << 16, shares=shares, slots=5, bytes=size)
+
+
+def _ranges(cells: int, base: int, levels: int, shares: int, slots: int) -> MechanismSpec:
+    return MechanismSpec.of(
+        "ranges",
+        k=cells,
+        base=base,
+        levels=levels,
+        shares=shares,
+        slots=slots,
+        dummies=42 * UNIT + 12_345,
+    )
+
+
+_RECORD = AnswerRecord(
+    (
+        Attribute("age", Categories(("young", "old"), (0, 40))),
+        Attribute("sex", Categories(("f", "m"))),
+        Attribute("health", Categories(("good", "fair", "poor"))),
+    ),
+    all_pairs(3),
+    together=True,
+)
+
+
+def _marginals(shares: int, slots: int) -> MechanismSpec:
+    return MechanismSpec.of(
+        "marginals", k=33, tables=3, shares=shares, slots=slots, dummies=42 * UNIT + 12_345
+    )
 
 
 _HALF = 1 << 63  # a "uniform" of the true message: half of the cells are drawn from all
@@ -69,6 +99,10 @@ CASES: tuple[tuple[str, str, Domain, NoiseLaw | MechanismSpec], ...] = (
         YesNo(),
         spec_of("signed_count", _cancelling(Truth.SIGN, 1, 200, 63), _HALF),
     ),
+    ("ranges", "ranges", Numeric(0.0, 1.0, 40), _ranges(41, 4, 3, 800, 30)),
+    ("ranges of few slots", "ranges", Numeric(0.0, 1.0, 16), _ranges(17, 3, 2, 300, 4)),
+    ("marginals", "marginals", _RECORD, _marginals(700, 40)),
+    ("marginals of few slots", "marginals", _RECORD, _marginals(300, 5)),
     ("a number", "split_mix", Numeric(0.0, 10.0, 6), _split(3, 5, 3)),
     ("a number in fine steps", "split_mix", Numeric(0.0, 1.0, 1001), _split(1_000, 2_000, 5)),
 )

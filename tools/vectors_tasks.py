@@ -16,14 +16,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from shoal import codec
+from shoal import codec, domain_codec
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.schedules import sign_keys
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId, public_config
-from shoal.domain import Categories, Domain, Numeric, Words, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Words, YesNo
 from shoal.ids import KeyId, TaskId
 from shoal.mechanisms.registry import create
+from shoal.questions.record import Attribute, all_pairs
 from shoal.task import KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
 
 Json = dict[str, Any]
@@ -273,6 +274,11 @@ def _of_another_suite(task: bytes, kept: KeySchedule) -> bytes:
 _FAR: list[Any] = [10**30, "9" * 400, True, "true", 4.999999999999999]
 _TEXTS = ("true", "4", "0.1", "1e-7", "1e+21", "-12", "True", "4.0")
 # Values of each domain. Where a value falls between two cells none is here: a coin rounds it.
+_ATTRIBUTES = (
+    Attribute("age", Categories(("young", "old"), (0, 40))),
+    Attribute("sex", Categories(("f", "m"))),
+    Attribute("health", Categories(("good", "fair", "poor"))),
+)
 # fmt: off
 _DOMAINS: list[tuple[Domain, list[Any]]] = [
     (YesNo(), [
@@ -302,18 +308,39 @@ _DOMAINS: list[tuple[Domain, list[Any]]] = [
         7, 7.0, "7", True, "", " ", None,
     ]),
 ]
+_RECORDS: list[tuple[Domain, list[Any]]] = [
+    (AnswerRecord(_ATTRIBUTES, all_pairs(3), together=True), [
+        '{"age": 41, "sex": "f", "health": "poor"}', ' {"health":"good","age":"39.5"}\n', "{}",
+        '{"age": -1, "sex": "F", "health": null}', '{"age": true, "sex": ["f"]}', "[1]", None, 3,
+        '{"age": 41, "age": 41}', '{"age": NaN, "sex": "f"}', '{"age": 41, "more": {"age": 1}}',
+        '{"sex": "\\u0066", "health": "poor"} x', '{"sex": "\\u0066", "health": "poor"}',
+        '{"age": 1e999, "sex": "f"}', '{"age": 01, "sex": "f"}', '{"age": ' + "1" * 400 + "}",
+    ]),
+    (AnswerRecord(_ATTRIBUTES, ((0, 1, 2), (2,)), together=True), ['{"health": "fair"}', None]),
+]
 # fmt: on
 
 
 def domains() -> list[Json]:
     """Values and their cells, only where no rounding coin is needed."""
+    return _cells(_DOMAINS)
+
+
+def records() -> list[Json]:
+    """The same of records that are answered in all marginals: a cell is the record's number."""
+    return _cells(_RECORDS)
+
+
+def _cells(domains: list[tuple[Domain, list[Any]]]) -> list[Json]:
     return [
         {
-            "domain": codec.encode_domain(domain).SerializeToString(deterministic=True).hex(),
+            "domain": domain_codec.encode_domain(domain)
+            .SerializeToString(deterministic=True)
+            .hex(),
             "labels": list(domain.labels),
             "cells": [{**_said(value), "cell": str(domain.encode(value))} for value in values],
         }
-        for domain, values in _DOMAINS
+        for domain, values in domains
     ]
 
 
@@ -358,7 +385,9 @@ def mechanisms() -> list[Json]:
             law = {"same": str(k * (words - uniform) + uniform), "other": str(uniform)}
         entries.append(
             {
-                "domain": codec.encode_domain(domain).SerializeToString(deterministic=True).hex(),
+                "domain": domain_codec.encode_domain(domain)
+                .SerializeToString(deterministic=True)
+                .hex(),
                 "name": spec.name,
                 "parameters": {name: str(value) for name, value in spec.parameters},
                 "report_size": mechanism.report_size,

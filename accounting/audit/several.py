@@ -7,7 +7,8 @@ order: ``audit`` gets statistics of the multiset alone.
 *A true message among noise* (``Noisy``): how often each message of the two answers' cells came.
 Noise of other cells is independent of them, so it says nothing. Of Poisson noise the logarithm of
 the ratio is the best statistic that there is; of singles nearly the difference. Of a count the
-messages are two, yes and no.
+messages are two, yes and no. Of a hierarchy they are added over its levels, for answers that share
+no block, and of marginals over all of them, for records that differ everywhere.
 
 *A number in shares* (``SplitMix``): their sum modulo 2^bits, nearest to 0, and how many of them are
 negative there: what they may tell beyond their sum.
@@ -20,7 +21,7 @@ Any statistics are sound (``audit``); these are meant to be strong.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shoal.accounting.audit.audit import Views, cells_of, crowd_of
@@ -29,8 +30,10 @@ from shoal.accounting.numerics.binomial import Floats, Ints
 from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.several.marginals import AllMarginals
 from shoal.mechanisms.several.noise_law import Truth
 from shoal.mechanisms.several.protocol import Noisy, Several
+from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
 from shoal.mechanisms.several.split_mix import SplitMix
 
@@ -65,14 +68,16 @@ def several_views(
     seen: Seen = all_of_them,
 ) -> Views:
     """Views of the messages of ``n`` devices for ``audit``: the victim answers ``answers[which]``,
-    everybody else a third cell where there is one; of numbers, the first answer.
+    everybody else a third cell where there is one; of numbers in shares the first answer, of a
+    hierarchy a cell in the middle, which shares no block with the answers.
 
     ``cells``: of the mechanism's domain. All views of a call are held at once. Raises INVALID for
     cells outside the domain, and for a mechanism that is not known here.
     """
     check_n(n)
     of_shares = isinstance(made, SplitMix)
-    crowd = crowd_of(cells, answers, answers[0] if of_shares else None)
+    others = answers[0] if of_shares else cells // 2 if isinstance(made, Ranges) else None
+    crowd = crowd_of(cells, answers, others)
     statistics = several_statistics(made, answers)
 
     def views(which: int, trials: int) -> dict[str, Floats]:
@@ -90,10 +95,13 @@ def several_views(
 
 
 def attacked_answers(made: Several, cells: int) -> tuple[int, int]:
-    """The two cells to attack: a number's ends, which are furthest from each other; the first two
-    of others, where all pairs are alike.
+    """The two cells to attack: a number's ends, which are furthest from each other and share no
+    block of a hierarchy; records that differ in every attribute; the first two of others, where
+    all pairs are alike.
     """
-    return (0, cells - 2) if isinstance(made, SplitMix) else (0, 1)
+    if isinstance(made, AllMarginals):
+        return 0, cells - 1
+    return (0, cells - 2) if isinstance(made, SplitMix | Ranges) else (0, 1)
 
 
 def numbers_of(made: Several, rows: NDArray[np.uint8]) -> Ints:
@@ -115,8 +123,17 @@ def several_statistics(made: Several, answers: tuple[int, int]) -> Statistics:
     if not isinstance(made, Noisy | ShufflerNoise):
         raise ShoalError(Kind.INVALID, f"no attack on {made.name} is known")
     signed = isinstance(made, Noisy) and made.noise.truth is Truth.CELL and made.noise.signed
-    of_cells = _of_signed_cells if signed else _of_cells
-    return lambda numbers, trial, trials: of_cells(numbers, trial, trials, answers)
+    if signed:
+        return lambda numbers, trial, trials: _of_signed_cells(numbers, trial, trials, answers)
+    paths = [_truths(made, cell) for cell in answers]
+    return lambda numbers, trial, trials: _of_cells(numbers, trial, trials, paths)
+
+
+def _truths(made: Several, cell: int) -> tuple[int, ...]:
+    """The true messages of an answer."""
+    if isinstance(made, Ranges):
+        return made.tree.path(cell)
+    return made.record.cells_of(cell) if isinstance(made, AllMarginals) else (cell,)
 
 
 def _of_signed_cells(
@@ -131,15 +148,13 @@ def _of_signed_cells(
 
 
 def _of_cells(
-    numbers: Ints, trial: Ints, trials: int, answers: tuple[int, int]
+    numbers: Ints, trial: Ints, trials: int, paths: Sequence[tuple[int, ...]]
 ) -> dict[str, Floats]:
-    one, two = (_came(cell, numbers, trial, trials) for cell in answers)
-    return {
-        "difference": one - two,
-        "ratio": np.log(one + 0.5) - np.log(two + 0.5),
-        "first": one,
-        "second": two,
-    }
+    """``paths``: the true messages of the two answers, in as many tables."""
+    came = [[_came(cell, numbers, trial, trials) for cell in path] for path in paths]
+    one, two = (np.sum(each, axis=0) for each in came)
+    first, second = (np.sum([np.log(each + 0.5) for each in path], axis=0) for path in came)
+    return {"difference": one - two, "ratio": first - second, "first": one, "second": two}
 
 
 def _came(number: int, numbers: Ints, trial: Ints, trials: int) -> Floats:

@@ -81,7 +81,7 @@ def lint_several(task: Task, made: Several) -> LintResult:
     findings.append(
         Finding(
             False,
-            f"{made.name}: {together}; {liar_words(made)}",
+            f"{made.name}: {together}; {liar_words(made, task.domain)}",
         )
     )
     if task.added_messages:

@@ -7,9 +7,9 @@ A coupling draws both from the same events and differs where one of these happen
   cell looked at and for each sign, the longer ones are a Poisson number of mean sum over j >
   longest of q^j / j, so at least one of them comes with at most that probability. Two cells and two
   signs in a histogram, one cell and two signs in a count.
-- *a full submission*: a device that drew ``slots`` messages of noise or more sends none. With the
-  integers that are drawn, the messages of one device, over all cells, are a compound Poisson sum;
-  ``compound.at_least`` bounds its tail. For so many devices: so many times that (union).
+- *a full submission*: a device whose noise does not fit beside its true messages sends none. With
+  the integers that are drawn, the messages of one device, over all cells, are a compound Poisson
+  sum; ``compound.at_least`` bounds its tail. For so many devices: so many times that (union).
 - *a surplus event*: integer rates are above the share by less than 2^-64 per kind, size, device and
   cell. For upper bounds this is further noise and costs nothing; a lower bound is charged for it.
 
@@ -32,7 +32,7 @@ _MOST_TERMS = 1 << 16  # ... or so many: a q near 1 has more, and far too many l
 
 
 def cells_looked_at(truth: Truth) -> int:
-    """Cells that one device's answer touches: two, or the one of a count."""
+    """Cells of a table that one device's answer touches: two, or the one of a count."""
     return 2 if truth is Truth.CELL else 1
 
 
@@ -50,7 +50,8 @@ def long_singles(law: NoiseLaw) -> float:
     """Expected singles longer than ``longest`` in the cells looked at. Direction: UPPER."""
     if not law.signed:
         return 0.0
-    return 2.0 * cells_looked_at(law.truth) * singles_beyond(law.singles, law.longest)
+    looked = law.truths * cells_looked_at(law.truth)
+    return 2.0 * looked * singles_beyond(law.singles, law.longest)
 
 
 def message_rates(law: NoiseLaw) -> Floats:
@@ -65,14 +66,16 @@ def message_rates(law: NoiseLaw) -> Floats:
 
 
 def full_submissions(law: NoiseLaw, devices: int, tail: float) -> float:
-    """``devices`` times the probability that the noise of one is ``slots`` messages or more; too
-    large by at most ``tail`` and its rounding. Direction: UPPER.
+    """``devices`` times the probability that the noise of one has no room beside its true
+    messages in ``slots``; too large by at most ``tail`` and its rounding. Direction: UPPER.
     """
-    return devices * at_least(message_rates(law), law.slots, math.log(tail / devices)) * _ROUNDING
+    room = law.slots - law.truths + 1
+    return devices * at_least(message_rates(law), room, math.log(tail / devices)) * _ROUNDING
 
 
 def surplus(law: NoiseLaw) -> float:
     """Expected events above the law accounted for, in the cells looked at, of ``shares`` devices.
     Direction: UPPER.
     """
-    return cells_looked_at(law.truth) * len(law.rates()) * law.shares * 2.0**-RATE_BITS * _ROUNDING
+    looked = law.truths * cells_looked_at(law.truth)
+    return looked * len(law.rates()) * law.shares * 2.0**-RATE_BITS * _ROUNDING

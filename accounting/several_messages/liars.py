@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 from shoal.accounting.meaning import bound_text
+from shoal.domain import AnswerRecord, Domain
 from shoal.mechanisms.several.protocol import Noisy, Several, Summed
 
 
@@ -25,19 +26,29 @@ def moved_by_liar(made: Several) -> float:
     return made.messages * (1.0 if law is None else law.total / (law.same - law.other))
 
 
-def liar_words(made: Several) -> str:
+def report_weight(domain: Domain | None) -> int:
+    """Devices that one report stands for in a count: of a record which each device answers in one
+    of h marginals h, else 1.
+    """
+    if isinstance(domain, AnswerRecord) and not domain.together:
+        return len(domain.marginals)
+    return 1
+
+
+def liar_words(made: Several, domain: Domain | None = None) -> str:
     """The same, beside what a device of one message can do, as a sentence without its full stop:
-    for owners and for who reads a release.
+    for owners and for who reads a release. ``domain``: of the task, where there is one.
     """
     if isinstance(made, Summed):
         return (
             "nothing bounds a device that lies: it moves the result anywhere, with messages that "
             "look like all others"
         )
+    weight = report_weight(domain)
+    most = bound_text(moved_by_liar(made) * weight)
     if made.messages == 1:
-        return f"a device that lies moves a count by {bound_text(moved_by_liar(made))} at most"
+        return f"a device that lies moves a count by {most} at most"
     return (
-        f"a device that lies moves a count by {bound_text(moved_by_liar(made))} at most, with all "
-        f"of its {made.messages} messages in one cell; a single one that is not randomized would "
-        "move it by 1"
+        f"a device that lies moves a count by {most} at most, with all of its {made.messages} "
+        f"messages in one cell; a single one that is not randomized would move it by {weight}"
     )

@@ -27,15 +27,17 @@ devices, so seeing it adds nothing. Whoever sees the size of one submission must
    independent Poisson numbers for each cell, kind and size (sums of independent Poisson numbers).
    Answers x and x' differ in cells x and x' only; the other cells are independent of these and have
    one law under both: dropping them is a bijection between what is left and what there was, up to
-   independent noise. In a count there is one cell.
+   independent noise. In a count there is one cell. With true messages in several tables there is
+   such a pair of cells in each of them, at most (``tables``).
 5. *Integers.* Rates are rounded up; a Poisson number of a larger mean is one of the smaller mean
    and an independent rest: post-processing. So is whatever floods or dummies there are beyond
    ``LARGEST_SUM`` / 4 messages of a cell, which are left out of account.
 6. *Long singles.* Compare with singles of all sizes: the two differ in the cells looked at with
    probability t2 at most. With all sizes each sign's singles add up to a geometric number.
 
-What is left is ``one_more``'s pair of cells, or ``signed_count``'s one. If P, Q are the two laws of
-the true view, P', Q' those of the last one, and t = t1 + t2, then for every set S of views
+What is left is ``one_more``'s pair of cells, ``tables``' several, or ``signed_count``'s one. If P,
+Q are the two laws of the true view, P', Q' those of the last one, and t = t1 + t2, then for every
+set S of views
 
     P(S) <= P'(S) + t <= e Q'(S) + delta' + t <= e Q(S) + delta' + (1 + e) t,
 
@@ -60,6 +62,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import TypeAlias
 
 from shoal.accounting.certificate import check_n
 from shoal.accounting.numerics.compound import LARGEST_SUM
@@ -78,44 +81,59 @@ from shoal.accounting.several_messages.signed_count import (
     count_divergence,
     shown_count,
 )
+from shoal.accounting.several_messages.tables import TablesShown, tables_divergence
 from shoal.mechanisms.several.noise_law import MOST_SHARES, RATE_BITS, NoiseKind, NoiseLaw, Truth
 
 # in bounds and in releases
-METHODS = "cancelling", "signed-count", "poisson-dummies"
+METHODS = (
+    "cancelling",
+    "signed-count",
+    "poisson-dummies",
+    "cancelling-in-tables",
+    "poisson-dummies-in-tables",
+)
 _MOST_MESSAGES = Fraction(LARGEST_SUM, 4)
 _UNPROVEN = 2.0  # a divergence is at most 1
 _ROUNDING = 1e-12
 
+Laws: TypeAlias = "Shown | CountShown | TablesShown"
+
 
 @dataclass(frozen=True, slots=True)
 class NoiseProtocol:
-    """One true message and the noise of ``law``, per device; see the module's text."""
+    """The true messages and the noise of ``law``, per device; see the module's text."""
 
     law: NoiseLaw
 
     @property
     def name(self) -> str:
-        """ "cancelling", "signed-count" or "poisson-dummies": the method in a bound."""
+        """One of ``METHODS``: the method in a bound."""
+        one = self.law.truths == 1
         if not self.law.signed:
-            return METHODS[2]
-        return METHODS[0] if self.law.truth is Truth.CELL else METHODS[1]
+            return METHODS[2] if one else METHODS[4]
+        if self.law.truth is Truth.SIGN:
+            return METHODS[1]
+        return METHODS[0] if one else METHODS[3]
 
     @property
     def messages_per_device(self) -> Fraction:
-        """The mean, the true one among them, padding not; the number does not depend on the
+        """The mean, the true ones among them, padding not; the number does not depend on the
         value.
         """
         return self.law.mean_messages
 
     @property
     def epsilon0(self) -> float:
-        """Infinite: a device's true message is its value."""
+        """Infinite: a device's true messages are its value."""
         return math.inf
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the bound needs beyond the basic assumptions."""
+        tables = self.law.truths
+        true = (f"every device sends one true message in each of {tables} tables",)
         return (
+            *(true if tables > 1 else ()),
             f"at least {self.law.shares} honest devices add noise, each its share for that many, "
             "drawn afresh and independent of everything",
             f"every submission has {self.law.slots} messages on the wire, padding among them: who "
@@ -168,8 +186,22 @@ def counted(law: NoiseLaw) -> NoiseLaw:
 
 
 @lru_cache(maxsize=64)
-def shown(law: NoiseLaw, tail: float) -> Shown | CountShown:
+def shown(law: NoiseLaw, tail: float) -> Laws:
     """The exact law of the end of the module's text, but for ``tail`` at either end."""
+    if law.truths > 1:
+        return in_tables(shown_cell(replace(law, truths=1), tail), law, tail)
+    return shown_cell(law, tail)
+
+
+def in_tables(cell: Shown | CountShown, law: NoiseLaw, tail: float) -> Laws:
+    """What all tables of ``law`` show, where each has such a pair of cells."""
+    if law.truths == 1 or isinstance(cell, CountShown):
+        return cell
+    return TablesShown(cell, law.truths, tail)
+
+
+def shown_cell(law: NoiseLaw, tail: float) -> Shown | CountShown:
+    """``shown``, of one table."""
     if not law.signed:
         return shown_dummies(law.dummies, tail)
     rates = flood_rates(law.floods, law.largest)
@@ -185,7 +217,9 @@ def exact_delta(
     return _divergence(shown(counted(law), delta * TAIL_SHARE), epsilon, direction)
 
 
-def _divergence(found: Shown | CountShown, epsilon: float, direction: Direction) -> float:
+def _divergence(found: Laws, epsilon: float, direction: Direction) -> float:
+    if isinstance(found, TablesShown):
+        return tables_divergence(found, epsilon, direction)
     if isinstance(found, Shown):
         return divergence(found, epsilon, direction)
     return count_divergence(found, epsilon, direction)
@@ -195,7 +229,7 @@ def _divergence(found: Shown | CountShown, epsilon: float, direction: Direction)
 class _Curve:
     """delta' and the charges for a ``distance``."""
 
-    found: Shown | CountShown
+    found: Laws
     distance: float
     direction: Direction
 
@@ -208,7 +242,7 @@ class _Curve:
         return max(0.0, exact * (1.0 - _ROUNDING) - charge * (1.0 + _ROUNDING))
 
 
-def _drawn(law: NoiseLaw, devices: int, delta: float) -> tuple[Shown | CountShown, float] | None:
+def _drawn(law: NoiseLaw, devices: int, delta: float) -> tuple[Laws, float] | None:
     """A law for a lower curve of ``devices`` >= shares devices, and how far the view is from it;
     None where none is known.
     """
@@ -220,9 +254,11 @@ def _drawn(law: NoiseLaw, devices: int, delta: float) -> tuple[Shown | CountShow
     full = full_submissions(law, devices, tail)
     if law.signed:
         found = shown_many(law, devices, tail)
-        return None if found is None else (found, full)
+        return None if found is None else (in_tables(found, law, tail), full)
     exact = Fraction(law.rates()[0].weight * devices, 1 << RATE_BITS)
-    return (shown_dummies(exact, tail), full) if exact <= _MOST_MESSAGES else None
+    if exact > _MOST_MESSAGES:
+        return None
+    return in_tables(shown_dummies(exact, tail), law, tail), full
 
 
 def _unproven(_: float) -> float:

@@ -104,14 +104,23 @@ def design_dummies(
     *,
     windows: int = 1,
     drawn: KaryLaw | None = None,
+    tables: int = 1,
 ) -> NoiseLaw:
     """The fewest Poisson dummies with which ``n_honest`` devices reach (epsilon, delta) in one
-    release. ``windows``, ``drawn`` and raises as ``design_cancelling``.
+    release. ``tables``: true messages of a device, one in each; ``cells``: of all tables, two or
+    more of each. ``windows``, ``drawn`` (of one table alone) and raises as ``design_cancelling``.
     """
     _check(Truth.CELL, cells, n_honest, epsilon, delta, windows)
+    if not 1 <= tables <= cells // 2 or (drawn is not None and tables > 1):
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{cells} cells are not {tables} tables of two or more, or their true messages are "
+            "randomized: give the cells of all tables, and values as they are",
+        )
     reached = _reached(epsilon, delta, drawn)
     epsilon, delta = (epsilon, delta) if drawn is None else inner_target(drawn, epsilon, delta)
-    start = NoiseLaw(Truth.CELL, cells, min(n_honest, MOST_SHARES), 1, dummies=Fraction(1))
+    shares = min(n_honest, MOST_SHARES)
+    start = NoiseLaw(Truth.CELL, cells, shares, tables, dummies=Fraction(1), truths=tables)
     return _fewest(start, epsilon, delta, "dummies", windows, reached)
 
 
@@ -179,7 +188,7 @@ def _fewest(
     ``reached``.
     """
 
-    def at(amount: Fraction, slots: int = 1) -> NoiseLaw:
+    def at(amount: Fraction, slots: int = start.truths) -> NoiseLaw:
         return (
             replace(start, floods=amount, slots=slots)
             if what == "floods"
@@ -237,4 +246,5 @@ def _slots(law: NoiseLaw, most: float) -> int:
             "fewer cells, more devices or a larger target",
         )
     chances = tails(rates, 1, log_tail)
-    return 1 + next(index for index, chance in enumerate(chances.tolist()) if chance <= each)
+    room = next(index for index, chance in enumerate(chances.tolist()) if chance <= each)
+    return law.truths + room

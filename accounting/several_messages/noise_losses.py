@@ -7,7 +7,8 @@ of two independent losses:
 - of x', with one more under Q: ln r_j with mass without_j, and infinity with mass certain.
 
 For a signed count it is one cell: -ln r_v with mass w(v), ln r_v with mass w(v) r_v, 0 with the
-mass of u = v, and infinity with mass w(0). The sum over the two cells, the lattice and the charges:
+mass of u = v, and infinity with mass w(0). With several tables it is the sum of the losses of all
+pairs (``tables``). The sum over the two cells, the lattice and the charges:
 ``loss_lattice``. What remains at infinity adds up over windows: a law for many windows wants
 ``longest`` and ``slots`` for a smaller delta than that of one.
 
@@ -30,6 +31,7 @@ from shoal.accounting.several_messages.loss_lattice import (
 from shoal.accounting.several_messages.noise import counted, distance, shown
 from shoal.accounting.several_messages.one_more import Shown
 from shoal.accounting.several_messages.signed_count import CountShown
+from shoal.accounting.several_messages.tables import TablesShown, losses_upper
 from shoal.arrays import np
 from shoal.mechanisms.several.noise_law import NoiseLaw
 
@@ -46,7 +48,10 @@ def noise_losses(law: NoiseLaw, n_honest: int, delta: float) -> LossLaw | None:
         return None
     found = shown(counted(law), delta * TAIL_SHARE)
     far = distance(law, law.shares, delta)
-    if isinstance(found, Shown):
+    if isinstance(found, TablesShown):
+        both, step = losses_upper(found)
+        lost = found.lost
+    elif isinstance(found, Shown):
         step = step_of(np.log(found.ratios), found.more)
         logs, error, tail = np.log(found.ratios), found.error, delta * _BEYOND
         one = placed(-logs, found.more, 0.0, step, error, tail)

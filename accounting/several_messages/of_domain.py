@@ -7,18 +7,40 @@ from __future__ import annotations
 from shoal.accounting.several_messages.noise_design import design_cancelling, design_dummies
 from shoal.accounting.several_messages.shuffler_noise import design_shuffler_noise
 from shoal.accounting.several_messages.split import design_split
-from shoal.domain import Discovery, Domain, Numeric, Vector, Words, YesNo
+from shoal.domain import AnswerRecord, Categories, Discovery, Domain, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.categories.krr import law as krr_law
 from shoal.mechanisms.categories.krr import least_uniform
-from shoal.mechanisms.several.names import CANCELLING, DUMMIES, NAMES, SIGNED_COUNT, SPLIT_MIX
+from shoal.mechanisms.several.least_squares import usual_tree
+from shoal.mechanisms.several.marginals import AllMarginals
+from shoal.mechanisms.several.names import (
+    CANCELLING,
+    DUMMIES,
+    MARGINALS,
+    NAMES,
+    RANGES,
+    SIGNED_COUNT,
+    SPLIT_MIX,
+)
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import spec_of
+from shoal.mechanisms.several.ranges import Ranges, is_ordered
 from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
 from shoal.task import SHUFFLER_NOISE, MechanismSpec
 
-_KINDS = {SIGNED_COUNT: "yes/no questions", SPLIT_MIX: "questions for a mean of numbers"}
+_KINDS = {
+    SIGNED_COUNT: "yes/no questions",
+    SPLIT_MIX: "questions for a mean of numbers",
+    RANGES: "questions for numbers, in levels or in bins with lower_bounds,",
+    MARGINALS: "records that are answered in all marginals (together = true)",
+}
+_AS_THEY_ARE = {
+    SPLIT_MIX: "has no true message to randomize",
+    SHUFFLER_NOISE: "sends values as they are",
+    RANGES: "sends values as they are, once in each level",
+    MARGINALS: "sends values as they are, once in each table",
+}
 
 
 def serves(name: str, domain: Domain) -> bool:
@@ -29,6 +51,11 @@ def serves(name: str, domain: Domain) -> bool:
         return name == DUMMIES
     if name == SPLIT_MIX:
         return isinstance(domain, Numeric)
+    if name == RANGES:
+        return is_ordered(domain)
+    together = isinstance(domain, AnswerRecord) and domain.together
+    if together or name == MARGINALS:
+        return together and name == MARGINALS
     return name != SIGNED_COUNT or isinstance(domain, YesNo)
 
 
@@ -55,11 +82,10 @@ def design_several(
     if not serves(name, domain):
         kinds = _KINDS.get(name, "questions with listed answers")
         raise ShoalError(Kind.CONFIG, f"{name} answers {kinds} alone: choose another mechanism")
-    if epsilon0_if_colluding is not None and name in (SPLIT_MIX, SHUFFLER_NOISE):
-        what = (
-            "has no true message to randomize" if name == SPLIT_MIX else "sends values as they are"
+    if epsilon0_if_colluding is not None and name in _AS_THEY_ARE:
+        raise ShoalError(
+            Kind.CONFIG, f"{name} {_AS_THEY_ARE[name]}: leave epsilon0_if_colluding out"
         )
-        raise ShoalError(Kind.CONFIG, f"{name} {what}: leave epsilon0_if_colluding out")
     if name == SPLIT_MIX and isinstance(domain, Numeric):
         most = most or LIMITS.batch_rows
         return design_split(domain, n_honest, epsilon, delta, windows=windows, most=most)
@@ -69,18 +95,54 @@ def design_several(
             return ShufflerNoise(domain.labels, noise).spec
         except ShoalError as error:  # so many cells
             raise ShoalError(Kind.CONFIG, error.message) from None
+    if name == RANGES and isinstance(domain, Numeric | Categories):
+        return _ranges(domain, n_honest, epsilon, delta, windows)
+    if name == MARGINALS and isinstance(domain, AnswerRecord):
+        return _marginals(domain, n_honest, epsilon, delta, windows)
     uniform = None
     if epsilon0_if_colluding is not None:
         uniform = _uniform(domain, epsilon0_if_colluding)
     law = _law(name, domain, n_honest, epsilon, delta, windows, uniform)
+    _check_slots(name, law, f", or take {DUMMIES}")
+    return spec_of(name, law, uniform)
+
+
+def _check_slots(name: str, law: NoiseLaw, instead: str = "") -> None:
+    """Raises CONFIG for more messages than a report may have."""
     if law.slots > LIMITS.messages:
         raise ShoalError(
             Kind.CONFIG,
             f"{name}: a device would send up to {law.slots} messages, and {LIMITS.messages} are "
             "the most that a report may have: raise min_batch or the target, give fewer answers to "
-            f"choose from, or take {DUMMIES}",
+            f"choose from{instead}",
         )
-    return spec_of(name, law, uniform)
+
+
+def _ranges(
+    domain: Numeric | Categories, n_honest: int, epsilon: float, delta: float, windows: int
+) -> MechanismSpec:
+    """Raises CONFIG."""
+    try:
+        tree = usual_tree(domain.size)
+    except ShoalError as error:  # so many cells
+        raise ShoalError(Kind.CONFIG, error.message) from None
+    law = design_dummies(tree.nodes, n_honest, epsilon, delta, windows=windows, tables=tree.levels)
+    _check_slots(RANGES, law)
+    return Ranges(domain, tree, law).spec
+
+
+def _marginals(
+    domain: AnswerRecord, n_honest: int, epsilon: float, delta: float, windows: int
+) -> MechanismSpec:
+    """Raises CONFIG."""
+    tables = len(domain.marginals)
+    law = design_dummies(domain.cells, n_honest, epsilon, delta, windows=windows, tables=tables)
+    _check_slots(
+        MARGINALS,
+        law,
+        ", ask for fewer marginals, or let each device answer one (together = false)",
+    )
+    return AllMarginals(domain, law).spec
 
 
 def _uniform(domain: Domain, epsilon0: float) -> int:

@@ -32,8 +32,8 @@ from shoal.analyzer.planner.simulation.stretches import (
     tallies_of,
 )
 from shoal.arrays import np
-from shoal.codec import decode_domain, encode_domain
 from shoal.domain import Domain, Numeric
+from shoal.domain_codec import decode_domain, encode_domain
 from shoal.entropy import SYSTEM, SeededEntropy, SystemEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally, create

@@ -98,6 +98,20 @@ def rounded(shape: Spread, cut: Cut, n: int, among: range, entropy: Entropy) -> 
     return below + (words < (up * 2.0**64).astype(np.uint64))
 
 
+def expected_counts(
+    question: Quantiles, cut: Cut, n: int, cells: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(float64[cells], float64[cells]): how many of ``n`` devices are expected in each cell, the
+    last being "no answer", and the variance that rounding gives their number up to each.
+    """
+    parts = min(n, _FEWER_PARTS if question.worst else _PARTS)
+    ones, ups, squares = _sums(question.shape, cut, parts, cells)
+    moved = n * ups
+    held = n * ones - moved
+    held[1:] += moved[:-1]
+    return held, np.asarray(np.maximum(moved - n * squares, 0.0))
+
+
 def predict_quantiles(
     question: Quantiles, mechanism: Mechanism, domain: Domain, n: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

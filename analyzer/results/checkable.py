@@ -26,7 +26,7 @@ from shoal.protos import keys_pb2, release_pb2, task_pb2
 
 VERSION = 1
 # Made of what is signed, for readers: a file that is checked shows nothing but what is signed.
-_DERIVED = ("processed", "distribution")
+_DERIVED = ("processed", "distribution", "tables")
 
 
 def checkable(

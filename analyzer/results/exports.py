@@ -100,11 +100,11 @@ def _csv(releases: list[dict[str, Any]]) -> str:
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for row in rows_of(releases):
-        writer.writerow({name: _cell(value) for name, value in row.items()})
+        writer.writerow({name: quoted(value) for name, value in row.items()})
     return text.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def quoted(value: Any) -> Any:
     """Labels come from tasks: one that a spreadsheet would take for a formula is quoted."""
     return (
         f"'{value}"

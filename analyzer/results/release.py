@@ -44,6 +44,14 @@ from shoal.analyzer.results.processed import (
     quantiles,
     quantiles_of,
 )
+from shoal.analyzer.results.ranges import ranges_message, ranges_shown
+from shoal.analyzer.results.records import (
+    of_batch,
+    record_message,
+    sentences,
+    shown_record,
+    shown_tables,
+)
 from shoal.arrays import np
 from shoal.codec import VERSION, parse
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -54,6 +62,7 @@ from shoal.mechanisms import Estimate, create
 from shoal.mechanisms.numbers.distribution import Distribution
 from shoal.mechanisms.numbers.quantiles import Quantile
 from shoal.mechanisms.several.protocol import Several, Summed
+from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create_any
 from shoal.privacy import epsilon0_upper
 from shoal.protos import delivery_pb2, release_pb2
@@ -100,6 +109,7 @@ class Prepared:
     distribution: Distribution | None = None
     quantiles: tuple[Quantile, ...] = ()
     found: LevelFindings | None = None
+    ranges: release_pb2.Ranges | None = None
 
     @property
     def charge(self) -> Spending:
@@ -145,7 +155,7 @@ def prepare(
         else epsilon0_upper(law)
     )
     withheld = core.withheld(n, task.min_batch, guarantee.epsilon_upper, task.target_epsilon)
-    estimate = None if withheld else mechanism.estimate(opened.tally)
+    estimate = None if withheld else of_batch(mechanism.estimate(opened.tally), task.domain, n)
     losses = (
         to_bytes(release_law(upper_curve, law, task.n_certified, task.delta))
         if n >= task.min_batch
@@ -207,8 +217,9 @@ def prepare_several(
         found = findings(made, level, opened.tally, n)
         estimate = found.estimate
     elif withheld is None:
-        estimate = made.estimate(opened.tally, n)
+        estimate = of_batch(made.estimate(opened.tally, n), task.domain, n)
     losses = losses_of(made, task.n_certified, task.delta)
+    told = made if isinstance(made, Ranges) and not withheld else None
     return Prepared(
         served,
         batch,
@@ -219,6 +230,9 @@ def prepare_several(
         withheld,
         estimate,
         None if losses is None else to_bytes(losses),
+        distribution=None if told is None else told.distribution(opened.tally, n),
+        quantiles=() if told is None else told.quantiles(opened.tally, n),
+        ranges=None if told is None else ranges_message(told, n),
         found=found,
     )
 
@@ -306,6 +320,7 @@ def _message(
         distribution=message(prepared.distribution),
         counts="" if prepared.withheld else counted_cells(prepared.estimate, task.domain),
         damaged=manifest.damaged,
+        record=None if prepared.withheld else record_message(task.domain),
         quantiles=[
             release_pb2.Quantile(
                 share=each.share, value=each.value, ci_low=each.low, ci_high=each.high
@@ -313,6 +328,7 @@ def _message(
             for each in prepared.quantiles
         ],
         discovered=None if prepared.found is None else prepared.found.message(),
+        ranges=prepared.ranges,
     )
 
 
@@ -361,8 +377,8 @@ def _assumptions(task: Task, guarantee: Guarantee) -> list[str]:
     admission = ADMISSION_LINES[task.admission]
     if not task.memoized:
         made = create_any(task.mechanism, task.domain)
-        lies = [liar_words(made)] if isinstance(made, Several) else []
-        return [*guarantee.assumptions, admission, *lies]
+        lies = [liar_words(made, task.domain)] if isinstance(made, Several) else []
+        return [*guarantee.assumptions, admission, *lies, *sentences(task.domain)]
     promise, alone, repeated = promised(create(task.mechanism, task.domain))
     return [
         *(repeated if line == FRESH else line for line in guarantee.assumptions),
@@ -402,8 +418,9 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
     version.
 
     ``damaged``: reports that were acknowledged and are missing, because a disk lost or changed
-    them. ``processed`` (counts for readers), ``distribution`` and ``quantiles`` are there where
-    there is something to show (``processed``).
+    them. ``processed`` (counts for readers), ``distribution``, ``quantiles`` and ``ranges`` are
+    there where there is something to show (``processed``, ``ranges``), ``record`` and ``tables`` of
+    a record (``records``).
     """
     privacy = release.privacy
     shown = {
@@ -411,6 +428,9 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
         "distribution": distribution(release),
         "quantiles": quantiles(release),
         "discovered": discovered.to_json(release),
+        "ranges": ranges_shown(release),
+        "record": shown_record(release),
+        "tables": shown_tables(release),
     }
     return {
         "task_id": release.task_id.hex(),

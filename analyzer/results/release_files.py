@@ -20,6 +20,7 @@ from shoal.analyzer.results.reading import in_order
 from shoal.analyzer.results.report_page import certificate_of
 from shoal.errors import Kind, ShoalError
 from shoal.limits import MIB
+from shoal.mechanisms.several.tree import CellTree
 
 MOST_BYTES = 256 * MIB  # of one file
 Truth = Mapping[str, float]
@@ -191,6 +192,13 @@ _QUANTILE: dict[str, Check] = {
     "ci_low": _number,
     "ci_high": lambda value: value is None or _number(value),
 }
+_RECORD: dict[str, Check] = {
+    "attributes": lambda value: (
+        _objects(value)
+        and all(_text(each.get("name")) and _texts(each.get("labels")) for each in value)  # type: ignore[attr-defined] # objects
+    ),
+    "marginals": lambda value: isinstance(value, list) and all(map(_texts, value)),
+}
 _MEMOIZED: dict[str, Check] = {"lifetime_epsilon": _finite_bound, "windows": _count}
 _ROUNDS: dict[str, Check] = {
     "mode": _text,
@@ -228,6 +236,8 @@ def _check_rows(where: str, release: dict[str, Any]) -> None:
         _check(where, release, {"quantiles": lambda value: bool(value) and _objects(value)})
         for row in release["quantiles"]:
             _check(f"{where}: quantiles", row, _QUANTILE)
+    if "ranges" in release:
+        _check_ranges(f"{where}: ranges", release)
     if "memoized" in release["privacy"]:
         _check(f"{where}: memoized", release["privacy"]["memoized"], _MEMOIZED)
     if "rounds" in release:
@@ -249,6 +259,37 @@ def _check_rows(where: str, release: dict[str, Any]) -> None:
         )
     if "distribution" in release:
         _check_distribution(f"{where}: distribution", release["distribution"])
+    if "record" in release:
+        _check(f"{where}: record", release["record"], _RECORD)
+
+
+def _check_ranges(where: str, release: dict[str, Any]) -> None:
+    """That ranges can be asked of it."""
+    value, cells = release["ranges"], len(release["estimates"])
+
+    def rising(given: object) -> bool:
+        return (
+            isinstance(given, list)
+            and len(given) == cells - 1
+            and all(map(_number, given))
+            and all(low < high for low, high in pairwise(given))
+        )
+
+    _check(
+        where,
+        value,
+        {
+            "base": _count,
+            "levels": _count,
+            "node_stderr": _finite_bound,
+            "starts": rising,
+            "rounded": lambda given: isinstance(given, bool),
+        },
+    )
+    try:
+        CellTree(cells, value["base"], value["levels"])
+    except ShoalError as error:
+        raise ShoalError(Kind.INVALID, f"{where}: {error.message}") from None
 
 
 def _check_certificate(where: str, privacy: dict[str, Any]) -> None:

@@ -102,8 +102,8 @@ def _add_report(commands: Any) -> None:
     report = _add(commands, "report", "answer a task in its current window")
     report.add_argument("task", metavar="TASK", help=_TASK)
     value = (
-        'the true answer: text, a number, or a list of numbers as [1.5, 0]; "-" reads it from '
-        "standard input"
+        "the true answer: text, a number, a list of numbers as [1.5, 0], or several answers as "
+        '{"age": 41}; "-" reads it from standard input'
     )
     report.add_argument("value", metavar="VALUE", nargs="?", help=value)
     report.add_argument("--no-answer", action="store_true", help="take part without an answer")

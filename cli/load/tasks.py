@@ -5,6 +5,7 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -23,7 +24,17 @@ from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import target_of
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask, serve_task
-from shoal.domain import Categories, Discovery, Domain, Numeric, Value, Vector, Words, YesNo
+from shoal.domain import (
+    AnswerRecord,
+    Categories,
+    Discovery,
+    Domain,
+    Numeric,
+    Value,
+    Vector,
+    Words,
+    YesNo,
+)
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -287,11 +298,25 @@ def values_of(domain: Domain) -> list[Value]:
             return [*domain.names, *(f"{name} and more" for name in domain.names)]
         case Discovery():
             return [f"{letter}{letter}" for letter in "etaoinshrdlu"]
+        case AnswerRecord():
+            return [dumps(one) for one in _records(domain)]
         case Vector():
             raise ShoalError(
                 Kind.CONFIG,
                 "a vector is summed in rounds: shoal load sends reports of shuffled tasks alone",
             )
+
+
+def _records(record: AnswerRecord) -> list[dict[str, Value]]:
+    """As many records as the attribute with the most answers has: every answer of every attribute
+    is in one of them.
+    """
+    answers = {one.name: values_of(one.answers) for one in record.attributes}
+    longest = max(map(len, answers.values()))
+    return [
+        {name: values[at % len(values)] for name, values in answers.items()}
+        for at in range(longest)
+    ]
 
 
 def _simulated(target: Target, devices: int, given: tuple[Value, ...] | None) -> SimulatedTask:

@@ -13,7 +13,7 @@ from pathlib import Path
 from shoal.analyzer.results.processed import MEANS
 from shoal.cli.figures import counted
 from shoal.cli.load.table import TableColumn, read_columns
-from shoal.domain import NO_ANSWER, Domain, Numeric, Vector, YesNo
+from shoal.domain import NO_ANSWER, AnswerRecord, Domain, Numeric, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.numbers.quantiles import SHARES
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
@@ -127,9 +127,19 @@ def truth_of(domain: Domain, values: Sequence[Value]) -> dict[str, float]:
     """
     if isinstance(domain, Numeric):
         return number_figures(values, domain.low, domain.high, clip=domain.clip)
+    if isinstance(domain, AnswerRecord):
+        return _tables_truth(domain, values)
     cells = Counter(map(domain.encode, values))
     labels = zip(domain.labels, domain.label_cells, strict=True)
     return {label: float(cells[cell]) for label, cell in labels}
+
+
+def _tables_truth(record: AnswerRecord, values: Sequence[Value]) -> dict[str, float]:
+    counts = Counter[int]()
+    for answers, devices in Counter(map(record.answers_of, values)).items():
+        for at in range(len(record.marginals)):
+            counts[record.cell_of(at, answers)] += devices
+    return {label: float(counts[cell]) for cell, label in enumerate(record.labels)}
 
 
 def number_figures(

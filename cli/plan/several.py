@@ -115,6 +115,12 @@ def _show(plan: Plan, found: Frontier) -> None:
                 f"{line.title} trusts the shuffler to add the noise, and nobody can tell whether "
                 "it does: it is shown to compare, and a task file gets it by its name alone."
             )
+    for option in found.options:
+        if option.range_error is not None:
+            say(
+                f"{option.title}: one release answers quantiles and any range; how many devices "
+                f"are in a range errs by {figure(option.range_error)}, root mean square over all."
+            )
     say(_recommended(plan, found))
     drawn = [option for option in found.options if math.isfinite(option.epsilon0)]
     if found.epsilon0 is not None and drawn:

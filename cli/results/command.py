@@ -20,6 +20,7 @@ from shoal.cli.output import (
     say_table,
     write_new,
 )
+from shoal.cli.results.synthesize import synthesize_command
 from shoal.cli.results.terminal import show_release, up
 from shoal.errors import Kind, ShoalError
 
@@ -31,6 +32,7 @@ ResultsConfigOption = Annotated[
 ]
 ResultsJsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
+results.command("synthesize")(synthesize_command)
 EMPTY = "nothing has been released yet"
 
 
@@ -123,6 +125,48 @@ def show(
         for release in releases:
             show_release(release)
     check_damage(data, config, releases[0]["task_id"] + "".join(task.partition(":")[1:]))
+
+
+@results.command("range")
+def range_command(
+    task: Annotated[str, typer.Argument(help="TASK:WINDOW, or TASK where it has one window.")],
+    low: Annotated[float, typer.Argument(help="Where the range begins: a cell of the release.")],
+    high: Annotated[
+        float | None,
+        typer.Argument(
+            help="Where it ends: the beginning of the next bin, or the last level in it; without "
+            "it, at the end of all."
+        ),
+    ] = None,
+    data: ResultsDataOption = None,
+    config: ResultsConfigOption = None,
+    as_json: ResultsJsonOption = False,
+) -> None:
+    """How many devices have a value in a range, of a task with the mechanism ranges: with the
+    standard error and the 95 % interval of the whole range.
+
+    Example: shoal results range commute:0 15 30 --data /var/lib/shoal/analyzer
+    """
+    from shoal.analyzer.results.ranges import range_of
+    from shoal.cli.results.terminal import show_range
+
+    found = select(read_releases(data, config), task)
+    if len(found) > 1:
+        windows = ", ".join(str(release["window"]) for release in found)
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{task} has several windows ({windows}): give one, as {task}:{found[0]['window']}",
+        )
+    (release,) = found
+    counted = range_of(release, low, high)
+    if as_json:
+        emit_json(
+            {"name": release["name"], "window": release["window"], "n": release["n"]}
+            | counted.to_json()
+        )
+    else:
+        show_range(release, counted)
+    check_damage(data, config, release["task_id"] + f":{release['window']}")
 
 
 @results.command()

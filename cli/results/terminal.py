@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from shoal.cli.output import plain_table, say, say_table
+
+if TYPE_CHECKING:
+    from shoal.analyzer.results.ranges import RangeCount
 
 MOST_ROWS = 1_000  # of one table on a terminal
 
@@ -37,8 +40,16 @@ def show_release(release: dict[str, Any]) -> None:
         say(f"withheld: {release['withheld']}")
     else:
         _show_estimates(release, release.get("processed"))
+        if "tables" in release:
+            say(
+                f"{len(release['tables']['tables'])} tables of these estimates that agree: shoal "
+                "results export --format json; made-up rows that have them: shoal results "
+                f"synthesize {release['name']}:{release['window']} --out rows.csv"
+            )
         if "quantiles" in release:
             _show_quantiles(release["quantiles"])
+        if "ranges" in release:
+            _tell_ranges(release)
         if "distribution" in release:
             _show_distribution(release["distribution"], shown="quantiles" in release)
     memoized = privacy.get("memoized")
@@ -107,6 +118,29 @@ def _show_quantiles(rows: Sequence[dict[str, Any]]) -> None:
         table.add_row(f"{row['share']:.0%}", f"{row['value']:,.6g}", f"{row['ci_low']:,.6g}", high)
     say_table(table)
     say(OUTSIDE)
+
+
+def _tell_ranges(release: dict[str, Any]) -> None:
+    from shoal.analyzer.results.ranges import mean_stderr
+
+    starts = release["ranges"]["starts"]
+    name = f"{release['name']}:{release['window']}"
+    say(
+        f"ranges: the standard error of one is {mean_stderr(release['ranges']):,.3g} devices, root "
+        f"mean square over all of them. shoal results range {name} {starts[0]:g} {starts[-1]:g} "
+        "asks for any"
+    )
+
+
+def show_range(release: dict[str, Any], counted: RangeCount) -> None:
+    """Write how many devices are in a range."""
+    to = "on" if counted.high is None else f"to {counted.high:,.6g}"
+    below = "" if release["ranges"]["rounded"] or counted.high is None else ", which is not in it"
+    say(
+        f"{release['name']}, window {release['window']}: from {counted.low:,.6g} {to}{below}: "
+        f"{counted.value:,.6g} of {release['n']:,} devices, standard error {counted.stderr:,.3g}"
+    )
+    say(f"95 % interval from {counted.ci_low:,.6g} to {counted.ci_high:,.6g}")
 
 
 def _show_distribution(distribution: dict[str, Any], *, shown: bool) -> None:

@@ -319,7 +319,7 @@ def _lies(parsed: Task) -> dict[str, Any]:
     if not is_several(parsed.mechanism.name):
         return {}
     try:
-        return {"lies": liar_words(create_several(parsed.mechanism, parsed.domain))}
+        return {"lies": liar_words(create_several(parsed.mechanism, parsed.domain), parsed.domain)}
     except ShoalError:
         return {"lies": None}
 

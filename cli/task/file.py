@@ -24,6 +24,7 @@ from shoal.cli.task.schema import (
     MechanismTable,
     NumericTable,
     PairwiseTaskFile,
+    RecordTable,
     ShuffledTaskFile,
     TaskFile,
     WindowsTable,
@@ -31,11 +32,12 @@ from shoal.cli.task.schema import (
     checked,
 )
 from shoal.cli.task.unfilled import unfilled, unset_keys
-from shoal.domain import Categories, Discovery, Domain, Numeric, Words, YesNo, normal
+from shoal.domain import AnswerRecord, Categories, Discovery, Domain, Numeric, Words, YesNo, normal
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, design
 from shoal.mechanisms.several.names import NAMES, is_several
 from shoal.mechanisms.several.registry import create_any, fewest_messages
+from shoal.questions.record import Attribute, all_pairs
 from shoal.questions.spelling import spell
 from shoal.storage.toml import read_toml
 from shoal.task import PPM, Admission, Aggregator, MechanismSpec, Task, WindowPlan, honest
@@ -184,7 +186,30 @@ def _domain(name: str, values: dict[str, Any]) -> Domain:
         case DiscoveryTable():
             known = {spell(word, table.longest) for word in table.leave_out}
             return Discovery(table.first, table.longest, table.most, tuple(sorted(known)))
+        case RecordTable():
+            return _record(name, table)
     return YesNo()
+
+
+def _record(name: str, table: RecordTable) -> AnswerRecord:
+    """Marginals by name, in any order. Raises CONFIG for a name that is no attribute's."""
+    attributes = tuple(
+        Attribute(one.name, Categories(tuple(one.labels), tuple(one.lower_bounds)))
+        for one in table.attributes
+    )
+    names = [one.name for one in attributes]
+    for one in table.marginals or ():
+        unknown = [each for each in one if each not in names]
+        if unknown:
+            raise _wrong(
+                name, "domain.marginals", f"{unknown[0]} is no attribute: one of {', '.join(names)}"
+            )
+    marginals = (
+        all_pairs(len(names))
+        if table.marginals is None
+        else tuple(sorted(tuple(sorted(map(names.index, one))) for one in table.marginals))
+    )
+    return AnswerRecord(attributes, marginals, table.together)
 
 
 def _mechanism(name: str, table: MechanismTable, domain: Domain) -> MechanismSpec:

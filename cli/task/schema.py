@@ -139,6 +139,23 @@ class DiscoveryTable(TaskFileTable):
     leave_out: list[str] = []
 
 
+class AttributeTable(TaskFileTable):
+    """One attribute of a record: its answers, as those of categories."""
+
+    name: str
+    labels: list[str]
+    lower_bounds: list[int] = []
+
+
+class RecordTable(TaskFileTable):
+    """Several answers together, and of which of them tables are made: all pairs unless told."""
+
+    kind: str
+    attributes: list[AttributeTable]
+    marginals: list[list[str]] | None = None
+    together: bool = False
+
+
 class VectorTable(TaskFileTable):
     """A vector that is clipped in a norm and summed."""
 
@@ -218,6 +235,7 @@ DOMAINS: Mapping[str, type[TaskFileTable]] = {
     "numeric": NumericTable,
     "words": WordsTable,
     "discovery": DiscoveryTable,
+    "record": RecordTable,
 }
 
 T = TypeVar("T", bound=TaskFileTable)

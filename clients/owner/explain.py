@@ -23,7 +23,7 @@ from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.policy import check, counted_on, never_accepted
 from shoal.clients.owner.rules import describe
 from shoal.crypto.admission.members import frame_bytes
-from shoal.domain import NO_ANSWER, Discovery, Numeric, Vector, Words, YesNo
+from shoal.domain import NO_ANSWER, AnswerRecord, Discovery, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.questions.discovery import ANOTHER
 from shoal.task import SHUFFLER_NOISE, Admission
@@ -180,6 +180,21 @@ def _source(spec: SourceSpec) -> str:
     raise ShoalError(Kind.INTERNAL, f"a source of kind {spec.kind} has no words for its owner")
 
 
+def _record(record: AnswerRecord) -> str:
+    members = "; ".join(f"{one.name} ({_listed(one.answers.names)})" for one in record.attributes)
+    tables = len(record.marginals)
+    asked = (
+        f"Each report says them in all of {tables:,} tables of some of these attributes."
+        if record.together
+        else f"A report says them in one of {tables:,} tables of some of these attributes, which "
+        "this device draws by itself, by chance."
+    )
+    return (
+        f"It is several answers together: {members}. What is missing or unreadable becomes "
+        f'"no answer" there, and the device takes part all the same. {asked}'
+    )
+
+
 def _cells(domain: Domain) -> str:
     if isinstance(domain, Vector):
         return (
@@ -201,6 +216,8 @@ def _cells(domain: Domain) -> str:
             f"one of {domain.levels:,} levels from {domain.low:g} to {domain.high:g}{unit}, "
             f"rounded at random between two ({beyond})"
         )
+    elif isinstance(domain, AnswerRecord):
+        return _record(domain)
     elif isinstance(domain, Words):
         return (
             "It may be any text, and becomes a number made of it (its SHA-256, shortened). Counted "
@@ -348,7 +365,7 @@ def _left_without_honest(assignment: Assignment) -> str:
 
 
 def _no_promise_of_several(assignment: Assignment, several: Several) -> list[str]:
-    left, lies = _left_of_several(assignment.epsilon0), liar_words(several)
+    left, lies = _left_of_several(assignment.epsilon0), liar_words(several, assignment.task.domain)
     lines = [
         f"Not promised: that shuffler and analyzer do not work together. If they do, {left}.",
         f"Not promised: that the result is true. Nobody can check what is sent: {lies}.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shoal.accounting.meaning import bound_text, percent_text
 from shoal.arrays import np
 from shoal.errors import ShoalError
+from shoal.mechanisms.several.names import MARGINALS, RANGES
 from shoal.mechanisms.several.protocol import Summed
 from shoal.privacy import KaryLaw, epsilon0_upper
 from shoal.task import SHUFFLER_NOISE
@@ -68,10 +69,24 @@ def several_line(several: Several) -> str:
         else "after it was randomized (epsilon0 = "
         f"{bound_text(several.epsilon0)}): by chance it may say another answer"
     )
+    true, it = several.fewest, "it"
+    said = f"your answer is one sealed message ({several.name}), {how}"
+    if several.name == RANGES:
+        it = "them"
+        said = (
+            f"your answer is said in {true} sealed messages ({several.name}), {how}: the first "
+            "names it, each further one a wider group of answers that holds it"
+        )
+    if several.name == MARGINALS:
+        it = "them"
+        said = (
+            f"your answers are said in {true} sealed messages ({several.name}), {how}: each says "
+            "those to a few attributes together"
+        )
     return (
-        f"On this device your answer is one sealed message ({several.name}), {how}. Beside it this "
-        "device sends messages that are drawn by chance, whatever you answer: "
-        f"{float(several.mean_messages) - 1:.3g} on average, {several.messages - 1} at most. "
+        f"On this device {said}. Beside {it} this device sends messages that are drawn by chance, "
+        f"whatever you answer: {float(several.mean_messages) - true:.3g} on average, "
+        f"{several.messages - true} at most. "
         "Only among the messages of all devices nobody can tell which are true."
     )
 

@@ -25,8 +25,8 @@ def value_at(data: bytes, pointer: str) -> Value:
     """The value that an RFC 6901 pointer names in a JSON text; "" names the whole. Raises
     SourceError.
 
-    A list of numbers comes back as its JSON text: that is how a vector for a sum is given. NaN and
-    infinities are no JSON and are refused.
+    A list of numbers comes back as its JSON text: that is how a vector for a sum is given. So does
+    an object: that is how a record is. NaN and infinities are no JSON and are refused.
     """
     try:
         value = json.loads(data, parse_constant=_no_constant)
@@ -51,13 +51,17 @@ def _step(value: Any, token: str) -> Any:
 def _plain(value: Any) -> Value:
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, dict):
+        return json.dumps(value)
     if (
         isinstance(value, list)
         and value
         and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
     ):
         return json.dumps(value)
-    raise SourceError("neither a single value nor a list of numbers is where the pointer points")
+    raise SourceError(
+        "neither a single value, an object nor a list of numbers is where the pointer points"
+    )
 
 
 def _no_constant(_: str) -> NoReturn:

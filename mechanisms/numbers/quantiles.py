@@ -80,10 +80,22 @@ def quantiles(
         isinstance(domain, Numeric) or (isinstance(domain, Categories) and domain.lower_bounds)
     ):
         return ()
-    answers = _UnbiasedTotals.of(mechanism, tally)
+    answers = UnbiasedTotals.of(mechanism, tally)
     shape = shape_of(mechanism, domain, tally)
     if answers is None or shape is None:
         return ()
+    return quantiles_of_totals(answers, shape, domain, shares)
+
+
+def quantiles_of_totals(
+    answers: UnbiasedTotals,
+    shape: Distribution,
+    domain: Numeric | Categories,
+    shares: tuple[float, ...] = SHARES,
+) -> tuple[Quantile, ...]:
+    """The same from what reports tell, however they tell it; ``shape``: what values are read from,
+    biased, between the ends.
+    """
     estimates = []
     for share in shares:
         if not answers.clearly_answered:
@@ -110,22 +122,30 @@ def shape_of(mechanism: Mechanism, domain: Domain, tally: Tally) -> Distribution
     if not isinstance(domain, Categories) or not domain.lower_bounds:
         return None
     counts = np.asarray(mechanism.estimate(tally).values[:-1], dtype=np.float64)
-    bounds = [float(bound) for bound in domain.lower_bounds]
-    edges = np.array([*bounds, 2.0 * bounds[-1] - bounds[-2]])
-    return Distribution(edges, norm_sub(counts / max(1, tally.rows), 1.0), "norm-sub")
+    shares = norm_sub(counts / max(1, tally.rows), 1.0)
+    return Distribution(bin_edges(domain.lower_bounds), shares, "norm-sub")
+
+
+def bin_edges(lower_bounds: tuple[int, ...]) -> NDArray[np.float64]:
+    """float64[bins + 1]: of ordered bins, two or more; the last is taken as wide as the one before
+    it.
+    """
+    bounds = [float(bound) for bound in lower_bounds]
+    return np.array([*bounds, 2.0 * bounds[-1] - bounds[-2]])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _UnbiasedTotals:
-    """``totals``: float64[levels + 1], unbiased numbers of devices with one of the first 0, 1, 2
-    ... levels. ``products(i, j)``: of what reports add to two of these, summed over the reports.
+class UnbiasedTotals:
+    """What reports tell of how many devices are at or below each level. ``totals``: float64[levels
+    + 1], unbiased numbers of devices with one of the first 0, 1, 2 ... levels.
+    ``products(i, j)``: of what reports add to two of these, summed over the reports.
     """
 
     totals: NDArray[np.float64]
     products: Products
 
     @classmethod
-    def of(cls, mechanism: Mechanism, tally: Tally) -> _UnbiasedTotals | None:
+    def of(cls, mechanism: Mechanism, tally: Tally) -> UnbiasedTotals | None:
         """From the reports of k-ary response, in closed form, or of a table whose outputs tell the
         levels; None of any other mechanism.
         """
@@ -171,7 +191,7 @@ class _UnbiasedTotals:
         return self.answered > _CLEARLY * math.sqrt(max(spread, 0.0) + _ROOM)
 
 
-def _places(answers: _UnbiasedTotals, share: float) -> tuple[float, float]:
+def _places(answers: UnbiasedTotals, share: float) -> tuple[float, float]:
     """(lowest, highest) place of the quantile, in steps above the lowest level.
 
     A place between two levels is only possible where one of them is, so that the grid is looked at
@@ -194,7 +214,7 @@ def _places(answers: _UnbiasedTotals, share: float) -> tuple[float, float]:
 
 
 def _possible(
-    answers: _UnbiasedTotals, at: NDArray[np.int64], up: NDArray[np.float64], share: float
+    answers: UnbiasedTotals, at: NDArray[np.int64], up: NDArray[np.float64], share: float
 ) -> NDArray[np.bool_]:
     """bool[len(at)]: whether the quantile may be ``up``[i] of a step above level ``at``[i]."""
     none, one = np.zeros_like(up), np.ones_like(up)
@@ -207,7 +227,7 @@ def _possible(
     return np.asarray(np.logical_and.reduce([_not_above(answers, at, form) for form in forms]))
 
 
-def _bins(answers: _UnbiasedTotals, share: float, bounds: tuple[int, ...]) -> tuple[float, float]:
+def _bins(answers: UnbiasedTotals, share: float, bounds: tuple[int, ...]) -> tuple[float, float]:
     at = np.arange(answers.totals.size - 1)
     none, one = np.zeros(at.size), np.ones(at.size)
     reached = np.flatnonzero(_not_above(answers, at, (none, -one, none, share * one), rounds=False))
@@ -220,7 +240,7 @@ def _bins(answers: _UnbiasedTotals, share: float, bounds: tuple[int, ...]) -> tu
 
 
 def _not_above(
-    answers: _UnbiasedTotals,
+    answers: UnbiasedTotals,
     at: NDArray[np.int64],
     form: tuple[NDArray[np.float64], ...],
     *,
@@ -253,7 +273,7 @@ def _not_above(
 
 
 def _rounding(
-    answers: _UnbiasedTotals, at: NDArray[np.int64], form: tuple[NDArray[np.float64], ...]
+    answers: UnbiasedTotals, at: NDArray[np.int64], form: tuple[NDArray[np.float64], ...]
 ) -> NDArray[np.float64]:
     """What rounding adds to the variance of a form, at most. A device that may be rounded across a
     step of the weights, by d, adds d^2 f (1 - f): as in ``rounding`` at most the sum over levels of

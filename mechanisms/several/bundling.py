@@ -1,8 +1,8 @@
-"""A device's bundle: its true message among messages of noise."""
+"""A device's bundle: its true messages, one or more, among messages of noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
@@ -16,40 +16,44 @@ if TYPE_CHECKING:
     from shoal.mechanisms.several.noise_law import NoiseLaw
 
 
-def bundle(truth: int, law: NoiseLaw, entropy: Entropy) -> list[int]:
-    """The messages of one device as numbers: ``truth`` at a uniform place among those of its noise,
-    or alone if they are more than ``law.slots`` - 1. Draws the same words whatever the truth is.
+def bundle(truths: Sequence[int], law: NoiseLaw, entropy: Entropy) -> list[int]:
+    """The messages of one device as numbers: ``truths``, ``law.truths`` of them, at uniform places
+    among those of its noise, or alone if all are more than ``law.slots``. Draws the same words
+    whatever the truth is.
     """
     noise = events_of(law).draw(entropy)
     if not law.signed:
         noise = [message >> 1 for message in noise]
-    if len(noise) >= law.slots:
+    if len(noise) > law.slots - law.truths:
         noise = []
     # Nobody who can tell a bundle's order can read it, unless both work together; then the place
     # says no more than the bundle does. It is drawn all the same: it costs a word.
-    noise.insert(below(len(noise) + 1, entropy), truth)
+    for truth in truths:
+        noise.insert(below(len(noise) + 1, entropy), truth)
     return noise
 
 
-def one_bundle(truth: int, law: NoiseLaw, size: int, entropy: Entropy) -> tuple[bytes, ...]:
+def one_bundle(
+    truths: Sequence[int], law: NoiseLaw, size: int, entropy: Entropy
+) -> tuple[bytes, ...]:
     """As ``bundle``, each message in ``size`` bytes, big-endian."""
-    return tuple([message.to_bytes(size, "big") for message in bundle(truth, law, entropy)])
+    return tuple([message.to_bytes(size, "big") for message in bundle(truths, law, entropy)])
 
 
 def many_bundles(
     values: NDArray[np.int64],
     k: int,
-    truth: Callable[[int, Entropy], int],
+    truths: Callable[[int, Entropy], Sequence[int]],
     law: NoiseLaw,
     size: int,
     entropy: Entropy,
 ) -> Bundles:
-    """A bundle for each of the cells int64[n] below k; ``truth``: the message of a cell, which may
-    be drawn. Raises INVALID.
+    """A bundle for each of the cells int64[n] below k; ``truths``: the messages of a cell,
+    which may be drawn. Raises INVALID.
     """
     drawn, entropy = list[list[int]](), streamed(entropy)
     for value in cells.check_values(cells.check_shape(values), k).tolist():
-        drawn.append(bundle(truth(value, entropy), law, entropy))
+        drawn.append(bundle(truths(value, entropy), law, entropy))
     flat = [message for messages in drawn for message in messages]
     rows = np.array(flat, dtype=f">u{size}").view(np.uint8).reshape(-1, size)
     return Bundles(rows, np.array([len(messages) for messages in drawn], dtype=np.int64))

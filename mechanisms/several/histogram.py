@@ -56,8 +56,12 @@ class BundledHistogram:
     width: int = 0
 
     def __post_init__(self) -> None:
-        if self.noise.truth is not Truth.CELL or self.noise.cells != len(self.labels):
-            raise invalid("the noise of a histogram is one of as many cells as it has labels")
+        one = self.noise.truth is Truth.CELL and self.noise.truths == 1
+        if not one or self.noise.cells != len(self.labels):
+            raise invalid(
+                "the noise of a histogram is one of as many cells as it has labels, around one "
+                "true message"
+            )
         if self.response is not None and self.response.k != len(self.labels):
             raise invalid("the true cell of a histogram is drawn from as many as it has labels")
         if self.width not in (0, 1, 2, 4) or 0 < self.width < cells.report_size(self._numbers):
@@ -118,18 +122,18 @@ class BundledHistogram:
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
         """See ``Several``."""
-        truth = self._truth(cells.check_value(value, len(self.labels)), entropy)
-        return one_bundle(truth, self.noise, self.report_size, entropy)
+        truths = self._truths(cells.check_value(value, len(self.labels)), entropy)
+        return one_bundle(truths, self.noise, self.report_size, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> Bundles:
         """See ``Several``."""
         k = len(self.labels)
-        return many_bundles(values, k, self._truth, self.noise, self.report_size, entropy)
+        return many_bundles(values, k, self._truths, self.noise, self.report_size, entropy)
 
-    def _truth(self, value: int, entropy: Entropy) -> int:
-        """The true message as a number."""
+    def _truths(self, value: int, entropy: Entropy) -> tuple[int]:
+        """The true message as a number, alone."""
         cell = drawn_cell(self.response, value, entropy)
-        return 2 * cell if self.noise.signed else cell
+        return (2 * cell if self.noise.signed else cell,)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: those that name a cell, and its sign."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from shoal.task import SHUFFLER_NOISE
 
-CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX = (
+CANCELLING, DUMMIES, MARGINALS, RANGES, SIGNED_COUNT, SPLIT_MIX = (
     "cancelling",
     "dummies",
+    "marginals",
+    "ranges",
     "signed_count",
     "split_mix",
 )
-NAMES = CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX, SHUFFLER_NOISE
+NAMES = CANCELLING, DUMMIES, MARGINALS, RANGES, SIGNED_COUNT, SPLIT_MIX, SHUFFLER_NOISE
 
 
 def is_several(name: str) -> bool:

@@ -1,8 +1,10 @@
 """What a device adds to its true message in a protocol of several messages: a law stated in exact
 fractions, and the integers that are drawn from.
 
-Every device sends one true message, always, and events of noise that do not depend on it. An event
-belongs to one cell and is one of three kinds:
+Every device sends one true message, always, and events of noise that do not depend on it: one in
+each of ``truths`` *tables*, where there are several. Tables are cells one after the other; the
+noise of all cells has one law, whatever table they are of. An event belongs to one cell and is one
+of three kinds:
 
 - *single* of size j: j messages of one sign (+ or -), j = 1, 2, ..., ``longest``;
 - *flood* of size j: j messages of + and j of -, j = 1, ..., ``largest``;
@@ -70,8 +72,10 @@ class NoiseLaw:
     ``truth``; ``cells``: that noise goes to, at least 2, and 1 for ``SIGN``. ``shares`` >= 1:
     devices whose noise adds up to what is accounted for. ``singles``: q in [0, 1), of sizes up to
     ``longest``; ``floods`` >= 0: their expected number per cell, of sizes up to ``largest``;
-    ``dummies`` >= 0: expected number per cell. ``slots`` >= 1: most messages of one submission, the
-    true one among them; a device that drew more noise sends its true message alone.
+    ``dummies`` >= 0: expected number per cell. ``truths``: true messages of a device, one in each
+    table; 1 for ``SIGN``, and ``cells`` is at least two for each. ``slots`` >= ``truths``: most
+    messages of one submission, the true ones among them; a device that drew more noise sends its
+    true messages alone.
 
     Either dummies (with ``CELL``), or singles and floods. Raises ShoalError INVALID for anything
     else.
@@ -86,9 +90,9 @@ class NoiseLaw:
     floods: Fraction = Fraction(0)
     largest: int = 0
     dummies: Fraction = Fraction(0)
+    truths: int = 1
 
     def __post_init__(self) -> None:
-        least = 2 if self.truth is Truth.CELL else 1
         cancelling = (
             0 < self.singles < 1
             and 1 <= self.longest <= MOST_SIZE
@@ -101,12 +105,13 @@ class NoiseLaw:
             and self.singles == self.floods == self.longest == self.largest == 0
             and self.truth is Truth.CELL
         )
-        fits = self.cells >= 2 if least == 2 else self.cells == 1
-        if not (fits and 1 <= self.shares <= MOST_SHARES and self.slots >= 1):
+        counts = self.truth is Truth.SIGN
+        fits = self.cells == self.truths == 1 if counts else self.cells >= 2 * self.truths >= 2
+        if not (fits and 1 <= self.shares <= MOST_SHARES and self.slots >= self.truths):
             raise ShoalError(
                 Kind.INVALID,
-                "noise wants two cells or more (one for a signed count), 1 to "
-                f"{MOST_SHARES} shares and at least one slot",
+                "noise wants two cells or more in each table (one for a signed count), 1 to "
+                f"{MOST_SHARES} shares and a slot for each true message",
             )
         if not (cancelling or dummies):
             raise ShoalError(
@@ -148,6 +153,6 @@ class NoiseLaw:
 
     @property
     def mean_messages(self) -> Fraction:
-        """Expected messages of one device, its true one among them, were there no ``slots``."""
+        """Expected messages of one device, its true ones among them, were there no ``slots``."""
         noise = sum(rate.weight * rate.messages for rate in self.rates())
-        return 1 + Fraction(self.cells * noise, 1 << RATE_BITS)
+        return self.truths + Fraction(self.cells * noise, 1 << RATE_BITS)

@@ -10,8 +10,16 @@ from shoal.mechanisms.base import Parameter
 from shoal.mechanisms.noise import polya
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.mechanisms.several.cell_noise import MOST_REACH
-from shoal.mechanisms.several.names import CANCELLING, DUMMIES, SIGNED_COUNT, SPLIT_MIX
+from shoal.mechanisms.several.names import (
+    CANCELLING,
+    DUMMIES,
+    MARGINALS,
+    RANGES,
+    SIGNED_COUNT,
+    SPLIT_MIX,
+)
 from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
+from shoal.mechanisms.several.tree import MOST_BASE, MOST_LEVELS, CellTree
 from shoal.task import SHUFFLER_NOISE, MechanismSpec
 
 UNIT = 1 << 32  # q and expected numbers are integers out of this
@@ -29,14 +37,26 @@ _SIGNED = (
     Parameter("floods", 1, _MOST_NUMBER, "expected floods in a cell of a batch, out of 2^32"),
     Parameter("largest", 1, MOST_SIZE, "messages of each sign in the largest flood"),
 )
+_DUMMIES = Parameter(
+    "dummies", 1, _MOST_NUMBER, "expected dummies in a cell of a batch, out of 2^32"
+)
 _CELLS = Parameter("k", 2, LIMITS.cells, "number of cells of the domain")
 
 PARAMETERS = {
     CANCELLING: (_CELLS, *_SHARED, *_SIGNED),
-    DUMMIES: (
+    DUMMIES: (_CELLS, *_SHARED, _DUMMIES),
+    MARGINALS: (
         _CELLS,
+        Parameter("tables", 1, LIMITS.messages, "marginals, true messages of a device"),
         *_SHARED,
-        Parameter("dummies", 1, _MOST_NUMBER, "expected dummies in a cell of a batch, out of 2^32"),
+        _DUMMIES,
+    ),
+    RANGES: (
+        _CELLS,
+        Parameter("base", 2, MOST_BASE, "blocks of a level that one block of the next has"),
+        Parameter("levels", 1, MOST_LEVELS, "levels of the hierarchy, true messages of a device"),
+        *_SHARED,
+        _DUMMIES,
     ),
     SIGNED_COUNT: (*_SHARED, *_SIGNED),
     SPLIT_MIX: (
@@ -69,9 +89,13 @@ OPTIONAL = dict.fromkeys((CANCELLING, DUMMIES, SIGNED_COUNT), (_UNIFORM,))
 def law_of(spec: MechanismSpec) -> NoiseLaw:
     """The law of these integers. Raises INVALID if they do not fit together."""
     shares, slots = spec.get("shares"), spec.get("slots")
-    if spec.name == DUMMIES:
+    if spec.name == RANGES:
+        tree, dummies = tree_of(spec), Fraction(spec.get("dummies"), UNIT)
+        return NoiseLaw(Truth.CELL, tree.nodes, shares, slots, dummies=dummies, truths=tree.levels)
+    if spec.name in (DUMMIES, MARGINALS):
         dummies = Fraction(spec.get("dummies"), UNIT)
-        return NoiseLaw(Truth.CELL, spec.get("k"), shares, slots, dummies=dummies)
+        tables = spec.get("tables") if spec.name == MARGINALS else 1
+        return NoiseLaw(Truth.CELL, spec.get("k"), shares, slots, dummies=dummies, truths=tables)
     counts = spec.name == SIGNED_COUNT
     return NoiseLaw(
         Truth.SIGN if counts else Truth.CELL,
@@ -85,6 +109,11 @@ def law_of(spec: MechanismSpec) -> NoiseLaw:
     )
 
 
+def tree_of(spec: MechanismSpec) -> CellTree:
+    """The hierarchy of a task for ranges. Raises INVALID if its integers do not fit together."""
+    return CellTree(spec.get("k"), spec.get("base"), spec.get("levels"))
+
+
 def uniform_of(spec: MechanismSpec) -> int | None:
     """The optional "uniform" of ``krr`` for the true message; None where it is left out."""
     return dict(spec.parameters).get("uniform")
@@ -96,16 +125,19 @@ def spec_of(name: str, law: NoiseLaw, uniform: int | None = None) -> MechanismSp
     if law.truth is Truth.CELL:
         numbers["k"] = law.cells
     if law.signed:
-        numbers["q"], numbers["floods"] = _out_of_unit(law.singles), _out_of_unit(law.floods)
+        numbers["q"], numbers["floods"] = out_of_unit(law.singles), out_of_unit(law.floods)
         numbers["longest"], numbers["largest"] = law.longest, law.largest
     else:
-        numbers["dummies"] = _out_of_unit(law.dummies)
+        numbers["dummies"] = out_of_unit(law.dummies)
+    if name == MARGINALS:
+        numbers["tables"] = law.truths
     if uniform is not None:
         numbers["uniform"] = uniform
     return MechanismSpec.of(name, **numbers)
 
 
-def _out_of_unit(share: Fraction) -> int:
+def out_of_unit(share: Fraction) -> int:
+    """Of 2^32, as a task states it. Raises INVALID where that is no integer."""
     scaled = share * UNIT
     if scaled.denominator != 1:
         raise ShoalError(Kind.INVALID, "a task states its noise in fractions out of 2^32")

@@ -6,11 +6,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.domain import Discovery, YesNo
+from shoal.domain import AnswerRecord, Categories, Discovery, Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.base import Mechanism, check_parameters, invalid
 from shoal.mechanisms.registry import create as create_local
-from shoal.mechanisms.several.names import DUMMIES, NAMES, SIGNED_COUNT, SPLIT_MIX, is_several
+from shoal.mechanisms.several.names import (
+    DUMMIES,
+    MARGINALS,
+    NAMES,
+    RANGES,
+    SIGNED_COUNT,
+    SPLIT_MIX,
+    is_several,
+)
 from shoal.mechanisms.several.protocol import Several
 from shoal.task import SHUFFLER_NOISE
 
@@ -48,15 +56,42 @@ def create(spec: MechanismSpec, domain: Domain) -> Several:
         no, yes = domain.labels
         response = None if uniform is None else KaryResponse(domain.labels, uniform)
         return SignedCount((no, yes), law_of(spec), response)
+    if spec.name == MARGINALS:
+        return _marginals(spec, domain)
+    if isinstance(domain, AnswerRecord) and domain.together:
+        raise invalid(
+            f"{spec.name} answers in one marginal of a record: set together = false, or take "
+            f"{MARGINALS}"
+        )
     if spec.get("k") != domain.size:
         raise invalid(
             f'{spec.name}: the parameter "k" is {spec.get("k")}, but the domain has {domain.size} '
             f"cells: set k = {domain.size}"
         )
+    if spec.name == RANGES:
+        return _ranges(spec, domain)
     if spec.name == SHUFFLER_NOISE:
         return shuffler_noise_of(spec, domain)
     response = None if uniform is None else KaryResponse(domain.labels, uniform)
     return BundledHistogram(domain.labels, law_of(spec), response)
+
+
+def _ranges(spec: MechanismSpec, domain: Domain) -> Several:
+    from shoal.mechanisms.several.parameters import law_of, tree_of
+    from shoal.mechanisms.several.ranges import Ranges
+
+    if not isinstance(domain, Numeric | Categories):
+        raise invalid(f"{RANGES} answers questions for numbers, in levels or in bins, and no other")
+    return Ranges(domain, tree_of(spec), law_of(spec))
+
+
+def _marginals(spec: MechanismSpec, domain: Domain) -> Several:
+    from shoal.mechanisms.several.marginals import AllMarginals
+    from shoal.mechanisms.several.parameters import law_of
+
+    if not isinstance(domain, AnswerRecord):
+        raise invalid(f"{MARGINALS} answers questions for several answers together, and no other")
+    return AllMarginals(domain, law_of(spec))
 
 
 def create_any(spec: MechanismSpec, domain: Domain) -> Mechanism | Several:

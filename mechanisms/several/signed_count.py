@@ -102,17 +102,17 @@ class SignedCount:
 
     def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
         """See ``Several``: of cell 0, no, or 1, yes."""
-        truth = self._truth(cells.check_value(value, len(self.labels)), entropy)
-        return one_bundle(truth, self.noise, self.report_size, entropy)
+        truths = self._truths(cells.check_value(value, len(self.labels)), entropy)
+        return one_bundle(truths, self.noise, self.report_size, entropy)
 
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> Bundles:
         """See ``Several``."""
         k = len(self.labels)
-        return many_bundles(values, k, self._truth, self.noise, self.report_size, entropy)
+        return many_bundles(values, k, self._truths, self.noise, self.report_size, entropy)
 
-    def _truth(self, value: int, entropy: Entropy) -> int:
-        """The true message as a number."""
-        return PLUS if drawn_cell(self.response, value, entropy) else MINUS
+    def _truths(self, value: int, entropy: Entropy) -> tuple[int]:
+        """The true message as a number, alone."""
+        return (PLUS if drawn_cell(self.response, value, entropy) else MINUS,)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """bool[rows]: those that are + or -."""

@@ -4,7 +4,7 @@ same attack with the same numbers.
 Real ``randomize`` with seeded entropy: ``DEVICES`` send their bundles, the victim yes or no (the
 first cell or the second), and the analyzer sees how often each message came. Noise is designed for
 (2, 0.01), which so few trials can see. Every assertion "not refuted" is wrong with probability at
-most 1e-6 (``FALSE_ALARM``) over seeds; there are 11, and the seeds are fixed. That the attack has
+most 1e-6 (``FALSE_ALARM``) over seeds; there are 12, and the seeds are fixed. That the attack has
 teeth is asserted too: of an honest mixture it measures at least a stated share of what is claimed.
 
 The broken ones: noise that is split over more than are honest, the grouping left in, and the noise
@@ -44,7 +44,11 @@ DEVICES, EPSILON, DELTA = 5, 2.0, 0.01
 SPLIT_OVER = 20 * DEVICES
 TWO = Categories(("a", "b"))  # and no answer, which the others give
 DOMAINS: dict[str, Domain] = {"cancelling": TWO, "dummies": TWO, "signed_count": YesNo()}
-SHARED: dict[str, Domain] = {**DOMAINS, "split_mix": Numeric(0.0, 1.0, 2)}
+SHARED: dict[str, Domain] = {
+    **DOMAINS,
+    "ranges": Numeric(0.0, 1.0, 20),  # two levels
+    "split_mix": Numeric(0.0, 1.0, 2),
+}
 EVERY: dict[str, Domain] = {**SHARED, "shuffler_noise": TWO}
 TEETH = 0.45 if CAMPAIGN else 0.4 if FULL else 0.3
 DRAWN = 2.1  # epsilon0 of true messages that are drawn

@@ -161,7 +161,7 @@ def declared_imports(module: Module) -> Iterator[str]:
         ):
             continue
         if distribution_of(one) not in declared(
-            "server", "parquet", "oidc", "postgresql-objects", "dask"
+            "server", "parquet", "oidc", "postgresql-objects", "dask", "tables"
         ):
             yield f"{one.line}: {one.name} is in no dependency of pyproject.toml"
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from shoal import codec
+from shoal import domain_codec
 from shoal.crypto.discovery_steps import DiscoveryStep, SignedStep, check_step, trust_step
 from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
@@ -25,9 +25,9 @@ VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "shoal_wire_v1.jso
 
 
 def _discovery(entry: dict[str, Any]) -> Discovery:
-    domain = codec.decode_domain(task_pb2.Domain.FromString(bytes.fromhex(entry["domain"])))
+    domain = domain_codec.decode_domain(task_pb2.Domain.FromString(bytes.fromhex(entry["domain"])))
     assert isinstance(domain, Discovery)
-    assert codec.encode_domain(domain).SerializeToString().hex() == entry["domain"]
+    assert domain_codec.encode_domain(domain).SerializeToString().hex() == entry["domain"]
     return domain
 
 

@@ -15,10 +15,12 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, YesNo
 from shoal.mechanisms.several.registry import create
+from shoal.questions.record import all_pairs
 from shoal.task import MechanismSpec
 from tests.worlds.modules import ROOT
+from tests.worlds.tasks import ATTRIBUTES
 
 PATH = ROOT / "tests" / "vectors" / "shoal_several_v1.json"
 CASES: list[dict[str, Any]] = json.loads(PATH.read_text())["cases"]
@@ -42,7 +44,9 @@ class Read:
 def domain_of(case: dict[str, Any]) -> Domain:
     if case["mechanism"] == "signed_count":
         return YesNo()
-    if case["mechanism"] == "split_mix":
+    if case["mechanism"] == "marginals":
+        return AnswerRecord(ATTRIBUTES, all_pairs(3), together=True)
+    if case["mechanism"] in ("split_mix", "ranges"):
         return Numeric(0.0, 1.0, case["cells"] - 1)
     return Categories(tuple(f"label {number}" for number in range(case["cells"] - 1)))
 
@@ -168,12 +172,40 @@ def shares_of(case: dict[str, Any]) -> Iterator[list[str]]:
         yield [share.to_bytes(size, "big").hex() for share in shares]
 
 
+def level_sizes(numbers: dict[str, int]) -> list[int]:
+    """Nodes of each level of ``ranges``, from the cells on."""
+    sizes = [numbers["k"]]
+    for _ in range(numbers["levels"] - 1):
+        sizes.append(-(-sizes[-1] // numbers["base"]))
+    return sizes
+
+
+def truths_of(case: dict[str, Any], value: int, numbers: dict[str, int]) -> list[int]:
+    if case["mechanism"] == "signed_count":
+        return [0 if value else 1]
+    if case["mechanism"] == "ranges":
+        sizes, base = level_sizes(numbers), numbers["base"]
+        return [sum(sizes[:level]) + value // base**level for level in range(len(sizes))]
+    if case["mechanism"] == "marginals":
+        return marginal_cells(value)
+    return [2 * value if "q" in numbers else value]
+
+
+def marginal_cells(number: int) -> list[int]:
+    """Of the record with attributes of 3, 3 and 4 cells, in all pairs."""
+    answers = number // 12, number // 4 % 3, number % 4
+    first, second, third = answers
+    return [3 * first + second, 9 + 4 * first + third, 21 + 4 * second + third]
+
+
 def reports(case: dict[str, Any]) -> Iterator[list[str]]:
     if case["mechanism"] == "split_mix":
         yield from shares_of(case)
         return
     numbers = {name: int(value) for name, value in case["parameters"].items()}
     kinds, cells = weights(numbers), numbers.get("k", 1)
+    if case["mechanism"] == "ranges":
+        cells = sum(level_sizes(numbers))
     total, signed = sum(weight for _, _, weight in kinds), "q" in numbers
     for draw in case["draws"]:
         read, noise = Read(draw["random"]), list[int]()
@@ -187,14 +219,11 @@ def reports(case: dict[str, Any]) -> Iterator[list[str]]:
             cell = below(read, cells)
             for sign in signs:
                 noise += [2 * cell + (sign == "-") if signed else cell] * size
-        if len(noise) > numbers["slots"] - 1:
-            noise = []
-        if case["mechanism"] == "signed_count":
-            truth = 0 if value else 1
-        else:
-            truth = 2 * value if signed else value
-        before = below(read, len(noise) + 1)
-        messages = [*noise[:before], truth, *noise[before:]]
+        truths = truths_of(case, value, numbers)
+        messages = noise if len(noise) <= numbers["slots"] - len(truths) else []
+        for truth in truths:
+            before = below(read, len(messages) + 1)
+            messages = [*messages[:before], truth, *messages[before:]]
         assert read.left == b""
         yield [message.to_bytes(case["report_size"], "big").hex() for message in messages]
 
@@ -216,3 +245,7 @@ def test_the_cases_meet_what_matters() -> None:
     assert max(sizes["few slots"]) <= 4
     assert sizes["few slots"].count(1) > 3
     assert min(sizes["much noise"]) >= 1
+    assert 3 <= min(sizes["ranges"]) < 6 < max(sizes["ranges"])
+    assert sizes["ranges of few slots"].count(2) > 3
+    assert 3 <= min(sizes["marginals"]) < 6 < max(sizes["marginals"])
+    assert sizes["marginals of few slots"].count(3) > 3

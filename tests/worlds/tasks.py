@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shoal.domain import Categories, Norm, Numeric, Vector, Words, YesNo
+from shoal.domain import AnswerRecord, Categories, Norm, Numeric, Vector, Words, YesNo
+from shoal.questions.record import Attribute, all_pairs
 from shoal.secagg import Mode, PairwisePlan
 from shoal.task import Admission, Aggregator, MechanismSpec, Task, WindowPlan
 
@@ -48,6 +49,11 @@ PAIRWISE = replace(
     pairwise=PLAN,
     report_size=PLAN.vector_bytes(3),
 )
+ATTRIBUTES = (
+    Attribute("age", Categories(("young", "old"), (0, 40))),
+    Attribute("sex", Categories(("f", "m"))),
+    Attribute("health", Categories(("good", "fair", "poor"))),
+)
 DOMAINS = (
     YesNo(),
     Categories(("red", "green", "blue")),
@@ -55,6 +61,8 @@ DOMAINS = (
     Numeric(0.0, 20.0, 21, unit="visits"),
     Numeric(-1.5, 1.5, 7, clip=False),
     Words(("flu", "grippe", "\u6d41\u611f")),
+    AnswerRecord(ATTRIBUTES, all_pairs(3)),
+    AnswerRecord(ATTRIBUTES, ((0, 1, 2), (2,)), together=True),
 )
 
 

@@ -19,7 +19,9 @@ class SeveralOption:
     certificate proves ``epsilon``, at most that. ``epsilon0``: of what a device sends;
     math.inf where a message is the value. ``error``: standard error of every count with the
     request's n devices, whatever they answer; with an epsilon0 that at the question's answers (root
-    mean square, or at the worst ones). Of a mean or a sum, in its unit, at the worst value.
+    mean square, or at the worst ones). Of a mean or a sum, in its unit, at the worst value; of
+    quantiles that which a plan goes by. ``range_error``: of ranges, in devices, root mean square
+    over all of them; None where a release has none.
     ``mean_messages``, ``messages``: of a report, on average (of a batch of min_batch's honest
     devices) and at most. ``message_bytes``: of one; ``frame_bytes``: what a device sends.
     ``radio_seconds``, ``analyzer_seconds``, ``moved_by_one``: see ``costs``.
@@ -38,6 +40,7 @@ class SeveralOption:
     analyzer_seconds: float
     moved_by_one: float
     designed: float
+    range_error: float | None = None
 
     @property
     def trusts_shuffler(self) -> bool:
@@ -68,6 +71,7 @@ class SeveralOption:
             "radio_seconds": self.radio_seconds,
             "analyzer_seconds": self.analyzer_seconds,
             "trusts_shuffler": self.trusts_shuffler,
+            **({} if self.range_error is None else {"range_error": self.range_error}),
             "moved_by_one": self.moved_by_one if math.isfinite(self.moved_by_one) else None,
             **({"levels": self.domain.levels} if isinstance(self.domain, Numeric) else {}),
         }

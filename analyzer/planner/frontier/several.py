@@ -11,6 +11,8 @@ releases. Where the target is of all releases together, the epsilon of each is t
 whose exact laws of losses compose to it. Where an error is the target, the smallest epsilon that
 reaches it is looked for (``least_epsilon``), and what counts is the certificate of what comes out.
 
+**Quantiles** are answered by ``ranges``, whose release has any range too (``frontier.ranges``).
+
 **Means.** With more levels rounding adds less, and the noise, a curator's, no more: from 1,001 on,
 the first number of levels (``_LEVELS``) with which rounding adds 2 % to the error at most, or as
 many as the mechanism allows. With ``--levels`` only those.
@@ -33,12 +35,30 @@ from shoal.analyzer.planner.candidates import Unsuited
 from shoal.analyzer.planner.frontier.costs import analyzer_seconds, radio_seconds
 from shoal.analyzer.planner.frontier.least_epsilon import least_epsilon, rounded_up
 from shoal.analyzer.planner.frontier.option import SeveralOption
+from shoal.analyzer.planner.frontier.ranges import levels_of, quantiles_error
 from shoal.analyzer.planner.predict import frame_bytes, profile
-from shoal.analyzer.planner.question import LEVELS, Frequencies, Mean, Request, Sum, wrong
+from shoal.analyzer.planner.question import (
+    LEVELS,
+    Frequencies,
+    Mean,
+    Quantiles,
+    Question,
+    Request,
+    Sum,
+    wrong,
+)
 from shoal.domain import Domain
 from shoal.errors import ShoalError
-from shoal.mechanisms.several.names import CANCELLING, DUMMIES, NAMES, SIGNED_COUNT, SPLIT_MIX
+from shoal.mechanisms.several.names import (
+    CANCELLING,
+    DUMMIES,
+    NAMES,
+    RANGES,
+    SIGNED_COUNT,
+    SPLIT_MIX,
+)
 from shoal.mechanisms.several.protocol import Noisy, Several
+from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create
 from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
 from shoal.task import SHUFFLER_NOISE
@@ -78,7 +98,7 @@ def every_option(
     request: Request, epsilon0_if_colluding: float | None = None, *, trusting: bool = False
 ) -> Iterator[SeveralOption | Unsuited]:
     """What ``several_options`` finds, one after the other as it is found."""
-    question = _planned(request)
+    question = request.question
     for name in protocols(request, trusting=trusting):
         drawn = epsilon0_if_colluding is not None and name != SHUFFLER_NOISE
         kinds = [None, epsilon0_if_colluding] if drawn else [None]
@@ -94,7 +114,7 @@ def protocols(request: Request, *, trusting: bool = False) -> tuple[str, ...]:
     """The names of those that are looked at for ``request``. Raises CONFIG for a question without
     cells.
     """
-    names = _names(_planned(request))
+    names = _names(request.question)
     return tuple(name for name in names if trusting or name != SHUFFLER_NOISE)
 
 
@@ -114,10 +134,7 @@ def foremost(request: Request) -> SeveralOption | None:
     """
     if request.total is not None or request.epsilon is None:
         return None
-    try:
-        question = _planned(request)
-    except ShoalError:
-        return None
+    question = request.question
     names = _names(question)
     for name in _FOREMOST:
         if name in names:
@@ -126,24 +143,16 @@ def foremost(request: Request) -> SeveralOption | None:
     return None
 
 
-def _planned(request: Request) -> Frequencies | Mean:
-    """Raises CONFIG for what is not planned for."""
-    question = request.question
-    if not isinstance(question, Frequencies | Mean):
-        raise wrong(
-            "several messages answer yes_no, categories, mean and sum: leave --several-messages out"
-        )
-    return question
-
-
-def _names(question: Frequencies | Mean) -> tuple[str, ...]:
+def _names(question: Question) -> tuple[str, ...]:
     if isinstance(question, Mean):
         return _OF_MEANS
-    return tuple(name for name in NAMES if serves(name, question.domain))
+    if isinstance(question, Quantiles):
+        return (RANGES,)
+    return tuple(name for name in NAMES if name != RANGES and serves(name, question.domain))
 
 
 def _found(
-    request: Request, question: Frequencies | Mean, name: str, epsilon0: float | None
+    request: Request, question: Question, name: str, epsilon0: float | None
 ) -> SeveralOption:
     """For the request's target, whichever it is. Raises CONFIG."""
     if request.epsilon is not None:
@@ -160,7 +169,7 @@ def _found(
 
 def _tried(
     request: Request,
-    question: Frequencies | Mean,
+    question: Question,
     name: str,
     epsilon0: float | None,
     target: float,
@@ -171,30 +180,36 @@ def _tried(
         return _option(request, _Design(name, question.domain, epsilon0), target)
     best: SeveralOption | None = None
     why = wrong("no number of levels was given")
-    for levels in _levels(request, question, target):
+    every, first = _levels(request, question, target)
+    for levels in every:
         try:
             option = _option(request, _Design(name, question.domain(levels), epsilon0), target)
         except ShoalError as error:
             why = error
             continue
         best = option if best is None or option.error < best.error else best
-        if question.levels == LEVELS:
+        if first:
             break
     if best is None:
         raise why
     return best
 
 
-def _levels(request: Request, question: Mean, target: float) -> tuple[int, ...]:
-    """Numbers of levels to try. Those that nobody chose begin with the first that is fine enough,
-    and go down from it: noise at epsilon for a change of 2 (L - 1) half steps has a variance of 8
-    (L - 1)^2 / epsilon^2, and rounding adds n at most (half steps squared).
+def _levels(
+    request: Request, question: Mean | Quantiles, target: float
+) -> tuple[tuple[int, ...], bool]:
+    """Numbers of levels to try, and whether the first that can be had is taken. Those that nobody
+    chose begin with the first that is fine enough, and go down from it: noise at epsilon for a
+    change of 2 (L - 1) half steps has a variance of 8 (L - 1)^2 / epsilon^2, and rounding adds n at
+    most (half steps squared).
     """
+    if isinstance(question, Quantiles):
+        return levels_of(question), False
     if question.levels != LEVELS:
-        return question.levels
+        return question.levels, False
     enough = target * math.sqrt(_FINE * request.n / 8.0)
     last = next((at for at, levels in enumerate(_LEVELS) if levels > enough), len(_LEVELS) - 1)
-    return (*reversed(_LEVELS[: last + 1]), 501, 201, 101)
+    return (*reversed(_LEVELS[: last + 1]), 501, 201, 101), True
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +236,8 @@ class _Design:
 
 def _error(request: Request, made: Several) -> float:
     n, question = request.n, request.question
+    if isinstance(question, Quantiles) and isinstance(made, Ranges):
+        return quantiles_error(question, made, n)
     if not isinstance(question, Frequencies):
         return made.expected_stderr(n) * (n if isinstance(question, Sum) else 1)
     if not isinstance(made, Noisy) or made.truth_law is None:
@@ -264,8 +281,9 @@ def _option(request: Request, design: _Design, target: float) -> SeveralOption:
         frame,
         radio_seconds(frame),
         analyzer_seconds(request.n * float(made.mean_messages) + _added(made)),
-        moved_by_liar(made),
+        math.nan if isinstance(request.question, Quantiles) else moved_by_liar(made),
         epsilon,
+        made.range_stderr(request.n) if isinstance(made, Ranges) else None,
     )
 
 

@@ -11,10 +11,13 @@ question says where: so what is predicted is what a plan says.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from shoal.analyzer.planner.frontier.ranges import quantiles_error
 from shoal.analyzer.planner.numbers import place
-from shoal.analyzer.planner.question import Frequencies, Mean, Question, Sum, devices, wrong
-from shoal.analyzer.planner.simulation.crowd import AtValue, ByCounts
+from shoal.analyzer.planner.quantiles import cut_of
+from shoal.analyzer.planner.question import Mean, Quantiles, Question, Sum, devices, wrong
+from shoal.analyzer.planner.simulation.crowd import AtValue, ByCounts, Shaped
 from shoal.analyzer.planner.simulation.simulate import (
     HERE,
     Simulation,
@@ -29,6 +32,7 @@ from shoal.domain import Domain, Numeric
 from shoal.entropy import SYSTEM, Entropy
 from shoal.mechanisms import Tally
 from shoal.mechanisms.several.protocol import Noisy, Several
+from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
 from shoal.mechanisms.several.split_mix import SplitMix
 
@@ -77,8 +81,8 @@ def simulate_several(
         )
     if isinstance(question, Mean):
         return _of_number(question, made, domain, n, runs, entropy, tell, engine)
-    if not isinstance(question, Frequencies):
-        raise wrong(f"{made.name} answers no quantiles: ask for counts, a mean or a sum")
+    if isinstance(question, Quantiles):
+        return _of_quantiles(question, made, n, runs, entropy, tell, engine)
     counts = devices(shares or question.shares or (1.0 / domain.size,) * domain.size, n)
 
     def square(tally: Tally) -> float:
@@ -95,6 +99,29 @@ def _error_of(made: Several, n: int, held: int) -> float:
     if isinstance(made, Noisy) and made.truth_law is not None:
         return made.stderr_of(n, held)
     return made.expected_stderr(n)
+
+
+def _of_quantiles(
+    question: Quantiles,
+    made: Several,
+    n: int,
+    runs: int,
+    entropy: Entropy,
+    tell: Tell | None,
+    engine: Engine,
+) -> Simulation:
+    if not isinstance(made, Ranges):
+        raise wrong(f"{made.name} answers no quantiles: ask for counts, a mean or a sum")
+    question = replace(question, worst=False)
+    values = question.values()
+
+    def square(tally: Tally) -> float:
+        found = [each.value for each in made.quantiles(tally, n, question.at)]
+        return float(np.mean((np.array(found) - values) ** 2))
+
+    crowd = Shaped(n, question.shape, cut_of(made.domain))
+    squares = squares_of(Rehearsal(made, crowd, entropy), runs, square, tell, engine)
+    return result_of(squares, quantiles_error(question, made, n))
 
 
 def _of_number(

@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.analyzer.core import UNOPENABLE, WITHHELD_NOT_WHOLE
+from shoal.analyzer.results.ranges import range_of
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
 from shoal.clients.core import Assignment, ReportState, assign, seal
@@ -37,6 +39,7 @@ from shoal.domain import Categories, Domain, Numeric, Value, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.mechanisms.several.protocol import Noisy, Several
+from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create
 from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
 from shoal.mechanisms.several.split_mix import SplitMix
@@ -53,6 +56,7 @@ HONEST = N * 900_000 // 1_000_000
 HOUR = 3_600
 LABELS = Categories(tuple("abcdefg"), tuple(range(7)))
 NUMBERS = Numeric(0.0, 7.0, 71)
+BINS = Categories(tuple(map(str, range(40))), tuple(range(40)))
 SPOILED = "spoiled"
 # A tenth has no value: it is an answer like the others.
 VALUES: tuple[Value, ...] = tuple(
@@ -77,6 +81,8 @@ def designs() -> list[tuple[str, Domain, Several]]:
                 epsilon0_if_colluding=epsilon0,
             )
             found.append((kind, domain, create(spec, domain)))
+    spec = design_several("ranges", BINS, HONEST, EPSILON, DELTA, windows=1)
+    found.append(("ranges", BINS, create(spec, BINS)))
     spec = design_several("split_mix", NUMBERS, HONEST, EPSILON, DELTA, windows=1, most=N + HOSTILE)
     found.append(("split_mix", NUMBERS, create(spec, NUMBERS)))
     spec = design_several("shuffler_noise", LABELS, HONEST, EPSILON, DELTA, windows=1)
@@ -98,6 +104,8 @@ async def send_hostile(site: Site, asked: list[Asked[Several]]) -> None:
                 size_ = one.task.report_size
                 summed = isinstance(one.mechanism, SplitMix)
                 lie = (bytes(size_),) * one.task.messages if summed else (b"\xff" * size_,)
+                if not summed:  # beside the first cell, where a report has several
+                    lie += (bytes(size_),) * (one.mechanism.fewest - 1)
                 prepared = seal(assignment, 0, lie)
                 frame, key = prepared.frame, prepared.ack_key
                 if one.task.name == SPOILED:
@@ -216,6 +224,23 @@ def check(asked: Asked[Several], release: dict[str, Any]) -> None:
             error = mechanism.expected_stderr(N)
         else:
             error = mechanism.stderr_of(N, total)
+        if isinstance(mechanism, Ranges):  # that of the cell which errs most
+            assert estimate["stderr"] <= error * (1 + 1e-9)
+            error = estimate["stderr"]
         assert abs(estimate["value"] - total) < 9 * error, (task.name, estimate, total, error)
         assert estimate["stderr"] == pytest.approx(error, rel=0.1 if drawn else 1e-6)
         assert estimate["ci_low"] < estimate["value"] < estimate["ci_high"]
+    if isinstance(mechanism, Ranges):
+        check_ranges(release, counts)
+
+
+def check_ranges(release: dict[str, Any], counts: NDArray[np.int64]) -> None:
+    """Ranges that are asked of the release afterwards, and the median."""
+    for low, high in ((0, 3), (2, 7), (1, None), (7, None)):
+        found = range_of(release, low, high)
+        truth = int(counts[low : len(counts) - 1 if high is None else high].sum())
+        assert abs(found.value - truth) < 9 * found.stderr, (low, high, found, truth)
+    assert sum(row["value"] for row in release["estimates"]) == pytest.approx(N)
+    answered = np.repeat(np.arange(len(counts) - 1), counts[:-1])
+    middle = {row["share"]: row for row in release["quantiles"]}[0.5]
+    assert middle["ci_low"] - 2 <= np.median(answered) <= middle["ci_high"] + 2

@@ -238,8 +238,28 @@ def unknown(release: release_pb2.Release) -> None:
     release.MergeFromString(b"\x9a\x06\x05hello")
 
 
+def ranges_withheld(release: release_pb2.Release) -> None:
+    withheld(release)
+    for part in ("estimates", "quantiles", "counts", "distribution"):
+        release.ClearField(part)
+    release.ranges.base = 4
+
+
+def record_withheld(release: release_pb2.Release) -> None:
+    ranges_withheld(release)
+    release.ClearField("ranges")
+    release.record.together = True
+
+
+def unasked(release: release_pb2.Release) -> None:
+    release.record.marginals.add(attributes=[0])
+
+
 ODD: dict[str, tuple[Callable[[release_pb2.Release], None], str]] = {
     "estimates of a withheld release": (withheld, "a release that is withheld"),
+    "ranges of a withheld release": (ranges_withheld, "a release that is withheld"),
+    "a record of a withheld release": (record_withheld, "a release that is withheld"),
+    "tables that nobody asked for": (unasked, "the tables are those"),
     "a field that no release has": (unknown, "the signed bytes hold nothing else"),
     "no number": (less_than_nothing("epsilon_cumulative_upper"), "every bound is a number"),
     "no epsilon": (less_than_nothing("epsilon_upper"), "epsilon: what"),
@@ -262,6 +282,9 @@ INVENTED: dict[str, Callable[[File], None]] = {
     "processed": lambda file: file["release"].update(processed={"counts": [1]}),
     "quantiles": lambda file: file["release"].update(quantiles=[{"share": 0.5, "value": 1.0}]),
     "rounds": lambda file: file["release"].update(rounds={"mode": "strict"}),
+    "ranges": lambda file: file["release"].update(ranges={"base": 4}),
+    "record": lambda file: file["release"].update(record={"marginals": []}),
+    "tables": lambda file: file["release"].update(tables={"tables": []}),
     "a better epsilon": lambda file: file["release"]["privacy"].update(epsilon_better=0.001),
     "memoized": lambda file: file["release"]["privacy"].update(memoized={"windows": 1}),
 }
@@ -269,7 +292,8 @@ INVENTED: dict[str, Callable[[File], None]] = {
 
 @for_each("name", INVENTED)
 def test_nothing_is_shown_that_was_not_signed(name: str) -> None:
-    """Planted: unknown keys passed over; quantiles, rounds or memoized not compared -> fails."""
+    """Planted: unknown keys passed over; quantiles, rounds, ranges or memoized not compared ->
+    fails."""
     file = file_of("visits")
     INVENTED[name](file)
     assert wrong(file) == ["what the file shows is what was signed"]

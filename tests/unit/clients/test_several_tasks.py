@@ -18,12 +18,14 @@ from shoal.clients.memory.setback import confirm, examine
 from shoal.clients.owner.policy import NEVER
 from shoal.clients.owner.purposes import purposes
 from shoal.console.owner.question import _asked
-from shoal.domain import YesNo
+from shoal.domain import Numeric, YesNo
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.registry import create, fewest_messages
 from tests.unit.clients.owner.device_of_an_owner import Device
 from tests.worlds.devices.clients import START, WEEK, World, make_world
+
+WHATEVER = "whatever you answer: "
 
 
 def several(count: int = 4, start: int = START, epsilon0: float | None = None) -> World:
@@ -53,6 +55,30 @@ def noisy() -> World:
     world.task = replace(world.task, mechanism=spec)
     world.sign()
     return world
+
+
+async def test_an_owner_is_told_that_an_answer_is_said_at_every_level(tmp_path: Path) -> None:
+    """Planted: the words of one true message -> fails; noise counted with the true ones ->
+    fails.
+    """
+    world, domain = make_world(domain=YesNo(), mechanism="binary_rr"), Numeric(0.0, 62.0, 63)
+    made = create(design_several("ranges", domain, 900, 1.0, 1e-8, windows=4), domain)
+    world.task = replace(
+        world.task,
+        domain=domain,
+        mechanism=made.spec,
+        report_size=made.report_size,
+        messages=made.messages,
+        fewest_messages=fewest_messages(made),
+    )
+    world.sign()
+    async with Device(tmp_path, world).agent() as agent:
+        told = "\n".join(await agent.explain("visits"))
+    assert "your answer is said in 2 sealed messages (ranges), as it is: the first names it" in told
+    noise = f"{float(made.mean_messages) - 2:.3g} on average, {made.messages - 2} at most"
+    assert f"Beside them this device sends messages that are drawn by chance, {WHATEVER}" in told
+    assert noise in told
+    assert f"window: 2 to {made.messages} messages of 1 byte, " in told
 
 
 async def test_an_owner_is_told_that_the_shuffler_is_trusted(tmp_path: Path) -> None:

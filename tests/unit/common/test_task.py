@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shoal.domain import Categories, Norm, Numeric, Vector, YesNo
+from shoal.domain import AnswerRecord, Categories, Norm, Numeric, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.task import (
@@ -25,6 +25,7 @@ from shoal.task import (
 )
 from tests.cases import for_each
 from tests.worlds.tasks import (
+    DOMAINS,
     PAIRWISE,
     PLAN,
     TASK,
@@ -365,3 +366,15 @@ def test_settings_of_rounds_change_the_task() -> None:
         }.items()
     ]
     assert len({PAIRWISE, *others}) == 11
+
+
+def test_a_record_is_never_memoized() -> None:
+    """In one marginal or in all: the first is drawn anew in every window, so another cell would be
+    randomized. Planted: the check taken out -> fails.
+    """
+    for domain in DOMAINS[-2:]:
+        assert isinstance(domain, AnswerRecord)
+        task(domain=domain)
+        with pytest.raises(ShoalError, match="drawn anew") as refused:
+            task(domain=domain, memoized=True)
+        assert refused.value.kind is Kind.INVALID

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import codec
+from shoal import domain_codec
 from shoal.domain import NO_ANSWER, Categories, Numeric, Value, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -127,9 +127,9 @@ def test_it_crosses_the_wire() -> None:
     """As it is; names that are not in normal form are refused, not mended: another program would
     look for other cells.
     """
-    assert codec.decode_domain(codec.encode_domain(FLU)) == FLU
+    assert domain_codec.decode_domain(domain_codec.encode_domain(FLU)) == FLU
     with pytest.raises(ShoalError, match="NFC"):
-        codec.decode_domain(task_pb2.Domain(words=task_pb2.Words(labels=["cafe\u0301"])))
+        domain_codec.decode_domain(task_pb2.Domain(words=task_pb2.Words(labels=["cafe\u0301"])))
 
 
 def test_plain_words_load_no_tables_of_unicode() -> None:

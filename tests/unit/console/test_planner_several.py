@@ -7,7 +7,6 @@ from fractions import Fraction
 from pathlib import Path
 from urllib.parse import urlencode
 
-import pytest
 from starlette.testclient import TestClient
 
 from shoal.accounting.lint.task import lint
@@ -15,7 +14,7 @@ from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.accuracy.answers import answers, request_for
 from shoal.analyzer.planner.frontier.lines import frontier
 from shoal.analyzer.planner.frontier.several import several_options
-from shoal.analyzer.planner.question import Frequencies, Quantiles
+from shoal.analyzer.planner.question import Frequencies
 from shoal.cli.task.file import read_task
 from shoal.console.operator.planner.form import PlannerForm
 from shoal.console.operator.planner.several import (
@@ -27,7 +26,6 @@ from shoal.console.operator.planner.several import (
 )
 from shoal.console.operator.planner.work import Workshop
 from shoal.domain import Categories, YesNo
-from shoal.errors import ShoalError
 from tests.cases import for_each
 from tests.unit.analyzer.results.test_report_page import Page
 
@@ -112,7 +110,7 @@ def test_the_answers_have_their_own_names(client: TestClient, tmp_path: Path) ->
     "fields, name, said",
     [
         ({"several": "no"}, "several", "the box is ticked or not"),
-        ({"kind": "quantiles"}, "several", "of quantiles there are none"),
+        ({"kind": "quantiles"}, "several", "for quantiles this page has none"),
         ({"memoized": "yes", "windows": "3"}, "several", "no device repeats them"),
         ({"cap": "3"}, "several", "no epsilon0 that could be limited"),
         ({"choose": "<b>"}, "choose", "no such mechanism"),
@@ -155,8 +153,6 @@ def test_protocols_come_one_after_the_other_and_end_as_the_command_has_them() ->
     assert [answer.done for answer in seen] == [False, False, False, True]
     assert (seen[-1].options, seen[-1].unsuited) == several_options(request, trusting=True)
     assert {each.mechanism for each in seen[-1].unsuited} == {"dummies"}
-    with pytest.raises(ShoalError, match="yes_no, categories, mean and sum"):
-        next(several_answers(SeveralQuestion(request_for(Quantiles(0.0, 1.0), 600, 0.2, 1e-6))))
 
 
 def test_a_frontier_of_nothing_yet_is_the_plan() -> None:

@@ -293,12 +293,12 @@ def make_world(**changes: Any) -> World:
     return World(make_task(**changes))
 
 
-def several_world() -> World:
-    """Its devices send several messages: ``dummies``, for the honest ones of the smallest batch."""
-    task = make_task(target_epsilon=1.0)
+def several_world(name: str = "dummies", **changes: Any) -> World:
+    """Its devices send several messages, for the honest ones of the smallest batch."""
+    task = make_task(target_epsilon=1.0, **changes)
     honest = task.min_batch * task.honest_fraction_ppm // 1_000_000
     made = create_several(
-        design_several("dummies", task.domain, honest, 1.0, task.delta, windows=2), task.domain
+        design_several(name, task.domain, honest, 1.0, task.delta, windows=2), task.domain
     )
     return World(
         replace(

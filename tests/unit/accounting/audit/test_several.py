@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -12,14 +14,18 @@ from shoal.accounting.audit.several import (
     several_views,
 )
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.several.marginals import AllMarginals
 from shoal.mechanisms.several.names import NAMES
 from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create
 from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
+from shoal.questions.record import all_pairs
 from tests.cases import for_each
+from tests.worlds.tasks import ATTRIBUTES
 
 DEVICES, TRIALS = 50, 40
 MANY = Categories(tuple(f"c{i}" for i in range(300)))  # messages of two bytes
@@ -31,6 +37,8 @@ def made(name: str) -> tuple[Several, Domain]:
         "dummies": MANY,
         "signed_count": YesNo(),
         "split_mix": Numeric(0.0, 1.0, 5),
+        "ranges": Numeric(0.0, 1.0, 39),
+        "marginals": AnswerRecord(ATTRIBUTES, all_pairs(3), together=True),
     }
     domain = others.get(name, few)
     return create(design_several(name, domain, DEVICES, 4.0, 0.05, windows=1), domain), domain
@@ -53,7 +61,8 @@ def test_the_statistics_are_those_of_the_messages(name: str) -> None:
         mechanism, domain.size, DEVICES, SeededEntropy(name), answers=answers, seen=seen
     )
     found = views(1, TRIALS)
-    crowd = answers[0] if name == "split_mix" else answers[1] if domain.size == 2 else 2
+    third = {"ranges": 20, "marginals": 1}.get(name, 2)
+    crowd = answers[0] if name == "split_mix" else answers[1] if domain.size == 2 else third
     values = np.full(TRIALS * DEVICES, crowd)
     values[DEVICES - 1 :: DEVICES] = answers[1]
     entropy = SeededEntropy(name)
@@ -75,6 +84,16 @@ def test_the_statistics_are_those_of_the_messages(name: str) -> None:
             counts = [own.count(number) for number in range(4)]
             assert found["first"][at] == counts[0] - counts[1]
             assert found["difference"][at] == counts[0] - counts[1] - counts[2] + counts[3]
+        elif isinstance(mechanism, Ranges | AllMarginals):
+            if isinstance(mechanism, Ranges):
+                assert mechanism.tree.levels == 2
+                paths = [mechanism.tree.path(cell) for cell in (0, 38)]
+            else:
+                paths = [(0, 9, 21), (8, 20, 32)]  # the first cells of three tables, and the last
+            first, second = ([own.count(message) for message in path] for path in paths)
+            assert found["difference"][at] == sum(first) - sum(second)
+            logs = [sum(math.log(count + 0.5) for count in each) for each in (first, second)]
+            assert found["ratio"][at] == pytest.approx(logs[0] - logs[1])
         else:
             assert found["difference"][at] == own.count(0) - own.count(1)
     assert len(kept) == 1

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import combinations_with_replacement, permutations, product
 from operator import add
 
@@ -16,6 +17,7 @@ from shoal.privacy import KaryLaw
 
 View = tuple[int, ...]
 Masses = Mapping[View, float]
+Answers = Sequence[tuple[int, ...]]
 
 
 def plus(view: View, other: View) -> View:
@@ -43,9 +45,9 @@ def messages(law: NoiseLaw, cell: int, event: NoiseKind, size: int) -> View:
 
 def noise_of_one(law: NoiseLaw) -> dict[View, float]:
     """What one device adds, by the integers it draws from: Poisson numbers of all events; nothing
-    where these are ``slots`` messages or more.
+    where these have no room beside the true messages.
     """
-    most = law.slots - 1
+    most = law.slots - law.truths
     found: dict[View, float] = {(0,) * (2 * law.cells): 1.0}
     for cell in range(law.cells):
         for rate in law.rates():
@@ -80,31 +82,38 @@ def divergence_of(p: Masses, q: Masses, e: float) -> float:
     return math.fsum(max(0.0, mass - e * q.get(view, 0.0)) for view, mass in p.items())
 
 
-def pairs_of_views(law: NoiseLaw, honest: int, known: int = 0) -> Iterator[tuple[Masses, Masses]]:
-    """All pairs of views of ``honest`` devices and ``known`` others, which send a true message
+def pairs_of_views(
+    law: NoiseLaw, honest: int, known: int = 0, answers: Answers | None = None
+) -> Iterator[tuple[Masses, Masses]]:
+    """All pairs of views of ``honest`` devices and ``known`` others, which send true messages
     alone: every dataset of the others, every ordered pair of answers. Padding is counted.
+    ``answers``: the cells of each answer, one of every table; without: an answer is a cell.
     """
-    for views in views_of(law, honest, known).values():
-        for x, other_x in permutations(values_of(law), 2):
+    for views in views_of(law, honest, known, answers).values():
+        for x, other_x in permutations(views, 2):
             yield views[x], views[other_x]
 
 
 def views_of(
-    law: NoiseLaw, honest: int, known: int = 0
+    law: NoiseLaw, honest: int, known: int = 0, answers: Answers | None = None
 ) -> dict[tuple[int, ...], dict[int, Masses]]:
-    """The same views: for the sorted true messages of the others, by that of the first device."""
+    """The same views: for the sorted answers of the others, by that of the first device."""
+    shifts = {value: truth_of(law, value) for value in values_of(law)}
+    if answers is not None:
+        shifts = {
+            number: reduce(plus, (truth_of(law, cell) for cell in cells))
+            for number, cells in enumerate(answers)
+        }
     one = noise_of_one(law)
     noise: Masses = one
     for _ in range(honest - 1):
         noise = together(noise, one)
     room = (honest + known) * law.slots
     found = {}
-    for others in combinations_with_replacement(values_of(law), honest + known - 1):
+    for others in combinations_with_replacement(shifts, honest + known - 1):
         views: dict[int, Masses] = {}
-        for value in values_of(law):
-            shift = truth_of(law, value)
-            for other in others:
-                shift = plus(shift, truth_of(law, other))
+        for value in shifts:
+            shift = reduce(plus, (shifts[other] for other in others), shifts[value])
             sent = {plus(view, shift): mass for view, mass in noise.items()}
             views[value] = {(*view, room - sum(view)): mass for view, mass in sent.items()}
         found[others] = views

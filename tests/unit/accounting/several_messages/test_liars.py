@@ -8,14 +8,16 @@ import math
 
 import pytest
 
-from shoal.accounting.several_messages.liars import liar_words, moved_by_liar
+from shoal.accounting.several_messages.liars import liar_words, moved_by_liar, report_weight
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.arrays import np
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, YesNo
 from shoal.entropy import SYSTEM
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import create
+from shoal.questions.record import all_pairs
 from tests.cases import for_each
+from tests.worlds.tasks import ATTRIBUTES
 
 N = 1_000
 CELLS = Categories(("a", "b", "c"))
@@ -73,3 +75,16 @@ def test_nothing_bounds_a_liar_about_shares() -> None:
     made = made_of("split_mix", Numeric(0.0, 1.0, 11))
     assert math.isinf(moved_by_liar(made))
     assert "nothing bounds" in liar_words(made)
+
+
+def test_a_report_weighs_as_many_devices_as_there_are_marginals_to_draw() -> None:
+    """Of a record that is answered in one of three, three; in all of them one. Planted: the weight
+    left out of the words -> fails.
+    """
+    one = AnswerRecord(ATTRIBUTES, all_pairs(3))
+    every = AnswerRecord(ATTRIBUTES, all_pairs(3), together=True)
+    made = create(design_several("dummies", one, 900, 1.0, 1e-6, windows=1), one)
+    assert f"a count by {3 * made.messages} at most" in liar_words(made, one)
+    assert liar_words(made, one).endswith("would move it by 3")
+    assert f"a count by {made.messages} at most" in liar_words(made)
+    assert [report_weight(domain) for domain in (one, every, YesNo(), None)] == [3, 1, 1, 1]

@@ -14,7 +14,6 @@ from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.analyzer.planner import Frequencies, Mean, Quantiles, Question, Request, Sum
 from shoal.analyzer.planner.frontier.several import foremost, least_worthwhile, several_options
 from shoal.domain import Categories, Numeric, YesNo
-from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.registry import create
 from tests.cases import for_each
 
@@ -166,8 +165,45 @@ def test_what_rules_one_out_is_said(changes: dict[str, object], words: str) -> N
     assert any(words in each.reason for each in unsuited)
 
 
-@for_each("epsilon, error", [(1.0, None), (None, 0.01)])
-def test_questions_that_they_do_not_answer(epsilon: float | None, error: float | None) -> None:
-    with pytest.raises(ShoalError, match="yes_no, categories, mean and sum") as told:
-        several_options(Request(Quantiles(0.0, 1.0), 1_000, 1e-6, epsilon, error))
-    assert told.value.kind is Kind.CONFIG
+def test_quantiles_are_planned_by_ranges() -> None:
+    """The best of a few numbers of levels, or of those that were named; and the error of ranges
+    beside it. Planted: the error of a cell for that of all ranges -> fails; the first that can be
+    had -> fails; the levels of one message tried -> fails.
+    """
+    asked = Request(Quantiles(0.0, 96.0), 100_000, 1e-6, epsilon=1.0)
+    (option,), unsuited = several_options(asked)
+    assert unsuited == ()
+    assert option.title == "ranges, 255 levels"
+    assert option.error == pytest.approx(0.016, rel=0.05)
+    assert option.to_json()["range_error"] == option.range_error
+    assert math.isnan(option.moved_by_one)
+    named = replace(asked, question=Quantiles(0.0, 96.0, levels=(1023,)))
+    ((fine,), _), (few, _) = (
+        several_options(named),
+        several_options(replace(asked, n=2_000, min_batch=2_000)),
+    )
+    assert fine.title == "ranges, 1,023 levels"
+    assert fine.range_error == pytest.approx(25.7, rel=0.01)
+    assert fine.error > option.error
+    assert few[0].title == "ranges, 15 levels"
+    assert foremost(asked) is None
+    worst = replace(asked, question=Quantiles(0.0, 96.0, worst=True))
+    assert several_options(worst)[0][0].error > option.error
+
+
+def test_the_least_epsilon_for_quantiles_is_found() -> None:
+    """Planted: the error at the epsilon asked for first -> fails."""
+    question = Quantiles(0.0, 96.0, levels=(63,))
+    (option,), _ = several_options(Request(question, 20_000, 1e-6, error=0.1))
+    assert 0.09 < option.error <= 0.1
+    assert 0.4 < option.epsilon < 1.0
+
+
+def test_counts_are_not_planned_by_ranges() -> None:
+    """They would err more in every cell than dummies do. Planted: all names that serve a domain ->
+    fails.
+    """
+    bins = Categories(("a", "b", "c"), (0, 1, 2))
+    found, unsuited = several_options(replace(REQUEST, question=Frequencies(bins)))
+    assert {option.spec.name for option in found} == {"cancelling", "dummies"}
+    assert unsuited == ()

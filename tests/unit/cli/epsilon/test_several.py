@@ -22,7 +22,7 @@ from shoal.mechanisms.several.registry import create
 from tests.cases import for_each
 from tests.unit.cli.epsilon.test_command import KEYS, Capture, ask, run
 
-CELLS = {"signed_count": 2, "split_mix": 102}  # of others: 16
+CELLS = {"signed_count": 2, "split_mix": 102, "ranges": 65}  # of others: 16
 BATCH = shlex.split("--n 20000 --delta 1e-6 --honest-fraction 9/10")
 DUMMIES = "--mechanism dummies --k 16 --delta 1e-6"
 OF_1E5 = "dummies=183200751222,shares=100000,slots=6"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,28 @@ def test_several_messages_are_shown_beside_the_plan(capsys: Capture) -> None:
     status, _, err = run(capsys, *asked, "--epsilon0-if-colluding", "5")
     assert status == 2
     assert "goes with --several-messages" in err
-    status, _, err = run(capsys, "quantiles", "--n", "5000", "--epsilon", "1", "--several-messages")
-    assert status == 2
-    assert "leave --several-messages out" in err
+
+
+def test_quantiles_and_ranges_are_one_release(capsys: Capture, tmp_path: Path) -> None:
+    """The table, the sentence about ranges, and the task, whose noise is that of the plan. Planted:
+    the sentence for every mechanism -> fails; the levels of the other choice in the file -> fails.
+    """
+    asked = ["quantiles", "--high", "96", "--n", "20000", "--epsilon", "1", "--several-messages"]
+    asked += ["--mechanism", "kmean", "--delta", "1e-6"]
+    status, out, _ = run(capsys, *asked, "--emit", str(tmp_path / "new.toml"))
+    assert status == 0
+    told = " ".join(out.split())
+    assert "Recommended: ranges, 63 levels, which errs least within the limits" in told
+    assert "ranges, 63 levels: one release answers quantiles and any range; how many" in told
+    assert told.count("any range") == 1
+    status, out, _ = run(capsys, *asked, "--json")
+    (option,) = json.loads(out)["several_messages"]["options"]
+    assert option["mechanism"] == "ranges"
+    assert option["moved_by_one"] is None
+    assert 10.0 < option["range_error"] < 20.0
+    written = tomllib.loads((tmp_path / "new.toml").read_text())
+    assert written["domain"]["levels"] == 63
+    assert written["mechanism"]["name"] == "ranges"
 
 
 def test_the_least_epsilon_for_an_error_is_told_of_several_messages(capsys: Capture) -> None:

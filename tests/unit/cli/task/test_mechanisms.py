@@ -26,13 +26,15 @@ from shoal.codec import Signed, encode_signed_task, encode_task
 from shoal.crypto.admission.members import frame_bytes
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import trust_task
-from shoal.domain import Categories, Domain, Numeric, Words, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Words, YesNo
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
 from shoal.mechanisms.several.registry import create as several
 from shoal.privacy import PureLaw
+from shoal.questions.record import all_pairs
 from shoal.task import MechanismSpec, Task
 from tests.cases import for_each
 from tests.sizes import FULL
+from tests.worlds.tasks import ATTRIBUTES
 from tests.worlds.tasks import task as make_task
 
 Capture = pytest.CaptureFixture[str]
@@ -119,14 +121,15 @@ def test_lint_and_show_say_how_long_a_report_is(tmp_path: Path, capsys: Capture,
     assert (shown["messages"], shown["report_bytes"], shown["frame_bytes"]) == (1, size, 512)
 
 
-@for_each("name", ["signed_count", "cancelling", "dummies"])
+@for_each("name", ["signed_count", "cancelling", "dummies", "ranges"])
 def test_noise_of_several_messages_is_chosen_for_all_windows_of_the_task(
     tmp_path: Path, name: str
 ) -> None:
     """Thirty windows together have an epsilon. Planted: ``windows`` of the file left out of the
     design -> infinity, fails.
     """
-    path = write(tmp_path, f"mechanism.name={name}", "windows.count=30", "delta=1e-6")
+    kind = "numeric" if name == "ranges" else "yes_no"
+    path = write(tmp_path, f"mechanism.name={name}", "windows.count=30", "delta=1e-6", kind=kind)
     lines = path.read_text().splitlines()
     path.write_text("\n".join(line for line in lines if not line.startswith("epsilon0")))
     made = read_task(path)
@@ -304,6 +307,63 @@ def test_words_are_normalized_in_a_task_file_and_refused_where_nothing_serves_th
     path.write_text(path.read_text().replace('"flu"', "7"))
     assert main(["task", "lint", str(path)]) == 2
     assert "domain.labels.0: must be a text in quotes" in capsys.readouterr().err
+
+
+RECORD = """
+together = {together}
+{marginals}
+[[domain.attributes]]
+name = "age"
+labels = ["young", "old"]
+lower_bounds = [0, 40]
+[[domain.attributes]]
+name = "sex"
+labels = ["f", "m"]
+[[domain.attributes]]
+name = "health"
+labels = ["good", "fair", "poor"]
+"""
+
+
+def write_record(folder: Path, mechanism: str, *, together: bool, marginals: str = "") -> Path:
+    path = write(folder, f"mechanism.name={mechanism}")
+    lines = path.read_text().splitlines(keepends=True)
+    kept = "".join(line for line in lines if not line.startswith(("epsilon0 =", "setting =")))
+    text = kept.replace(
+        'kind = "yes_no"',
+        'kind = "record"' + RECORD.format(together=str(together).lower(), marginals=marginals),
+    )
+    path.write_text(text)
+    return path
+
+
+def test_a_record_in_a_task_file(tmp_path: Path, capsys: Capture) -> None:
+    """All pairs unless told; listed ones in any order; the noise for all at once follows from the
+    target. Planted: the list not looked at; names of a marginal in the order they are written ->
+    fails.
+    """
+    made = read_task(write_record(tmp_path, "marginals", together=True))
+    assert made.domain == AnswerRecord(ATTRIBUTES, all_pairs(3), together=True)
+    assert dict(made.mechanism.parameters)["tables"] == made.fewest_messages == 3
+    assert not lint(made).errors
+    listed = 'marginals = [["health"], ["sex", "age"]]'
+    path = write_record(tmp_path, "dummies", together=False, marginals=listed)
+    assert read_task(path).domain == AnswerRecord(ATTRIBUTES, ((0, 1), (2,)))
+    for given, mends in (
+        ('marginals = [["sex", "size"]]', "size is no attribute: one of age, sex, health"),
+        ('marginals = [["sex", "sex"]]', "each once"),
+        ('marginals = [["sex"]]', "asks for age"),
+    ):
+        path = write_record(tmp_path, "dummies", together=False, marginals=given)
+        assert main(["task", "lint", str(path)]) == 2
+        error = capsys.readouterr().err
+        assert mends in error
+        assert error.count("\n") == 1
+    for mechanism, together in (("dummies", True), ("marginals", False)):
+        assert (
+            main(["task", "lint", str(write_record(tmp_path, mechanism, together=together))]) == 2
+        )
+        assert "mechanism" in capsys.readouterr().err
 
 
 def test_show_says_that_the_shuffler_is_trusted_for_noise() -> None:

@@ -22,8 +22,10 @@ from shoal.mechanisms.several.names import NAMES
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import PARAMETERS, law_of, spec_of
 from shoal.mechanisms.several.protocol import Bundles, Noisy, Several
+from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create, create_any
 from shoal.mechanisms.several.signed_count import SignedCount
+from shoal.mechanisms.several.tree import CellTree
 from shoal.task import MechanismSpec
 from tests.cases import for_each
 from tests.sizes import size
@@ -48,7 +50,12 @@ def signed_count(shares: int, slots: int = 200) -> Noisy:
     return SignedCount(("no", "yes"), law)
 
 
-MAKERS: list[Callable[..., Noisy]] = [cancelling, dummies, signed_count]
+def ranges(shares: int, slots: int = 200) -> Noisy:
+    law = NoiseLaw(Truth.CELL, 6, shares, slots, dummies=Fraction(40), truths=2)
+    return Ranges(LABELS, CellTree(4, 2, 2), law)
+
+
+MAKERS: list[Callable[..., Noisy]] = [cancelling, dummies, ranges, signed_count]
 
 
 def domain_of(made: Several) -> Domain:
@@ -167,6 +174,8 @@ def test_what_does_not_fit_is_refused() -> None:
     for domain in (Words(("a",)), Numeric(0.0, 1.0, 9)):
         refused(Kind.INVALID, partial(create, spec, domain))
     assert create_any(MechanismSpec.of("krr", k=4, uniform=5), LABELS).name == "krr"
+    with pytest.raises(ShoalError, match="around one true message"):
+        BundledHistogram(LABELS.labels, NoiseLaw(Truth.CELL, 4, 5, 6, dummies=Q, truths=2))
     with pytest.raises(ShoalError):
         spec_of("dummies", NoiseLaw(Truth.CELL, 4, 5, 6, dummies=Fraction(1, 3)))
 

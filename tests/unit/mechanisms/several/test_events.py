@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -127,7 +128,7 @@ def test_what_is_drawn_does_not_depend_on_the_value() -> None:
         found = []
         for truth in range(0, 8, 2):
             entropy = SeededEntropy(seed)
-            messages = bundle(truth, law, entropy)
+            messages = bundle([truth], law, entropy)
             at = next(place for place, message in enumerate(messages) if message == truth)
             rest = sorted(messages)
             rest.remove(truth)
@@ -143,12 +144,29 @@ def test_who_draws_more_noise_than_there_are_slots_sends_the_true_message_alone(
     """Planted: noise cut to the slots -> its law is another one, fails."""
     sizes = Counter[int]()
     for seed in range(400):
-        whole = bundle(2, cancelling(3, 4), SeededEntropy(seed))
-        held = bundle(2, cancelling(3, 4, slots), SeededEntropy(seed))
+        whole = bundle([2], cancelling(3, 4), SeededEntropy(seed))
+        held = bundle([2], cancelling(3, 4, slots), SeededEntropy(seed))
         assert held == (whole if len(whole) <= slots else [2])
         sizes[len(held)] += 1
     assert max(sizes) <= slots
     assert sizes[1] > 0
+
+
+def test_several_true_messages_are_sent_beside_noise_or_alone() -> None:
+    """One of each table, always, in an order that is drawn. Planted: ``slots`` - 1 for ``slots`` -
+    ``truths`` -> more than the slots, fails; all true ones at one place -> the order never
+    changes, fails.
+    """
+    law = NoiseLaw(Truth.CELL, 6, 4, 5, dummies=Fraction(2), truths=3)
+    wide, orders, sizes = replace(law, slots=60), Counter[tuple[int, ...]](), Counter[int]()
+    for seed in range(600):
+        held, whole = (bundle([91, 92, 93], one, SeededEntropy(seed)) for one in (law, wide))
+        orders[tuple(message for message in held if message > 90)] += 1
+        sizes[len(held)] += 1
+        assert len(held) == (len(whole) if len(whole) <= 5 else 3)
+        assert len(held) > 3 or sorted(held) == [91, 92, 93]
+    assert set(sizes) == {3, 4, 5}
+    assert len(orders) == 6
 
 
 def test_the_true_message_is_anywhere_in_its_bundle() -> None:
@@ -159,7 +177,7 @@ def test_the_true_message_is_anywhere_in_its_bundle() -> None:
     entropy = Poured(SeededEntropy("places"))
     for _ in range(size(4_000, 40_000)):
         # a message that no noise has
-        messages = bundle(99, law, entropy)
+        messages = bundle([99], law, entropy)
         places[messages.index(99)] += 1
         for place in range(len(messages)):
             wanted[place] = wanted.get(place, 0.0) + 1 / len(messages)

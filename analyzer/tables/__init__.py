@@ -1,0 +1,1 @@
+"""Tables for analysts, from releases alone: consistent marginals, and a synthetic table."""

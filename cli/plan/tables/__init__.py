@@ -1,0 +1,1 @@
+"""``shoal tables``: how several answers go together, planned and played."""

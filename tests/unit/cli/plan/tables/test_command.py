@@ -1,0 +1,116 @@
+"""``shoal tables`` through the command line's own entry point."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal.cli.extras import PACKAGES
+from shoal.cli.main import main
+from tests.cases import for_each
+
+Capture = pytest.CaptureFixture[str]
+COLUMNS = "age,sex,health"
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    """1,200 people: health goes with age, and one in ten has no sex in the file."""
+    lines = ["age,sex,health,id"]
+    for person in range(1_200):
+        age = ("18-34", "35-49", "50+")[person % 3]
+        health = "good" if person % 3 == 0 or person % 7 == 0 else "poor"
+        sex = "" if person % 10 == 0 else "fm"[person % 2]
+        lines.append(f"{age},{sex},{health},{person}")
+    file = tmp_path / "people.csv"
+    file.write_text("\n".join(lines) + "\n")
+    return str(file)
+
+
+def run(capsys: Capture, *arguments: str, status: int = 0) -> tuple[str, str]:
+    code = main(["tables", *arguments])
+    told = capsys.readouterr()
+    assert code == status, told.err
+    assert "Traceback" not in told.err
+    return told.out, told.err
+
+
+def test_a_plan_for_people_and_for_programs(rows: str, capsys: Capture) -> None:
+    """Planted: the answers of one column given to another -> labels differ."""
+    out, _ = run(capsys, "plan", rows, "--columns", COLUMNS, "--n", "20000")
+    assert "3 tables of 3 attributes" in out
+    assert "20,000 devices" in out
+    assert 'domain.together = true, mechanism.name = "marginals"' in out
+    assert "owners are asked by name" in out
+    found = json.loads(run(capsys, "plan", rows, "--columns", COLUMNS, "--json")[0])
+    assert found["n"] == 1_200
+    assert found["attributes"][0] == {
+        "name": "age",
+        "labels": ["18-34", "35-49", "50+", "no answer"],
+    }
+    assert found["marginals"] == [["age", "sex"], ["age", "health"], ["sex", "health"]]
+    assert [way["epsilon0"] is None for way in found["ways"]][-1] is False
+
+
+def test_a_release_is_played_with_the_truth_beside(rows: str, capsys: Capture) -> None:
+    """The same seed gives the same figures. Planted: the seed not used -> fails."""
+    arguments = ("simulate", rows, "--columns", COLUMNS, "--epsilon", "2", "--seed", "7", "--json")
+    first, second = (json.loads(run(capsys, *arguments)[0]) for _ in range(2))
+    assert first == second
+    assert first["way"] == "marginals"
+    assert 0.5 < first["error"] / first["plan"]["ways"][0]["error"] < 2.0
+    assert first["covered"] > 0.8
+    assert first["synthetic"]["triples"] < first["synthetic"]["triples_independent"]
+    out, _ = run(
+        capsys,
+        "simulate",
+        rows,
+        "--columns",
+        COLUMNS,
+        "--table",
+        "age,health",
+        "--table",
+        "sex",
+        "--way",
+        "krr",
+        "--seed",
+        "7",
+    )
+    assert "played (krr)" in out
+    assert "in tables of three, which nobody was asked for" in out
+
+
+def test_without_the_extra_counts_alone_are_compared(
+    rows: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the packages not looked for -> a bug is reported in place of what to install."""
+    monkeypatch.setitem(PACKAGES, "tables", ("no_such_package_of_ours",))
+    out, _ = run(capsys, "simulate", rows, "--columns", "sex,health", "--way", "krr", "--seed", "1")
+    assert "pip install 'shoal[tables]'" in out
+
+
+@for_each(
+    "arguments, mends",
+    [
+        (("--columns", "age"), "two or more"),
+        (("--columns", "age,size"), "size"),
+        (("--columns", "age,id"), "give groups"),
+        (("--columns", COLUMNS, "--table", "age,size"), "none of age, sex, health"),
+        (("--columns", COLUMNS, "--table", "age,sex"), "asks for health"),
+        (("--columns", COLUMNS, "--epsilon", "0"), "epsilon above 0"),
+        (("--columns", COLUMNS, "--honest-fraction", "2"), "honest"),
+    ],
+)
+def test_what_can_not_be_planned_is_one_line(
+    arguments: tuple[str, ...], mends: str, rows: str, capsys: Capture
+) -> None:
+    _, error = run(capsys, "plan", rows, *arguments, status=2)
+    assert mends in error
+    assert error.count("\n") == 1
+
+
+def test_a_way_that_is_none_is_refused(rows: str, capsys: Capture) -> None:
+    _, error = run(capsys, "simulate", rows, "--columns", COLUMNS, "--way", "oue", status=2)
+    assert "--way oue: one of marginals" in error
