@@ -62,9 +62,11 @@ def design_sum(
     names: Sequence[str] = (),
     unit: str = "",
     phases: Sequence[int] = (30, 60, 120, 60),
+    windows: int = 1,
 ) -> SumDesign:
     """The smallest noise whose certificate is at most (``epsilon``, ``delta``), and the smallest
-    word that holds every sum.
+    word that holds every sum. ``windows`` above 1: (``epsilon``, ``delta``) is of so many windows
+    together, as for ``calibrate``.
 
     ``cohort_max``: devices of a round at most; ``cohort_min``: at least, by default four fifths of
     it. The survivors that a round must have are cohort_min - floor(dropout * cohort_min).
@@ -110,6 +112,7 @@ def design_sum(
         delta=delta,
         survivors=survivors,
         honest_fraction=share,
+        windows=windows,
     )
     # Modulo 2^w: a sum that does not fit would be wrong without anybody noticing.
     bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
