@@ -64,9 +64,8 @@ def design_sum(
     phases: Sequence[int] = (30, 60, 120, 60),
     windows: int = 1,
 ) -> SumDesign:
-    """The smallest noise whose certificate is at most (``epsilon``, ``delta``), and the smallest
-    word that holds every sum. ``windows`` above 1: (``epsilon``, ``delta``) is of so many windows
-    together, as for ``calibrate``.
+    """The smallest noise whose certificate is at most (``epsilon``, ``delta``), of so many
+    ``windows`` together (``calibrate``), and the smallest word that holds every sum.
 
     ``cohort_max``: devices of a round at most; ``cohort_min``: at least, by default four fifths of
     it. The survivors that a round must have are cohort_min - floor(dropout * cohort_min).
@@ -94,14 +93,8 @@ def design_sum(
     widest = PairwisePlan(mode, least, cohort_max, survivors, dropout_ppm, WORD_BITS[-1], *phases)
     if widest.honest_survivors(honest_fraction_ppm) < 1:
         raise _hides_nobody()
-    domain = Vector(
-        dimension,
-        norm,
-        clip,
-        grid if grid is not None else default_grid(norm, clip, dimension),
-        tuple(names),
-        unit,
-    )
+    steps = grid if grid is not None else default_grid(norm, clip, dimension)
+    domain = Vector(dimension, norm, clip, steps, tuple(names), unit)
     limits = bounds(domain)
     share = widest.honest_share(honest_fraction_ppm)
     spec = calibrate(
