@@ -49,6 +49,7 @@ NAMES = (
     "composition",
     "planner",
     "secagg",
+    "long_vectors",
     "prepared",
     "agent",
     "mqtt",
