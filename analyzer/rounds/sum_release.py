@@ -18,6 +18,7 @@ from typing import Protocol
 
 from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.sums.pairwise import certify_sum
+from shoal.accounting.sums.spent import spent_by
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer import core
 from shoal.analyzer.records import Spending, WindowOutcome
@@ -98,7 +99,9 @@ def conclude_sums(
     survivors = sum(finished.survivors for finished in sums)
     received = _received(task, certificate, sums)
     withheld = _withheld(task, certificate, sums, survivors)
-    charge = Spending(served.task_id, max(certificate.epsilon_upper, received), task.delta)
+    # a sum of too few devices cost more than the certificate is about
+    law = spent_by(task) if received <= certificate.epsilon_upper else None
+    charge = Spending(served.task_id, max(certificate.epsilon_upper, received), task.delta, law)
     digest = sums_hash(served.task_id, window, sums).raw
     message = release_pb2.Release(
         version=VERSION,
