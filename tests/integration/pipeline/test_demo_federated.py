@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.cli.demo.federated.asked import plan_of
+from shoal.cli.demo.federated.asked import DELTA, plan_of
 from shoal.cli.demo.federated.beside import accuracy
 from shoal.cli.demo.federated.patients import load_patients
 from shoal.cli.main import main
@@ -28,7 +28,7 @@ Capture = pytest.CaptureFixture[str]
 def test_a_model_is_learnt_through_real_services(tmp_path: Path) -> None:
     """Every window has a sum that is exactly its devices' (the demo fails if not), each costs more
     of the one promise, and the model is what the signed releases say: anybody computes it from
-    them.
+    them. The last release composes all windows as the demo does.
 
     Planted: a release handed to devices without its signature -> exit status 1, fails; another
     device's noise in what the demo compares with -> exit status 1; a model of the last round but
@@ -50,6 +50,9 @@ def test_a_model_is_learnt_through_real_services(tmp_path: Path) -> None:
     assert spent == sorted(spent)
     assert 1.98 < spent[-1] <= 2.0
     assert results["composed"]["epsilon_upper"] == spent[-1]
+    told = results["tasks"][-1]["release"]["privacy"]
+    assert told["delta_cumulative"] == pytest.approx(DELTA)
+    assert told["epsilon_cumulative_upper"] == pytest.approx(spent[-1], rel=1e-6)
     assert rounds[0]["clip"] == plan.clip
     assert rounds[-1]["clip"] != plan.clip  # it followed the gradients
     model, (_, held_out) = begin_learning(plan), load_patients()
