@@ -10,12 +10,16 @@ docs/THREAT_MODEL.md says what that can do.
 
 from __future__ import annotations
 
+import base64
+import json
+
 from shoal import codec
 from shoal.arrays import NDArray, np
 from shoal.crypto.signing import SigningContext, verify
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from shoal.limits import MIB
 from shoal.protos import release_pb2
 from shoal.questions.learning import (
     LearningPlan,
@@ -30,6 +34,7 @@ from shoal.task import Task
 # A clip of the domain that differs from the plan's by less than this is the same: it went through
 # text.
 _SAME = 1e-12
+_MOST_BYTES = 64 * MIB  # of a release file, as ``shoal verify`` takes them
 
 
 def check_learning(task: Task, plan: LearningPlan) -> None:
@@ -82,6 +87,26 @@ def follow(
         )
     totals = np.array([row.value for row in release.estimates], dtype=np.float64)
     return after_round(plan, state, totals, release.n)
+
+
+def signed_release(file: bytes) -> bytes:
+    """The SignedRelease in a release file (docs/VERIFY.md), for ``follow``, which verifies it; the
+    rest of the file is for readers. Raises INVALID for any other file.
+    """
+    try:
+        if len(file) > _MOST_BYTES:
+            raise ValueError
+        signed = json.loads(file)["signed"]
+        release, signature = (
+            base64.b64decode(signed[name], validate=True)
+            for name in ("release", "release_signature")
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ShoalError(
+            Kind.INVALID,
+            "this is no release file: write one with shoal results export --format release",
+        ) from None
+    return release_pb2.SignedRelease(release=release, signature=signature).SerializeToString()
 
 
 def answer(

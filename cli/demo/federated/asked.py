@@ -106,7 +106,6 @@ def make_learning(site: Site, plan: LearningPlan, devices: int) -> LearningTask:
     draft = _task(site, plan, design, enrolment, EPSILON)
     # what a window promises by itself follows from what all of them promise together
     task = _task(site, plan, design, enrolment, check_sum(draft).epsilon_upper)
-    check_learning(task, plan)
     result = lint(task)
     if result.errors:
         raise ShoalError(
@@ -162,7 +161,10 @@ def _phases(devices: int) -> tuple[int, ...]:
 
 
 def make_learners(asked: LearningTask, patients: Patients) -> list[Learner]:
-    """Enrolled devices, one for each patient, at the first model."""
+    """Enrolled devices, one for each patient, at the first model. Raises MISMATCH, as a device does,
+    for a task that is not asked by its plan.
+    """
+    check_learning(asked.task, asked.plan)
     now = int(time.time())
     learners = []
     for row, malignant in zip(patients.rows, patients.malignant.tolist(), strict=True):

@@ -16,6 +16,9 @@ from shoal.cli.demo.federated.asked import DELTA, plan_of
 from shoal.cli.demo.federated.beside import accuracy
 from shoal.cli.demo.federated.patients import load_patients
 from shoal.cli.main import main
+from shoal.clients.rounds.learning import follow, signed_release
+from shoal.codec import decode_signed_task
+from shoal.crypto.trust import trust_task
 from shoal.questions.learning import after_round, begin_learning
 from tests.sizes import FULL, size
 
@@ -65,6 +68,14 @@ def test_a_model_is_learnt_through_real_services(tmp_path: Path) -> None:
     assert "The promise" in done.stdout
     files = sorted((tmp_path / "shoal-demo" / "releases").iterdir())
     assert len(files) == ROUNDS
+    (signed_task,) = (tmp_path / "shoal-demo" / "tasks").glob("*.task")
+    data = signed_task.read_bytes()
+    trusted = trust_task(data, {decode_signed_task(data).authority})
+    state = begin_learning(plan)
+    for file in files:  # as a device of somebody's own follows them
+        signed = signed_release(file.read_bytes())
+        state = follow(plan, trusted.task, trusted.task_id, state, signed)
+    assert (state.weights == model.weights).all()
     assert main(["verify", "--accept-open", *map(str, files)]) == 0
 
 

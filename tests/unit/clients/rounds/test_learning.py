@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from shoal import codec
-from shoal.clients.rounds.learning import answer, check_learning, follow
+from shoal.clients.rounds.learning import answer, check_learning, follow, signed_release
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
@@ -143,3 +145,45 @@ def test_the_task_fits_its_plan() -> None:
         with pytest.raises(ShoalError, match="is not asked by this plan") as raised:
             check_learning(one, PLAN)
         assert raised.value.kind is Kind.MISMATCH
+
+
+def test_a_release_comes_in_a_file() -> None:
+    """As ``shoal results export --format release`` writes it: what is signed, and nothing else of
+    it. Planted: what the file says for readers believed -> fails.
+    """
+    message = release_pb2.SignedRelease.FromString(signed(0))
+    parts = {"release": message.release, "release_signature": message.signature, "task": b"t"}
+    file: dict[str, object] = {
+        "format": "shoal-release",
+        "version": 1,
+        "release": {"window": 7, "n": 1},
+        "signed": {name: base64.b64encode(part).decode() for name, part in parts.items()},
+    }
+    state = followed(signed_release(json.dumps(file).encode()))
+    assert (state.weights == followed(signed(0)).weights).all()
+
+
+@for_each(
+    "data",
+    [
+        b"",
+        b"[1]",
+        b"{}",
+        b'{"signed": {"release": "AA=="}}',
+        b'{"signed": {"release": "%%", "release_signature": "AA=="}}',
+        b'{"signed": {"release": 3, "release_signature": "AA=="}}',
+        b"[" * 100_000,
+    ],
+)
+def test_other_files_are_refused(data: bytes) -> None:
+    """Planted: any one let through -> an exception of Python's, or a release of nothing."""
+    with pytest.raises(ShoalError, match="this is no release file") as raised:
+        signed_release(data)
+    assert raised.value.kind is Kind.INVALID
+
+
+def test_a_huge_file_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: no limit -> it is parsed, fails."""
+    monkeypatch.setattr("shoal.clients.rounds.learning._MOST_BYTES", 10)
+    with pytest.raises(ShoalError, match="no release file"):
+        signed_release(b'{"signed": {"release": "AA==", "release_signature": "AA=="}}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,9 @@ def test_too_few_devices_are_refused() -> None:
 
 
 def test_every_patient_has_a_device_of_its_own(site: object) -> None:
-    """Planted: one identity for all -> fails."""
+    """At the first model, and only for a task that is asked by their plan. Planted: one identity
+    for all, or no look at the plan -> fails.
+    """
     patients, _ = load_patients()
     few = patients.first(5)
     asked = make_learning(site, plan_of(3, adaptive=False), 60)  # type: ignore[arg-type]
@@ -73,3 +76,5 @@ def test_every_patient_has_a_device_of_its_own(site: object) -> None:
     assert all((one.row == row).all() for one, row in zip(learners, few.rows, strict=True))
     assert [one.malignant for one in learners] == few.malignant.tolist()
     assert all(one.state.done == 0 for one in learners)
+    with pytest.raises(ShoalError, match="is not asked by this plan"):
+        make_learners(replace(asked, plan=plan_of(4, adaptive=False)), few)
