@@ -161,8 +161,8 @@ def _phases(devices: int) -> tuple[int, ...]:
 
 
 def make_learners(asked: LearningTask, patients: Patients) -> list[Learner]:
-    """Enrolled devices, one for each patient, at the first model. Raises MISMATCH, as a device does,
-    for a task that is not asked by its plan.
+    """Enrolled devices, one for each patient, at the first model. Raises MISMATCH for a task that is
+    not asked by its plan, as a device does.
     """
     check_learning(asked.task, asked.plan)
     now = int(time.time())
