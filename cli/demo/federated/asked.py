@@ -39,7 +39,7 @@ _LEAST_OF_COHORT = 95  # percent of the devices: with fewer no round begins
 # seconds of join, share (and check), mask, unmask, for up to _QUICK devices; more take longer
 _PHASES = 5, 3, 3, 3
 _QUICK = 200
-_START_S = 5  # until the first window begins: the services start meanwhile
+_START_S = 8  # until the first window begins: the services start meanwhile
 # for the release of a window, for devices to follow it, and to ask for the next round
 _SPARE_S = 5
 
@@ -161,8 +161,8 @@ def _phases(devices: int) -> tuple[int, ...]:
 
 
 def make_learners(asked: LearningTask, patients: Patients) -> list[Learner]:
-    """Enrolled devices, one for each patient, at the first model. Raises MISMATCH for a task that is
-    not asked by its plan, as a device does.
+    """Enrolled devices, one for each patient, at the first model. Raises MISMATCH, as a device
+    does, for a task that is not asked by its plan.
     """
     check_learning(asked.task, asked.plan)
     now = int(time.time())
