@@ -5,7 +5,7 @@ Everything but the masks is production code: each device computes its gradient a
 clips it, rounds it to the grid and adds its own share of the noise (``noisy``), and the model
 follows the totals. Masks cancel to the last bit, which the rounds' own tests show. The curator has
 Gaussian noise of the least deviation for all rounds together, by an exact account; the devices pay
-for the honest fraction, for dropout, for rounding and for the Renyi bound, and have a fifth more
+for the honest fraction, for dropout, for rounding and for the Renyi bound, and have a quarter more
 noise for it.
 
 **Accuracy** is of the held-out fifth, a fresh fifth in each run, and of both models in a run on the
