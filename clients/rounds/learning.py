@@ -38,7 +38,8 @@ _MOST_BYTES = 64 * MIB  # of a release file, as ``shoal verify`` takes them
 
 
 def check_learning(task: Task, plan: LearningPlan) -> None:
-    """Raises MISMATCH for a task that the plan can't be asked by: another domain, or other rounds.
+    """Raises MISMATCH for a task that the plan can't be asked by: another domain, other rounds, or
+    a question that does not end with the plan's words, which its authority signed.
 
     The task's L2 clip must be the plan's: with a smaller one vectors would be clipped once more,
     and with a larger one the noise would be more than is needed.
@@ -51,12 +52,14 @@ def check_learning(task: Task, plan: LearningPlan) -> None:
         and domain.dimension == plan.dimension
         and abs(domain.clip / plan.bound - 1.0) < _SAME
         and task.windows.count == plan.rounds
+        and task.question.endswith(plan.words)
     )
     if not fits:
         raise ShoalError(
             Kind.MISMATCH,
             f"task {task.name} is not asked by this plan: it wants sums of {plan.dimension} "
-            f"coordinates clipped to {plan.bound:g} (L2), and {plan.rounds} windows",
+            f"coordinates clipped to {plan.bound:g} (L2), {plan.rounds} windows, and the plan's "
+            "words at the end of the question",
         )
 
 

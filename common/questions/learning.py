@@ -16,7 +16,8 @@ the vector whose length is bounded, so it is charged with it: the bound is sqrt(
 instead of 1.
 
 *What privacy rests on.* On the task's clip and noise, which a device keeps to whatever model it is
-shown. A wrong plan or model costs accuracy, and no privacy.
+shown. A wrong plan or model costs accuracy, and no privacy. All the same the plan is signed: its
+words stand at the end of the task's question.
 
 Pure: no clock, no socket, no randomness.
 """
@@ -87,6 +88,20 @@ class LearningPlan:
     def bound(self) -> float:
         """The largest length of a vector: what a task's L2 clip must be."""
         return 1.0 if self.rule is None else math.sqrt(1.0 + self.rule.mark**2 / 4.0)
+
+    @property
+    def words(self) -> str:
+        """All of the plan, exactly, for the end of a task's question: so it is signed with the
+        task, and owners read it.
+        """
+        follows = ""
+        if self.rule is not None:
+            quantile, rate, mark = self.rule.quantile, self.rule.rate, self.rule.mark
+            follows = f" following quantile {quantile!r} at rate {rate!r}, mark {mark!r}"
+        return (
+            f"Logistic regression over {self.features} numbers in {self.rounds} rounds, step "
+            f"{self.step!r}, clip {self.clip!r}{follows}."
+        )
 
     def names(self, features: tuple[str, ...]) -> tuple[str, ...]:
         """Of a vector's coordinates. Raises INVALID for another number of names."""

@@ -126,7 +126,7 @@ def _task(
         salt=os.urandom(16),
         name=NAME,
         purpose="health statistics",
-        question="How should a model of your measurements change to tell malignant masses?",
+        question=f"How must a model change to tell malignant masses? {plan.words}",
         domain=design.domain,
         mechanism=design.mechanism,
         windows=WindowPlan(

@@ -38,7 +38,8 @@ class LearningWorld(World):
         domain = Vector(PLAN.dimension, Norm.L2, PLAN.bound, GRID, PLAN.names(("x", "y")))
         noise = made.mechanism
         mechanism = MechanismSpec.of(noise.name, variance=VARIANCE, shares=noise.get("shares"))
-        return replace(made, domain=domain, windows=windows, mechanism=mechanism)
+        question = f"How must a model change? {PLAN.words}"
+        return replace(made, domain=domain, windows=windows, mechanism=mechanism, question=question)
 
 
 async def answered(agents: list[Agent], states: list[LearningState]) -> None:

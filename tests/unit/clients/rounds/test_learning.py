@@ -34,6 +34,7 @@ def task(**changes: object) -> Task:
             "analyzer_key": KEY.public,
             "domain": Vector(3, Norm.L2, 1.0, 1_000, NAMES),
             "windows": window_plan(count=3),
+            "question": f"How must a model change? {PLAN.words}",
             **changes,
         }
     )
@@ -140,7 +141,13 @@ def test_the_task_fits_its_plan() -> None:
         replace(domain, norm=Norm.L1),
         Vector(4, Norm.L2, 1.0, 1_000),
     )
-    changed = (*(sized(domain=one) for one in wrong), sized(windows=window_plan(count=4)))
+    changed = (
+        *(sized(domain=one) for one in wrong),
+        sized(windows=window_plan(count=4)),
+        sized(question="How must a model change?"),
+        sized(question=replace(PLAN, step=3.0).words),
+        sized(question=f"{PLAN.words} Or not."),
+    )
     for one in changed:
         with pytest.raises(ShoalError, match="is not asked by this plan") as raised:
             check_learning(one, PLAN)

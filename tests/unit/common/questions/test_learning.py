@@ -5,6 +5,7 @@ what a plan refuses.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,6 +122,24 @@ def test_a_withheld_round_leaves_the_model() -> None:
     state = LearningState(np.ones(3), 0.25, 1)
     after = after_nothing(PLAN, state)
     assert (after.weights.tolist(), after.clip, after.done) == ([1.0, 1.0, 1.0], 0.25, 2)
+
+
+def test_the_words_are_the_whole_plan() -> None:
+    """Two plans that differ anywhere have other words, to the last bit of a number. Planted: six
+    digits of the step -> fails; the rule left out -> fails.
+    """
+    plans = [
+        PLAN,
+        *(replace(PLAN, **{name: getattr(PLAN, name) * 2}) for name in ("features", "rounds")),
+        replace(PLAN, step=math.nextafter(2.0, 3.0)),
+        replace(PLAN, clip=math.nextafter(0.5, 1.0)),
+        replace(PLAN, rule=ClipRule()),
+        *(replace(PLAN, rule=ClipRule(**{name: 0.25})) for name in ("quantile", "rate", "mark")),
+    ]
+    words = [plan.words for plan in plans]
+    assert len(set(words)) == len(plans)
+    assert not any(one != other and one.endswith(other) for one in words for other in words)
+    assert PLAN.words == "Logistic regression over 2 numbers in 3 rounds, step 2.0, clip 0.5."
 
 
 def test_names_of_the_coordinates() -> None:
