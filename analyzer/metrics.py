@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal.analyzer.core import REASONS, BatchState
-from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.store import AnalyzerStore
 from shoal.crypto.trust import ServedTask
 from shoal.ids import TaskId

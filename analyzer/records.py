@@ -12,9 +12,9 @@ class Spending:
     """What one opened batch cost, for composition: the upper epsilon that was charged for it, and
     its delta.
 
-    ``law``: the bytes of its law of privacy losses, which composes more tightly; None if only
-    epsilon and delta are known. ``lifetime``: of a memoized task, epsilon0 of its permanent
-    reports; None if every window drew anew.
+    ``law``: the bytes of its law of privacy losses, or of what a window of sums is certified by,
+    which compose more tightly; None if only epsilon and delta are known. ``lifetime``: of a
+    memoized task, epsilon0 of its permanent reports; None if every window drew anew.
     """
 
     task_id: TaskId

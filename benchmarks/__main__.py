@@ -50,6 +50,7 @@ NAMES = (
     "composition",
     "planner",
     "secagg",
+    "long_vectors",
     "prepared",
     "agent",
     "mqtt",

@@ -16,7 +16,7 @@ from benchmarks import machine
 from benchmarks.bench import Bench
 from benchmarks.figures import MEGABYTES, RATE, SECONDS, Figure, Goal, Outcome
 from benchmarks.site import Recipe, Site, seal_frames, started
-from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clients.transports.grpc_transport import GrpcTransport
 

@@ -24,7 +24,7 @@ from benchmarks import machine, postgresql
 from benchmarks.bench import Bench
 from benchmarks.figures import MEGABYTES, MICROSECONDS, SECONDS, Figure, Outcome
 from benchmarks.site import Recipe, Sealed, Site, seal_frames, started
-from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.ports import free_port
 from shoal.cli.demo.processes import Process

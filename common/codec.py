@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from shoal.domain_codec import decode_domain, encode_domain
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.limits import LIMITS
 from shoal.protos import delivery_pb2, directory_pb2, keys_pb2, task_pb2
+from shoal.questions.domain_codec import decode_domain, encode_domain
 from shoal.secagg import Mode, PairwisePlan
 from shoal.task import (
     Admission,

@@ -128,7 +128,7 @@ def generate(suite: SuiteId) -> HpkePrivateKey:
     return HpkePrivateKey(suite, os.urandom(suite.secret_length))
 
 
-def seal(config: PublicKeyConfig, plaintext: bytes, info: bytes) -> bytes:
+def seal(config: PublicKeyConfig, plaintext: bytes | memoryview, info: bytes) -> bytes:
     """enc || ciphertext || tag: ``len(plaintext) + config.suite.overhead`` bytes, different at
     every call.
     """

@@ -94,14 +94,8 @@ def quantize(
     infinity, and for what is no number.
     """
     numbers = _checked(values, domain)
-    magnitudes, clipped = _scaled(np.abs(numbers), domain)
-    whole = np.floor(magnitudes)
-    # the difference and the product are exact
-    fractions = ((magnitudes - whole) * 2.0**64).astype(np.uint64)
-    up = _carries(fractions, entropy) if domain.norm is Norm.L1 else bernoulli(fractions, entropy)
-    vector = whole.astype(np.int64)
-    vector += up
-    np.negative(vector, out=vector, where=np.signbit(numbers))
+    magnitudes, clipped = _scaled(numbers, domain)
+    vector = _rounded(magnitudes, numbers, domain, entropy)
     return Quantized(enforce(vector, domain), clipped)
 
 
@@ -141,7 +135,7 @@ def enforce(vector: NDArray[np.int64], domain: Vector) -> NDArray[np.int64]:
     most = bounds(domain)
     np.clip(vector, -most.linf, most.linf, out=vector)
     if domain.norm is Norm.L1:
-        while (excess := int(np.abs(vector).sum()) - most.l1) > 0:
+        while (excess := _sum_of_sizes(vector) - most.l1) > 0:
             largest = int(np.argmax(np.abs(vector)))
             value = int(vector[largest])
             vector[largest] = int(math.copysign(max(abs(value) - excess, 0), value))
@@ -151,6 +145,11 @@ def enforce(vector: NDArray[np.int64], domain: Vector) -> NDArray[np.int64]:
         a, b = math.isqrt(most.l2_squared), math.isqrt(squares) + 1
         vector[:] = [q * a // b if q >= 0 else -(-q * a // b) for q in vector.tolist()]
     return vector
+
+
+def _sum_of_sizes(vector: NDArray[np.int64]) -> int:
+    """Exact, for int64[d] whose absolute values sum to less than 2^63."""
+    return sum(int(np.abs(vector[part]).sum()) for part in blocks(vector.size))
 
 
 def sum_of_squares(vector: NDArray[np.int64]) -> int:
@@ -184,30 +183,59 @@ def _checked(
     return numbers
 
 
-def _scaled(magnitudes: NDArray[np.float64], domain: Vector) -> tuple[NDArray[np.float64], float]:
-    """float64[d] in [0, grid]: clipped, then in grid steps; and the share that was clipped. No
-    input overflows.
+def _scaled(numbers: NDArray[np.float64], domain: Vector) -> tuple[NDArray[np.float64], float]:
+    """A fresh float64[d] in [0, grid]: magnitudes clipped, then in grid steps; and the share that
+    was clipped. No input overflows.
 
     Always a division and a multiplication, each at most 1 ulp off. Divisors are at least every
-    magnitude, so a quotient is at most 1.
+    magnitude, so a quotient is at most 1. In place, so that a long vector is held once.
     """
     clip, grid = domain.clip, float(domain.grid)
+    sizes = np.abs(numbers)
     if domain.norm is Norm.COORDINATE:
-        clipped = float(np.count_nonzero(magnitudes > clip) / magnitudes.size)
-        return np.minimum(magnitudes, clip) / clip * grid, clipped
-    largest = float(magnitudes.max())
+        clipped = float(np.count_nonzero(sizes > clip) / sizes.size)
+        np.minimum(sizes, clip, out=sizes)
+        sizes /= clip
+        sizes *= grid
+        return sizes, clipped
+    largest = float(sizes.max())
     # in [0, 1], so that no sum below overflows, and one of them is 1
-    ratios = magnitudes / (largest or 1.0)
-    relative = float(ratios.sum()) if domain.norm is Norm.L1 else math.sqrt(float(ratios @ ratios))
+    sizes /= largest or 1.0
+    relative = float(sizes.sum()) if domain.norm is Norm.L1 else math.sqrt(float(sizes @ sizes))
     fits = largest * relative <= clip  # the norm, or infinity
-    scaled = (magnitudes / clip if fits else ratios) * (grid if fits else grid / relative)
-    return np.minimum(scaled, grid, out=scaled), 0.0 if fits else 1.0
+    if fits:
+        np.abs(numbers, out=sizes)
+        sizes /= clip
+    sizes *= grid if fits else grid / relative
+    return np.minimum(sizes, grid, out=sizes), 0.0 if fits else 1.0
 
 
-def _carries(fractions: NDArray[np.uint64], entropy: Entropy) -> NDArray[np.bool_]:
-    """bool[d]: which additions of a fraction carry beyond 2^64, begun at one uniform word
-    (systematic rounding).
+def _rounded(
+    magnitudes: NDArray[np.float64],
+    numbers: NDArray[np.float64],
+    domain: Vector,
+    entropy: Entropy,
+) -> NDArray[np.int64]:
+    """int64[d]: the magnitudes rounded at random, with the signs of ``numbers``; in the memory of
+    ``magnitudes``, which are gone then.
+
+    Systematic rounding (L1) goes from block to block with where its sum stands modulo 2^64.
     """
-    running = np.cumsum(fractions, dtype=np.uint64)  # modulo 2^64
-    running += entropy.words(1)[0]
-    return np.less(running, fractions)
+    vector = magnitudes.view(np.int64)
+    systematic = domain.norm is Norm.L1
+    stands = entropy.words(1)[0] if systematic else np.uint64(0)
+    for part in blocks(magnitudes.size, BLOCK):
+        whole = np.floor(magnitudes[part])
+        # the difference and the product are exact
+        fractions = ((magnitudes[part] - whole) * 2.0**64).astype(np.uint64)
+        if systematic:
+            running = np.cumsum(fractions, dtype=np.uint64)  # modulo 2^64
+            running += stands
+            up, stands = np.less(running, fractions), running[-1]
+        else:
+            up = bernoulli(fractions, entropy)
+        rounded = whole.astype(np.int64)
+        rounded += up
+        np.negative(rounded, out=rounded, where=np.signbit(numbers[part]))
+        vector[part] = rounded
+    return vector

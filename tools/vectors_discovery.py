@@ -7,12 +7,12 @@ from __future__ import annotations
 from vectors_signatures import flipped
 from vectors_tasks import Json, fixed, signing_key
 
-from shoal import domain_codec
 from shoal.crypto.discovery_steps import DiscoveryStep, sign_step
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.domain import Discovery
 from shoal.ids import Digest, TaskId
 from shoal.protos import directory_pb2
+from shoal.questions import domain_codec
 from shoal.questions.discovery import DiscoveryLevel
 from shoal.questions.spelling import spell
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from shoal import codec, domain_codec
+from shoal import codec
 from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.schedules import sign_keys
 from shoal.crypto.signing import SigningContext, SigningKey
@@ -24,6 +24,7 @@ from shoal.crypto.suites import SuiteId, public_config
 from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Words, YesNo
 from shoal.ids import KeyId, TaskId
 from shoal.mechanisms.registry import create
+from shoal.questions import domain_codec
 from shoal.questions.record import Attribute, all_pairs
 from shoal.task import KeySchedule, MechanismSpec, Task, WindowKeys, WindowPlan
 

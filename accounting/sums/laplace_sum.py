@@ -52,7 +52,7 @@ _SAFE = 1e-12
 _MOST_COORDINATES = 512
 
 
-def laplace_epsilon(scale: int, r: Fraction, d1: int, dimension: int) -> float:
+def laplace_epsilon(scale: int, r: Fraction, d1: int, dimension: int, rounds: int = 1) -> float:
     """Pure epsilon (delta = 0) of a sum with ``r`` times the discrete Laplace law of this scale.
     Direction: upper bound, rounded up.
 
@@ -60,14 +60,15 @@ def laplace_epsilon(scale: int, r: Fraction, d1: int, dimension: int) -> float:
     shift's L1 norm.
 
     Never below the truth, also for one device by itself (r = 1 / shares), where it is finite but
-    large.
+    large. ``rounds`` >= 1: so many sums of fresh noise together, each asked after those before it
+    were seen; pure epsilons add.
     """
-    exact = Fraction(d1 * UNIT, scale)
+    exact = rounds * Fraction(d1 * UNIT, scale)
     if r >= 1:
         return round_up(exact)
     coordinates = min(dimension, d1)
     whole, more = divmod(d1, coordinates)
-    extra = (coordinates - more) * _steps(whole, r) + more * _steps(whole + 1, r)
+    extra = rounds * ((coordinates - more) * _steps(whole, r) + more * _steps(whole + 1, r))
     return math.nextafter((round_up(exact) + extra) * (1.0 + _SAFE), math.inf)
 
 

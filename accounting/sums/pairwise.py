@@ -277,13 +277,16 @@ def calibrate(
     delta: float,
     survivors: int,
     honest_fraction: Fraction | float,
+    windows: int = 1,
 ) -> MechanismSpec:
     """The least noise with ``certify_sum(...).epsilon_upper <= epsilon`` for sums of ``survivors``
     devices: the smallest whole parameter.
 
-    ``shares`` is floor(honest_fraction * survivors). Checked with the bound that certifies: the
-    parameter returned meets the target, and one less does not, or is below what the noise law
-    takes. Raises INVALID for an unknown law, and where no parameter is enough.
+    ``windows`` above 1: the least with which the sums of so many windows, each with fresh noise,
+    are together within (epsilon, delta) (``windows.epsilon_of_windows``). ``shares`` is
+    floor(honest_fraction * survivors). Checked with the bound that certifies: the parameter
+    returned meets the target, and one less does not, or is below what the noise law takes.
+    Raises INVALID for an unknown law, and where no parameter is enough.
     """
     check_n(survivors)
     check_delta(delta)
@@ -300,16 +303,19 @@ def calibrate(
             "honest_fraction x survivors is below 1: no noise is certain, raise survivors above "
             f"{survivors}",
         )
+    check_windows(windows)
     shift = Shift.of(bounds, dimension)
     if name == SKELLAM:
         most = min((1 << 64) - 1, 2 * honest * MOST_RATE)
         variance = _smallest(
-            lambda value: _skellam_proves(Fraction(value), shift, delta, epsilon), 1, most
+            lambda value: _skellam_proves(Fraction(value), shift, delta, epsilon, windows), 1, most
         )
         return MechanismSpec.of(name, variance=variance, shares=honest)
     if name == LAPLACE:
         scale = _smallest(
-            lambda value: laplace_epsilon(value, Fraction(1), shift.l1, dimension) <= epsilon,
+            lambda value: (
+                laplace_epsilon(value, Fraction(1), shift.l1, dimension, windows) <= epsilon
+            ),
             LEAST_SCALE,
             MOST_SCALE,
         )
@@ -343,6 +349,15 @@ def _noise_bounds(spec: MechanismSpec, shift: Shift, honest: int, delta: float) 
     return _NoiseBounds(upper, lower, alone, PURE)
 
 
+def check_windows(windows: int) -> int:
+    """``windows`` itself, if it is a whole number of at least 1. Raises INVALID."""
+    if isinstance(windows, bool) or not isinstance(windows, int) or windows < 1:
+        raise ShoalError(
+            Kind.INVALID, f"a device is asked in 1 window or more, got {windows}: raise windows"
+        )
+    return windows
+
+
 def spread(shift: Shift, coordinates: int) -> int:
     """The largest even number c so that +c/2 and -c/2 in so many coordinates are two vectors within
     the bounds; 0 if there is none.
@@ -372,13 +387,15 @@ def _skellam_upper(variance: Fraction, shift: Shift, delta: float) -> tuple[floa
     return (exact, SKELLAM_EXACT) if exact < renyi else (renyi, SKELLAM_RDP)
 
 
-def _skellam_proves(variance: Fraction, shift: Shift, delta: float, epsilon: float) -> bool:
-    """Whether ``_skellam_upper`` is at most ``epsilon``; quicker where the Renyi bound is enough,
-    or epsilon is refuted.
+def _skellam_proves(
+    variance: Fraction, shift: Shift, delta: float, epsilon: float, windows: int
+) -> bool:
+    """Whether ``_skellam_upper`` is at most ``epsilon`` (of several windows: the Renyi bound);
+    quicker where the Renyi bound is enough, or epsilon is refuted.
     """
-    if skellam_epsilon(variance, shift.l1, shift.l2_squared, delta) <= epsilon:
+    if skellam_epsilon(variance, shift.l1, shift.l2_squared, delta, windows) <= epsilon:
         return True
-    if shift.dimension > 1 or _skellam_lower(variance, shift, delta) > epsilon:
+    if windows > 1 or shift.dimension > 1 or _skellam_lower(variance, shift, delta) > epsilon:
         return False
     return _skellam_upper(variance, shift, delta)[0] <= epsilon
 

@@ -62,9 +62,10 @@ def design_sum(
     names: Sequence[str] = (),
     unit: str = "",
     phases: Sequence[int] = (30, 60, 120, 60),
+    windows: int = 1,
 ) -> SumDesign:
-    """The smallest noise whose certificate is at most (``epsilon``, ``delta``), and the smallest
-    word that holds every sum.
+    """The smallest noise whose certificate is at most (``epsilon``, ``delta``), of so many
+    ``windows`` together (``calibrate``), and the smallest word that holds every sum.
 
     ``cohort_max``: devices of a round at most; ``cohort_min``: at least, by default four fifths of
     it. The survivors that a round must have are cohort_min - floor(dropout * cohort_min).
@@ -92,14 +93,8 @@ def design_sum(
     widest = PairwisePlan(mode, least, cohort_max, survivors, dropout_ppm, WORD_BITS[-1], *phases)
     if widest.honest_survivors(honest_fraction_ppm) < 1:
         raise _hides_nobody()
-    domain = Vector(
-        dimension,
-        norm,
-        clip,
-        grid if grid is not None else default_grid(norm, clip, dimension),
-        tuple(names),
-        unit,
-    )
+    steps = grid if grid is not None else default_grid(norm, clip, dimension)
+    domain = Vector(dimension, norm, clip, steps, tuple(names), unit)
     limits = bounds(domain)
     share = widest.honest_share(honest_fraction_ppm)
     spec = calibrate(
@@ -110,6 +105,7 @@ def design_sum(
         delta=delta,
         survivors=survivors,
         honest_fraction=share,
+        windows=windows,
     )
     # Modulo 2^w: a sum that does not fit would be wrong without anybody noticing.
     bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))

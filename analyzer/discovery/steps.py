@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from shoal.analyzer.discovery.campaign import ReleasedLevel, due_step, level_asked
-from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import SureClock

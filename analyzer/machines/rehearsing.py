@@ -33,11 +33,11 @@ from shoal.analyzer.planner.simulation.stretches import (
 )
 from shoal.arrays import np
 from shoal.domain import Domain, Numeric
-from shoal.domain_codec import decode_domain, encode_domain
 from shoal.entropy import SYSTEM, SeededEntropy, SystemEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally, create
 from shoal.protos import task_pb2
+from shoal.questions.domain_codec import decode_domain, encode_domain
 from shoal.task import MechanismSpec
 
 MOST_ORDER = 4 << 20  # bytes: 65,536 counts, and as many labels of 50 bytes

@@ -12,6 +12,8 @@ from shoal.accounting.composition.basic import Composed, compose_basic
 from shoal.accounting.composition.compose import compose
 from shoal.accounting.composition.loss_bytes import from_bytes
 from shoal.accounting.composition.losses import LossLaw, pure_law
+from shoal.accounting.sums.skellam import rounds_epsilon
+from shoal.accounting.sums.spent import from_bytes as sum_spent
 from shoal.analyzer.records import Spending
 from shoal.errors import ShoalError
 from shoal.ids import TaskId
@@ -57,18 +59,32 @@ def compose_spendings(spendings: Sequence[Spending]) -> Composed:
         # The deltas add up to 1: nothing is promised any more. (epsilon, 1) holds for every
         # epsilon, and says so.
         return Composed(math.fsum(part.epsilon_upper for part in parts), 1.0, len(spendings))
-    kinds = Counter(
-        (part.law, None if part.law else part.epsilon_upper, None if part.law else part.delta)
-        for part in parts
-    )
     try:
-        together = compose(
-            [(_loss_law(*kind), count) for kind, count in kinds.items()], added.delta
-        ).epsilon_upper
+        together = min(_of_losses(parts, added.delta), _of_sums(parts, added.delta))
     except ShoalError:
         # more batches than can be composed, or a law of another version: the sum holds all the same
         together = math.inf
     return Composed(min(added.epsilon_upper, together), added.delta, len(spendings))
+
+
+def _of_losses(parts: Sequence[_Part], delta: float) -> float:
+    """By their laws of losses; windows of sums by their (epsilon, delta)."""
+    kinds: Counter[tuple[bytes | None, float | None, float | None]] = Counter()
+    for part in parts:
+        if part.law and sum_spent(part.law) is None:
+            kinds[part.law, None, None] += 1
+        else:
+            kinds[None, part.epsilon_upper, part.delta] += 1
+    return compose(
+        [(_loss_law(*kind), count) for kind, count in kinds.items()], delta
+    ).epsilon_upper
+
+
+def _of_sums(parts: Sequence[_Part], delta: float) -> float:
+    """By Renyi divergences, where all of them are windows of sums; else math.inf."""
+    rounds = Counter(sum_spent(part.law) if part.law else None for part in parts)
+    known = [(one, count) for one, count in rounds.items() if one is not None]
+    return math.inf if None in rounds else rounds_epsilon(known, delta)
 
 
 def composed_words(spendings: Iterable[Spending]) -> list[str]:

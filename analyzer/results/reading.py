@@ -15,7 +15,7 @@ def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]
 
     Raises CONFIG, NOT_FOUND.
     """
-    from shoal.analyzer.results.release import decode_release, to_json  # not for shoal --help
+    from shoal.analyzer.results.release_json import decode_release, to_json  # not for shoal --help
     from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 
     store = AnalyzerStore(_data_dir(data, config) / FILE_NAME, read_only=True)
@@ -28,7 +28,7 @@ def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]
 def read_spent(data: Path | None, config: Path | None) -> list[dict[str, Any]]:
     """What was spent, in the shape of ``spent_by_question``. Raises CONFIG, NOT_FOUND."""
     from shoal.analyzer.results.questions import spent_by_question
-    from shoal.analyzer.results.release import decode_release
+    from shoal.analyzer.results.release_json import decode_release
     from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 
     store = AnalyzerStore(_data_dir(data, config) / FILE_NAME, read_only=True)

@@ -17,10 +17,10 @@ from shoal.analyzer.tables.consistent import consistent
 from shoal.analyzer.tables.of_record import released_of
 from shoal.arrays import NDArray, np
 from shoal.domain import AnswerRecord, Domain
-from shoal.domain_codec import decode_record, encode_record
 from shoal.errors import ShoalError
 from shoal.mechanisms import Estimate
 from shoal.protos import release_pb2, task_pb2
+from shoal.questions.domain_codec import decode_record, encode_record
 
 _REACH = 1.959964  # 95 % of a normal law lie within so many standard deviations
 NEAREST = "least squares over all marginals: they agree, and add up to n"

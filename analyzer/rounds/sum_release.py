@@ -13,10 +13,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from operator import add
 from typing import Protocol
 
 from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.sums.pairwise import certify_sum
+from shoal.accounting.sums.spent import spent_by
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer import core
 from shoal.analyzer.records import Spending, WindowOutcome
@@ -29,6 +31,7 @@ from shoal.crypto.trust import ServedTask
 from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
+from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.quantize import bounds
 from shoal.protos import delivery_pb2, release_pb2
 from shoal.task import Task
@@ -96,15 +99,16 @@ def conclude_sums(
     survivors = sum(finished.survivors for finished in sums)
     received = _received(task, certificate, sums)
     withheld = _withheld(task, certificate, sums, survivors)
-    charge = Spending(served.task_id, max(certificate.epsilon_upper, received), task.delta)
+    # a sum of too few devices cost more than the certificate is about
+    law = spent_by(task) if received <= certificate.epsilon_upper else None
+    charge = Spending(served.task_id, max(certificate.epsilon_upper, received), task.delta, law)
     digest = sums_hash(served.task_id, window, sums).raw
-    release = release_pb2.Release(
+    message = release_pb2.Release(
         version=VERSION,
         task_id=served.task_id.raw,
         name=task.name,
         window=window,
         n=survivors,
-        estimates=[] if withheld else _estimates(task, sums, survivors),
         privacy=privacy_message(
             task,
             certificate,
@@ -117,7 +121,10 @@ def conclude_sums(
         withheld=withheld or "",
         rounds=_rounds(task, certificate, charge.epsilon_upper, sums, aborted),
         damaged=damaged,
-    ).SerializeToString(deterministic=True)
+    )
+    if not withheld:
+        _estimate(message, task, sums)
+    release = message.SerializeToString(deterministic=True)
     ack = delivery_pb2.Ack(version=VERSION, manifest_hash=digest).SerializeToString(
         deterministic=True
     )
@@ -153,12 +160,15 @@ def total(sums: Sequence[FinishedSum], domain: Vector) -> NDArray[np.float64]:
 
     Each is the float nearest to the exact value: one division of integers.
     """
-    added = np.zeros(domain.dimension, dtype=object)
-    for finished in sums:
-        added = added + finished.vector.astype(object)
     clip = Fraction(domain.clip)
     above, below = clip.numerator, clip.denominator * domain.grid
-    return np.array([value * above / below for value in added.tolist()], dtype=np.float64)
+    result = np.zeros(domain.dimension, dtype=np.float64)
+    for part in blocks(domain.dimension):  # Python's integers are large: of one block at a time
+        added = [0] * (part.stop - part.start)
+        for finished in sums:
+            added = list(map(add, added, finished.vector[part].tolist()))
+        result[part] = [value * above / below for value in added]
+    return result
 
 
 def standard_errors(task: Task, survivors: int) -> tuple[float, float]:
@@ -182,18 +192,19 @@ def reach95(task: Task, survivors: int) -> float:
     return reach_of_sum(task.mechanism, survivors)
 
 
-def _estimates(
-    task: Task, sums: Sequence[FinishedSum], survivors: int
-) -> list[release_pb2.Estimate]:
+def _estimate(release: release_pb2.Release, task: Task, sums: Sequence[FinishedSum]) -> None:
+    """Write the totals into the release, one after the other: a long vector's are not held
+    twice.
+    """
     domain = _domain(task)
-    stderr = math.hypot(*standard_errors(task, survivors))
-    reach = reach95(task, survivors) * stderr
-    return [
-        release_pb2.Estimate(
+    stderr = math.hypot(*standard_errors(task, release.n))
+    reach = reach95(task, release.n) * stderr
+    totals = total(sums, domain)
+    for at, value in enumerate(map(float, totals)):
+        label = domain.names[at] if domain.names else str(at)
+        release.estimates.add(
             label=label, value=value, stderr=stderr, ci_low=value - reach, ci_high=value + reach
         )
-        for label, value in zip(domain.labels, total(sums, domain).tolist(), strict=True)
-    ]
 
 
 def _received(task: Task, certificate: Guarantee, sums: Sequence[FinishedSum]) -> float:

@@ -13,7 +13,7 @@ from typing import Protocol
 from shoal.analyzer.core import retention_over
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.records import Spending, WindowOutcome
-from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.rounds.open_rounds import OpenRounds
 from shoal.analyzer.rounds.sums import Conclude, StoredSum, SumStore
 from shoal.analyzer.tasks import AnalyzerTasks

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,15 @@ from shoal.cli.demo.near_central import show as show_near_central
 from shoal.cli.demo.page import look_around
 from shoal.cli.demo.processes import cpu_count
 from shoal.cli.demo.reports_run import run_reports
-from shoal.cli.demo.survey import questions
-from shoal.cli.demo.workspace import DEMO
+from shoal.cli.demo.survey import Question, questions
+from shoal.cli.demo.workspace import DEMO, TaskTerms
 from shoal.cli.extras import need
 from shoal.cli.options import SettingOption
 from shoal.cli.output import STDOUT, console, stderr
 from shoal.errors import Kind, ShoalError
 
 _ROWS = 20_190  # of the survey
+Work = Callable[[Path], Coroutine[None, None, Made]]  # in a folder of its own
 
 
 def register(app: typer.Typer) -> None:
@@ -47,6 +49,9 @@ def demo(
     workers: demo_options.WorkersOption = None,
     secagg: demo_options.SecaggOption = False,
     near_central: demo_options.NearCentralOption = False,
+    federated: demo_options.FederatedOption = False,
+    rounds: demo_options.RoundsOption = None,
+    adaptive: demo_options.AdaptiveOption = False,
     mechanism: demo_options.MechanismOption = "",
     setting: SettingOption = "",
     full: demo_options.FullOption = False,
@@ -66,43 +71,41 @@ def demo(
     With --near-central, counts three times at one epsilon: as a trusted curator would publish them,
     by several messages of each device, and by a single one.
 
+    With --federated, learns a model over rounds of clipped, noised and masked gradients of real
+    patients' rows, beside a curator's model at the same epsilon and one without privacy.
+
     The categories by another mechanism: shoal demo --mechanism unary --setting p=0.97
     """
     need("server")
     _check_alone(mechanism or setting, secagg=secagg, near_central=near_central)
+    others = mechanism or setting or secagg or near_central
+    _check_federated(others, rounds or adaptive, federated=federated)
     asked = (
         near_central_questions(devices or _ROWS) if near_central else questions(mechanism, setting)
     )
     terms = TERMS if near_central else DEMO
     screen = stderr if json_path == STDOUT else console
     started = time.monotonic()
-    check_ours(out)
-    for folder in (out, *_folder_of(json_path)):
-        make_folder(folder)  # now, not after a minute of work
+    _make_room(out, json_path)
     made = results_of(
         keep,
-        lambda folder: (
-            _secagg(folder, devices, screen)
-            if secagg
-            else run_reports(folder, asked, devices, workers or cpu_count(), screen, terms)
-        ),
+        _secagg(devices, screen)
+        if secagg
+        else _federated(devices, rounds, screen, adaptive=adaptive)
+        if federated
+        else _reports(asked, devices, workers, screen, terms),
         len(asked) * (devices or _ROWS),
     )
     results = made.results
-    if mechanism:
-        results["chosen"] = next(one.name for one in asked if one.mechanism.name == mechanism)
-    if near_central:
-        results["near_central"] = side_by_side(results)
+    results |= _more_of(results, asked, mechanism, near_central=near_central)
     _leave(out, json_path, made)
-    seconds = time.monotonic() - started
-    if full:
-        _show_all(screen, results, secagg=secagg)
-        _show_places(screen, seconds, out, keep)
-    elif near_central:
-        show_near_central(screen, results)
-        _show_places(screen, seconds, out, keep)
+    ending = (screen, results, time.monotonic() - started, out, keep)
+    if federated:
+        _end_federated(*ending)
+    elif full or near_central:
+        _end_long(*ending, secagg=secagg, full=full)
     else:
-        (brief_sums if secagg else brief)(screen, results, seconds, out, keep)
+        (brief_sums if secagg else brief)(*ending)
     if open_page:
         look_around(screen, out / "results.json", out / "tasks")
     if secagg:
@@ -125,18 +128,65 @@ def _check_alone(chosen: str, *, secagg: bool, near_central: bool) -> None:
         )
 
 
+def _check_federated(others: object, only: object, *, federated: bool) -> None:
+    """Raises CONFIG for options that do not go together. ``others``: questions of another demo;
+    ``only``: what --federated alone has.
+    """
+    if federated and others:
+        raise ShoalError(
+            Kind.CONFIG,
+            "--federated asks a question of its own: leave --secagg, --near-central, --mechanism "
+            "and --setting out",
+        )
+    if only and not federated:
+        raise ShoalError(
+            Kind.CONFIG, "--rounds and --adaptive go with --federated: add it, or leave them out"
+        )
+
+
+def _more_of(
+    results: dict[str, Any], asked: tuple[Question, ...], mechanism: str, *, near_central: bool
+) -> dict[str, Any]:
+    """What a question by a chosen mechanism, or counts beside a curator's, add to the results."""
+    more: dict[str, Any] = {}
+    if mechanism:
+        more["chosen"] = next(one.name for one in asked if one.mechanism.name == mechanism)
+    if near_central:
+        more["near_central"] = side_by_side(results)
+    return more
+
+
+def _make_room(out: Path, json_path: Path | None) -> None:
+    """The folders that are written to, now and not after a minute of work. Raises CONFIG."""
+    check_ours(out)
+    for folder in (out, *_folder_of(json_path)):
+        make_folder(folder)
+
+
 def _folder_of(json_path: Path | None) -> list[Path]:
     return [] if json_path is None or json_path == STDOUT else [json_path.parent]
 
 
-def _show_all(screen: Console, results: dict[str, Any], *, secagg: bool) -> None:
+def _end_long(
+    screen: Console,
+    results: dict[str, Any],
+    seconds: float,
+    out: Path,
+    keep: Path | None,
+    *,
+    secagg: bool,
+    full: bool,
+) -> None:
     """The long tables, and what they mean."""
-    if secagg:
+    if not full:
+        show_near_central(screen, results)
+    elif secagg:
         show_sums.everything(screen, results)
-        return
-    show.tables(screen, results)
-    for sentence in show.meaning(results):
-        screen.print(sentence + "\n")
+    else:
+        show.tables(screen, results)
+        for sentence in show.meaning(results):
+            screen.print(sentence + "\n")
+    _show_places(screen, seconds, out, keep)
 
 
 def _show_places(screen: Console, seconds: float, out: Path, keep: Path | None) -> None:
@@ -158,10 +208,44 @@ def _check_summed(results: dict[str, Any]) -> None:
         )
 
 
-async def _secagg(folder: Path, devices: int | None, screen: Any) -> Made:
-    from shoal.cli.demo.secagg_run import run_secagg  # the other demo needs none of it
+def _reports(
+    asked: tuple[Question, ...],
+    devices: int | None,
+    workers: int | None,
+    screen: Console,
+    terms: TaskTerms,
+) -> Work:
+    async def work(folder: Path) -> Made:
+        return await run_reports(folder, asked, devices, workers or cpu_count(), screen, terms)
 
-    return await run_secagg(folder, devices, screen)
+    return work
+
+
+def _secagg(devices: int | None, screen: Console) -> Work:
+    async def work(folder: Path) -> Made:
+        from shoal.cli.demo.secagg_run import run_secagg  # the other demos need none of it
+
+        return await run_secagg(folder, devices, screen)
+
+    return work
+
+
+def _federated(devices: int | None, rounds: int | None, screen: Console, *, adaptive: bool) -> Work:
+    async def work(folder: Path) -> Made:
+        from shoal.cli.demo.federated.asked import ROUNDS  # the other demos need none of it
+        from shoal.cli.demo.federated.run import run_federated
+
+        return await run_federated(folder, devices, rounds or ROUNDS, screen, adaptive=adaptive)
+
+    return work
+
+
+def _end_federated(
+    screen: Console, results: dict[str, Any], seconds: float, out: Path, keep: Path | None
+) -> None:
+    from shoal.cli.demo.federated.show import ending
+
+    ending(screen, results, seconds, out, keep)
 
 
 def _leave(out: Path, json_path: Path | None, made: Made) -> None:

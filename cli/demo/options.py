@@ -60,6 +60,26 @@ NearCentralOption = Annotated[
         ),
     ),
 ]
+FederatedOption = Annotated[
+    bool,
+    typer.Option(
+        "--federated",
+        help=(
+            "Learn a model from gradients that are summed by secure aggregation, beside a "
+            "curator's; default and at most 455 devices."
+        ),
+    ),
+]
+RoundsOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=50, help="Rounds of learning of --federated. Default: 6."),
+]
+AdaptiveOption = Annotated[
+    bool,
+    typer.Option(
+        "--adaptive", help="Let the clip of --federated follow the gradients, at a charge."
+    ),
+]
 FullOption = Annotated[
     bool, typer.Option("--full", help="End with the long tables, as they are in the results.")
 ]

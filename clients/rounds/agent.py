@@ -306,8 +306,9 @@ def noisy(task: Task, value: VectorValue, entropy: Entropy) -> NDArray[np.int64]
     """
     if not isinstance(task.domain, Vector):
         raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation")
-    quantized = quantize(read_vector(value), task.domain, entropy).vector
-    return quantized + create_noise(task.mechanism).sample(task.domain.dimension, entropy)
+    vector = quantize(read_vector(value), task.domain, entropy).vector
+    create_noise(task.mechanism).add_to(vector, entropy)
+    return vector
 
 
 def read_vector(value: VectorValue) -> Sequence[float] | NDArray[np.float64] | None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from shoal.analyzer.records import Spending
 from shoal.analyzer.results.reading import in_order
-from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.results.release_files import Truth, read_release_files
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.codec import decode_signed_task, decode_task
 from shoal.crypto.signing import SigningContext, verify

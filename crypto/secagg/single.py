@@ -83,7 +83,7 @@ def submit(
     pads.apply(masked, pads.single_stream_key(seed, terms.task_id, terms.window), +1)
     config = terms.analyzer_config
     sealed = hpke.seal(
-        config, masked.tobytes(), single_info(terms.task_id, terms.window, config.key_id)
+        config, masked.data.cast("B"), single_info(terms.task_id, terms.window, config.key_id)
     )
     ledger.masked(terms.task_id, terms.window, label, Digest.of(sealed))
     proof = prove(identity, terms.task_id, terms.window, [sealed])

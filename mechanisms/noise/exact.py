@@ -90,10 +90,27 @@ class ExactSampler:
         / 2^64 per draw.
         """
         result = np.empty(count, dtype=np.int64)
-        for part in blocks(count, BLOCK):
-            self._draw_block(entropy.words(part.stop - part.start), result[part], entropy)
-        result += self.first
+        for part, drawn in self._blocks(count, entropy):
+            result[part] = drawn
         return result
+
+    def add_difference(self, vector: NDArray[np.int64], entropy: Entropy) -> None:
+        """To each entry of int64[n] add one draw and subtract another, in place: as ``vector +
+        draw(n) - draw(n)``, with the same words, and without a vector of draws in memory.
+        """
+        for part, drawn in self._blocks(vector.size, entropy):
+            vector[part] += drawn
+        for part, drawn in self._blocks(vector.size, entropy):
+            vector[part] -= drawn
+
+    def _blocks(self, count: int, entropy: Entropy) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """``count`` draws in order; each block's memory is used again for the next."""
+        memory = np.empty(min(count, BLOCK), dtype=np.int64)
+        for part in blocks(count, BLOCK):
+            drawn = memory[: part.stop - part.start]
+            self._draw_block(entropy.words(drawn.size), drawn, entropy)
+            drawn += self.first
+            yield part, drawn
 
     def _draw_block(
         self, words: NDArray[np.uint64], places: NDArray[np.int64], entropy: Entropy

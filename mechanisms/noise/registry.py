@@ -55,6 +55,12 @@ class VectorNoise(Protocol):
         """
         ...
 
+    def add_to(self, vector: NDArray[np.int64], entropy: Entropy) -> None:
+        """Add ``sample`` of its size to int64[n], in place and with the same words. What is drawn
+        does not depend on what the vector holds.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class NoiseFamily:

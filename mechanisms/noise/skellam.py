@@ -121,7 +121,13 @@ class SkellamShare:
         """int64[count], independent. Draws 2 ``count`` words, or a few more with the probability
         that ``exact`` states.
         """
-        return self.sampler.draw(count, entropy) - self.sampler.draw(count, entropy)
+        drawn = np.zeros(count, dtype=np.int64)
+        self.add_to(drawn, entropy)
+        return drawn
+
+    def add_to(self, vector: NDArray[np.int64], entropy: Entropy) -> None:
+        """See ``VectorNoise.add_to``."""
+        self.sampler.add_difference(vector, entropy)
 
 
 def create(spec: MechanismSpec) -> SkellamShare:

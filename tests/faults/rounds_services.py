@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.rounds.sums import StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clients.rounds.exchange import RoundLine

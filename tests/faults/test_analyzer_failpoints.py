@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from shoal.analyzer.core import BatchState
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.crypto.signing import SigningContext, verify
 from shoal.mechanisms import Tally

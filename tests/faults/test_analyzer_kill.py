@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.analyzer.core import BatchState
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.protos.delivery_pb2 import BATCH_STATE_RECEIVING
 from tests.sizes import size

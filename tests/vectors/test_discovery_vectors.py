@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from shoal import domain_codec
 from shoal.crypto.discovery_steps import DiscoveryStep, SignedStep, check_step, trust_step
 from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.protos import task_pb2
+from shoal.questions import domain_codec
 from shoal.questions.spelling import spell
 from shoal.task import Task, WindowPlan
 from tests.cases import for_each

@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from shoal import domain_codec
 from shoal.crypto.admission.enrolled import ADMISSION_SIZE, prove, verify_proof
 from shoal.crypto.admission.enrolment import (
     DeviceCertificate,
@@ -52,6 +51,7 @@ from shoal.ids import KeyId, TaskId
 from shoal.mechanisms.registry import create
 from shoal.privacy import FiniteLaw, KaryLaw
 from shoal.protos import task_pb2
+from shoal.questions import domain_codec
 from shoal.shuffler.core import check_size
 from shoal.task import MechanismSpec, Task
 from tests.cases import for_each

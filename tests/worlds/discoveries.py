@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.workspace import Site
 from shoal.clients.feeds.grpc_feed import GrpcFeed

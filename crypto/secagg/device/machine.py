@@ -282,8 +282,9 @@ class DeviceRound(RoundSecret):
             held = held_shares(shared, ciphertexts)
             apply_pads(masked, shared, ciphertexts)
             config = self._terms.analyzer_config
+            # its own memory: a copy of a long vector would be one more
             sealed = hpke.seal(
-                config, masked.tobytes(), vector_info(circle.round_id, config.key_id)
+                config, masked.data.cast("B"), vector_info(circle.round_id, config.key_id)
             )
             self.charged = True
             ledger.masked(

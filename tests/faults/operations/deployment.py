@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.crypto.trust import ServedTask
 from shoal.errors import ShoalError

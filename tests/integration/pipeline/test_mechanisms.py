@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from shoal.accounting.of_task import guaranteed
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal import failpoints
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.clients.rounds.participation import RoundOutcome, RoundState
 from shoal.clients.rounds.single import send_single
 from shoal.crypto.secagg.terms import RoundTerms

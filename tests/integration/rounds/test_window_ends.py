@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.results.release_json import decode_release
 from shoal.clients.rounds.participation import RoundState
 from shoal.clocks.backoff import Backoff
 from shoal.crypto.signing import SigningContext, verify

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.analyzer.batches.spool import spool_path
 from shoal.analyzer.core import BatchState
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.crypto.signing import SigningContext, verify
 from shoal.errors import Kind
 from shoal.protos import delivery_pb2

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shoal.analyzer.batches.spool import spool_path
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.clocks.clock import FakeClock
 from shoal.codec import encode_manifest
 from shoal.crypto.signing import SigningContext, SigningKey

@@ -14,7 +14,7 @@ from shoal import failpoints
 from shoal.analyzer.batches import processing
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.keys import RELEASING
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.cli.main import main
 from shoal.clocks.backoff import Backoff
 from shoal.errors import Kind, ShoalError

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.crypto.envelope import seal_report
 from shoal.domain import YesNo
 from shoal.entropy import SYSTEM

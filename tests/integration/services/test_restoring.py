@@ -19,7 +19,7 @@ import pytest
 
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.core import BatchState
-from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.service import SPOOL_FOLDER, AnalyzerService
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main

@@ -17,7 +17,7 @@ import pytest
 
 from shoal import codec
 from shoal.analyzer.config import AnalyzerConfig
-from shoal.analyzer.results.release import decode_release
+from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.service import AnalyzerService
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clocks.backoff import Backoff

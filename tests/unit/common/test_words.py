@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import domain_codec
 from shoal.domain import NO_ANSWER, Categories, Numeric, Value, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.protos import task_pb2
+from shoal.questions import domain_codec
 from tests.cases import for_each
 
 FLU = Words(("flu", "caf\u00e9"))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 FILE = ROOT / "cli" / "demo" / "randhie.csv.gz"
+PATIENTS = ROOT / "cli" / "demo" / "federated" / "wdbc.csv.gz"
 
 
 def visits() -> list[int]:
@@ -79,3 +80,19 @@ def test_the_file_is_small_and_says_nothing_but_the_column() -> None:
     assert data[:2] == b"\x1f\x8b"
     assert data[3] == 0
     assert data[4:8] == bytes(4)
+
+
+def test_the_patients_are_those_of_the_page() -> None:
+    """Planted: a row left out, benign and malignant exchanged -> this fails."""
+    data = PATIENTS.read_bytes()
+    assert data[3] == 0
+    assert len(data) < 65_536
+    rows = list(csv.reader(io.StringIO(gzip.decompress(data).decode("ascii"))))
+    assert rows[0] == [*(f"f{at}" for at in range(30)), "benign"]
+    benign = sum(row[-1] == "1" for row in rows[1:])
+    assert (len(rows) - 1, benign) == (569, 357)
+    assert rows[1][:3] == ["17.99", "10.38", "122.8"]
+    page = (ROOT / "docs" / "DATA.md").read_text()
+    assert "569 rows,\none per patient" in page
+    assert f"benign ({benign}) or malignant ({569 - benign})" in page
+    assert f"({len(data) / 1_000:.1f} kB)" in page

@@ -156,7 +156,7 @@ def test_the_kinds_of_data_that_must_travel(wheel: dict[str, bytes]) -> None:
         "shoal/protos/task.proto",
         "shoal/protos/task_pb2.pyi",
         "shoal/cli/demo/randhie.csv.gz",
-        "shoal/cli/demo/randhie_records.csv.gz",
+        "shoal/cli/demo/federated/wdbc.csv.gz",
     } <= names
     assert any(name.endswith(".sql") for name in names), "the stores' schemas"
     assert any(name.endswith(".j2") for name in names), "the report page"

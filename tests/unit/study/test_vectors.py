@@ -248,3 +248,89 @@ def test_what_is_wrong_is_named(argument: str, wrong: Any) -> None:
         wrong()
     assert isinstance(refused.value, ShoalError)
     assert str(refused.value).split(":")[0] == argument, str(refused.value)
+
+
+def test_noise_for_several_rounds_together() -> None:
+    """The promise is of all of them; each round by itself has less, and one round's design is what
+    it was. Planted: the rounds left out of the design -> 20 rounds cost 5 times the target, fails;
+    the promise of one round said of all -> fails.
+    """
+    asked: dict[str, Any] = {"clip": 1.0, "devices": 200, "epsilon": 2.0, "delta": 1e-6}
+    one, many = shoal.design_vector(8, **asked), shoal.design_vector(8, **asked, rounds=20)
+    single, promise = one.certify(), many.certify()
+    assert single.together == single.epsilon <= 2.0
+    assert "together" not in single.headline
+    assert 1.99 < promise.together <= 2.0
+    assert promise.epsilon < 0.5
+    assert "epsilon <= 2 for 20 rounds together; epsilon <= 0.4" in promise.headline
+    assert 4.0 < many.error / one.error < 5.0  # the root of 20 is 4.5
+
+
+@for_each("rounds", [0, 10_001, 1.5])
+def test_rounds_are_whole_numbers(rounds: float) -> None:
+    """Planted: no check -> a promise for no round, fails."""
+    with pytest.raises(ShoalError, match="rounds: give a whole number from 1"):
+        shoal.design_vector(8, clip=1.0, devices=200, epsilon=2.0, rounds=rounds)  # type: ignore[arg-type]
+
+
+def test_weighted_means_of_little_noise_are_those_of_arithmetic() -> None:
+    """Vectors that are clipped, weights of 0 and 1 among them. Planted: the weight left out of the
+    vector -> the plain mean, fails; the mark not divided out -> half, fails.
+    """
+    design = shoal.design_vector(
+        ["a", "b"], clip=2.0, devices=500, epsilon=2e3, drop_out=0.0, weighted=True
+    )
+    rows = [([1.0, -0.5], 1.0), ([0.0, 1.5], 0.25), ([9.0, 0.0], 0.5), ([1.0, 1.0], 0.0)] * 120
+    found = design.weighted_mean(rows, simulation_seed=3)
+    weights = np.array([weight for _, weight in rows])
+    clipped = np.array([[1.0, -0.5], [0.0, 1.5], [2.0, 0.0], [1.0, 1.0]] * 120)
+    assert found.weight == pytest.approx(weights.sum(), rel=0.01)
+    assert found.mean == pytest.approx(
+        (weights[:, None] * clipped).sum(0) / weights.sum(), abs=0.01
+    )
+    assert found["label"] == ["a", "b"]
+
+
+def test_weighted_means_cover_the_truth() -> None:
+    """The noise of the weights is in the interval: of 400 runs 95 % hold the truth, but for 4
+    standard errors, once in 16,000; the seeds are fixed. The mean is far from 0, so that most of
+    the noise is the weights'. Planted: the weights' noise left out of the error -> 87 %, fails.
+    """
+    runs, held = 400, 0
+    design = shoal.design_vector(1, clip=1.0, devices=60, epsilon=15.0, weighted=True)
+    rows = [([0.9], 0.8)] * 60
+    for run in range(runs):
+        (row,) = design.weighted_mean(rows, simulation_seed=run)
+        held += row["ci_low"] <= 0.9 <= row["ci_high"]  # type: ignore[operator] # numbers
+    assert abs(held / runs - 0.95) < 4 * math.sqrt(0.95 * 0.05 / runs)
+
+
+def test_a_weight_is_covered_by_the_noise() -> None:
+    """The bound of the sum is that of a vector with its weight. Planted: the clip of the vector
+    alone -> fails.
+    """
+    asked: dict[str, Any] = {"clip": 2.0, "devices": 100, "epsilon": 1.0}
+    plain, weighted = (shoal.design_vector(3, **asked, weighted=one) for one in (False, True))
+    assert weighted.sums.domain.clip == pytest.approx(2.0 * math.sqrt(1.25))
+    assert (weighted.dimension, weighted.clip) == (plain.dimension, plain.clip) == (3, 2.0)
+    assert weighted.sums.domain.dimension == 4
+    assert weighted.certify().epsilon <= 1.0
+
+
+def test_weights_that_cannot_be() -> None:
+    """Each in one line. Planted: any one not checked -> fails."""
+    asked: dict[str, Any] = {"clip": 1.0, "devices": 100, "epsilon": 1.0}
+    design, plain = (shoal.design_vector(2, **asked, weighted=one) for one in (True, False))
+    for weight in (-0.1, 1.1, math.nan):
+        with pytest.raises(ShoalError, match="weights: give a weight from 0 to 1"):
+            design.weighted_mean([([0.1, 0.2], weight)] * 90)
+    with pytest.raises(ShoalError, match="lost in the noise"):
+        design.weighted_mean([([0.1, 0.2], 0.0)] * 90, simulation_seed=1)
+    with pytest.raises(ShoalError, match="weighted=True"):
+        plain.weighted_mean([([0.1, 0.2], 1.0)] * 90)
+    with pytest.raises(ShoalError, match="ask weighted_mean"):
+        design.mean([[0.1, 0.2]] * 90)
+    with pytest.raises(ShoalError, match="ask weighted_mean"):
+        design.randomize([0.1, 0.2])
+    with pytest.raises(ShoalError, match="norm='l2' alone"):
+        shoal.design_vector(2, **asked, norm="l1", weighted=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 
 from shoal.cli.demo import secagg
+from shoal.cli.demo.federated import asked
 from shoal.cli.main import main
 
 PHASES = 5, 4, 4, 4  # seconds of join, share (and check), mask, unmask
@@ -15,4 +16,5 @@ SPARE_S = 4
 
 if __name__ == "__main__":
     secagg._PHASES, secagg._START_S, secagg._SPARE_S = PHASES, START_S, SPARE_S
+    asked._PHASES, asked._START_S, asked._SPARE_S = PHASES, START_S, SPARE_S
     sys.exit(main())

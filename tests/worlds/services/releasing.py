@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shoal.accounting.several_messages.noise_design import design_cancelling
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.processes import Process
 from shoal.cli.demo.survey import Question

@@ -22,7 +22,8 @@ from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.records import WindowOutcome
 from shoal.analyzer.results import release
-from shoal.analyzer.results.release import conclude, decode_release, to_json
+from shoal.analyzer.results.release import conclude
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.backoff import Backoff

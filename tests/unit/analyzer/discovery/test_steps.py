@@ -8,7 +8,8 @@ import pytest
 
 from shoal.analyzer.core import WITHHELD_NOT_ASKED
 from shoal.analyzer.discovery.steps import DiscoverySteps
-from shoal.analyzer.results.release import decode_release, prepare, to_json
+from shoal.analyzer.results.release import prepare
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock

@@ -6,7 +6,8 @@ from collections import Counter
 
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.analyzer.results.discovered import findings
-from shoal.analyzer.results.release import conclude, decode_release, to_json
+from shoal.analyzer.results.release import conclude
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.mechanisms.base import Tally
 from shoal.mechanisms.several.registry import create
 from shoal.questions.discovery import ANOTHER

@@ -38,11 +38,10 @@ from shoal.analyzer.results.release import (
     OPEN_ADMISSION,
     Prepared,
     conclude,
-    decode_release,
     prepare,
     prepare_expired,
-    to_json,
 )
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.results.report_page import render_report
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks

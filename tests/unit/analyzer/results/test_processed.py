@@ -21,7 +21,8 @@ from shoal.analyzer.results.processed import (
     distribution_of,
     readable_note,
 )
-from shoal.analyzer.results.release import conclude, decode_release, prepare, to_json
+from shoal.analyzer.results.release import conclude, prepare
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.domain import Categories, Numeric, Words
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Estimate, Tally, create, design

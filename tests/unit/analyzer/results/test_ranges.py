@@ -16,7 +16,8 @@ import shoal
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.results.ranges import mean_stderr, range_of, ranges_message
-from shoal.analyzer.results.release import conclude, decode_release, prepare, to_json
+from shoal.analyzer.results.release import conclude, prepare
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.arrays import NDArray, np
 from shoal.cli.main import main

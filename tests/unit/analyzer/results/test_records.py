@@ -16,7 +16,8 @@ from shoal.accounting.several_messages.of_domain import design_several
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import BatchState
 from shoal.analyzer.results.records import of_batch, sentences
-from shoal.analyzer.results.release import conclude, decode_release, prepare, to_json
+from shoal.analyzer.results.release import conclude, prepare
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.extras import PACKAGES
 from shoal.cli.main import main

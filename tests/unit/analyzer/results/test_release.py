@@ -22,14 +22,8 @@ from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results import cumulative
-from shoal.analyzer.results.release import (
-    OPEN_ADMISSION,
-    Prepared,
-    conclude,
-    decode_release,
-    prepare,
-    to_json,
-)
+from shoal.analyzer.results.release import OPEN_ADMISSION, Prepared, conclude, prepare
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.crypto.signing import SigningContext, verify
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shoal.analyzer.results.release import decode_release, to_json
 from shoal.analyzer.results.release_files import read_release_files
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.results.report_page import render_report
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each

@@ -16,7 +16,8 @@ import pytest
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.results.plots import RowPlot, histogram, plot
 from shoal.analyzer.results.processed import OUTSIDE, readable_note
-from shoal.analyzer.results.release import conclude, decode_release, prepare, to_json
+from shoal.analyzer.results.release import conclude, prepare
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.results.report_page import render_report
 from shoal.domain import Categories, Numeric
 from shoal.mechanisms import Tally

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.results.word_tree import WordNode, word_tree
 from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError

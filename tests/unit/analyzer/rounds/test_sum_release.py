@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from shoal.accounting.sums.pairwise import certify_sum
+from shoal.accounting.sums.spent import spent_by
 from shoal.accounting.sums.sum_task import check_sum
+from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.analyzer import core
 from shoal.analyzer.records import Spending, WindowOutcome
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.rounds import sum_release
 from shoal.analyzer.rounds.sum_release import (
     standard_errors,
@@ -186,7 +188,9 @@ def test_a_window_is_charged_once_whatever_its_rounds() -> None:
     round -> this fails.
     """
     for sums in (rounds(80), rounds(100, 100, 100, 100)):
-        assert outcome(sums).spending == Spending(SERVED.task_id, GUARANTEED.epsilon_upper, 1e-8)
+        assert outcome(sums).spending == Spending(
+            SERVED.task_id, GUARANTEED.epsilon_upper, 1e-8, spent_by(SERVED.task)
+        )
     earlier = [
         Spending(SERVED.task_id, GUARANTEED.epsilon_upper, 1e-8),
         Spending(TaskId(bytes(32)), 0.25, 1e-9),
@@ -199,6 +203,28 @@ def test_a_window_is_charged_once_whatever_its_rounds() -> None:
         < privacy["epsilon_cumulative_upper"]
         <= 2 * GUARANTEED.epsilon_upper + 0.25
     )
+
+
+def test_windows_of_one_task_compose_by_what_they_are_certified_by() -> None:
+    """Far below what their (epsilon, delta) prove, and what the task's account says. Planted: the
+    law not kept with the charge -> the larger figure, fails.
+    """
+    earlier = [outcome(rounds(100)).spending] * 5
+    privacy = shown(rounds(100, 100), earlier=earlier)["privacy"]
+    composed = privacy["epsilon_cumulative_upper"]
+    assert composed == pytest.approx(epsilon_of_task(SERVED.task, 6, 6e-8), rel=1e-9)
+    known = [Spending(SERVED.task_id, GUARANTEED.epsilon_upper, 1e-8)] * 5
+    apart = shown(rounds(100, 100), earlier=known)["privacy"]["epsilon_cumulative_upper"]
+    assert composed < 0.8 * apart
+
+
+def test_a_sum_of_too_few_is_composed_by_what_it_was_charged() -> None:
+    """It cost more than the certificate is about. Planted: the certificate's law kept all the same
+    -> fails.
+    """
+    spending = outcome(rounds(79)).spending
+    assert spending.epsilon_upper > GUARANTEED.epsilon_upper
+    assert spending.law is None
 
 
 # --- what is withheld -----------------------------------------------------------------------------

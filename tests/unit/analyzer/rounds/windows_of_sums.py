@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shoal import codec
 from shoal.analyzer.records import Spending, WindowOutcome
-from shoal.analyzer.results.release import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.rounds.sum_release import (
     conclude_sums,
 )

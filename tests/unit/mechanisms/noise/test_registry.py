@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 
+import numpy as np
 import pytest
 
 from shoal.entropy import SeededEntropy
@@ -12,6 +14,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.noise.polya import PolyaShare
 from shoal.mechanisms.noise.registry import REGISTRY, VectorNoise, create_noise
 from shoal.mechanisms.noise.skellam import SkellamShare
+from shoal.mechanisms.parts.sampling import BLOCK
 from shoal.task import MechanismSpec
 from tests.cases import for_each
 
@@ -98,3 +101,27 @@ def test_the_package_is_light() -> None:
     """Importing it loads no numpy. Planted: ``np.pi`` at the end of mechanisms/noise/exact.py."""
     code = "import sys, shoal.mechanisms.noise; assert 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_noise_is_added_in_place_as_it_is_sampled(spec: MechanismSpec) -> None:
+    """With the same words, over more than one block, and without a vector of draws in memory.
+    Planted: one half drawn with the other's words -> fails; a sample added -> two vectors more,
+    fails.
+    """
+    noise, count = create_noise(spec), 32 * BLOCK + 7
+    added = np.arange(count)
+    noise.add_to(added, SeededEntropy("share"))
+    entropy = SeededEntropy("share")
+    assert isinstance(noise, SkellamShare | PolyaShare)
+    halves = [noise.sampler.draw(count, entropy) for _ in range(2)]
+    assert (added == np.arange(count) + halves[0] - halves[1]).all()
+    assert (noise.sample(count, SeededEntropy("share")) == halves[0] - halves[1]).all()
+    entropy = SeededEntropy("long")
+    tracemalloc.start()
+    try:
+        noise.add_to(added, entropy)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 6 * 8 * BLOCK  # blocks alone, whatever the length

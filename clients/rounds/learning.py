@@ -1,0 +1,125 @@
+"""A device follows a model that is learnt: from one signed release to the next, and to its answer.
+
+A device takes a model from nobody. It begins with the plan's first model, and moves it by each
+release of the task, whose signature by the task's analyzer it verifies: window after window, none
+left out, none twice. So who can sign releases decides what a device is asked, within what the task
+allows: the vector is clipped and noised by the task's own numbers whatever the model is. An
+analyzer that signs two releases of one window can show two models to two devices;
+docs/THREAT_MODEL.md says what that can do.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from shoal import codec
+from shoal.arrays import NDArray, np
+from shoal.crypto.signing import SigningContext, verify
+from shoal.domain import Norm, Vector
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
+from shoal.limits import MIB
+from shoal.protos import release_pb2
+from shoal.questions.learning import (
+    LearningPlan,
+    LearningState,
+    after_nothing,
+    after_round,
+    gradients,
+    vectors,
+)
+from shoal.task import Task
+
+# A clip of the domain that differs from the plan's by less than this is the same: it went through
+# text.
+_SAME = 1e-12
+_MOST_BYTES = 64 * MIB  # of a release file, as ``shoal verify`` takes them
+
+
+def check_learning(task: Task, plan: LearningPlan) -> None:
+    """Raises MISMATCH for a task that the plan can't be asked by: another domain, other rounds, or
+    a question that does not end with the plan's words, which its authority signed.
+
+    The task's L2 clip must be the plan's: with a smaller one vectors would be clipped once more,
+    and with a larger one the noise would be more than is needed.
+    """
+    domain = task.domain
+    fits = (
+        isinstance(domain, Vector)
+        and task.pairwise is not None
+        and domain.norm is Norm.L2
+        and domain.dimension == plan.dimension
+        and abs(domain.clip / plan.bound - 1.0) < _SAME
+        and task.windows.count == plan.rounds
+        and task.question.endswith(plan.words)
+    )
+    if not fits:
+        raise ShoalError(
+            Kind.MISMATCH,
+            f"task {task.name} is not asked by this plan: it wants sums of {plan.dimension} "
+            f"coordinates clipped to {plan.bound:g} (L2), {plan.rounds} windows, and the plan's "
+            "words at the end of the question",
+        )
+
+
+def follow(
+    plan: LearningPlan, task: Task, task_id: TaskId, state: LearningState, signed: bytes
+) -> LearningState:
+    """The model after the next window. ``signed``: a SignedRelease of window ``state.done``.
+
+    A withheld release leaves the model as it is. Raises INVALID for what is no release of this
+    shape, BAD_SIGNATURE, MISMATCH for a release of another task or window.
+    """
+    message = codec.parse(release_pb2.SignedRelease, signed, "signed release")
+    verify(task.analyzer_key, SigningContext.RELEASE, message.release, message.signature)
+    release = codec.parse(release_pb2.Release, message.release, "release")
+    if release.version != codec.VERSION or release.task_id != task_id.raw:
+        raise ShoalError(Kind.MISMATCH, f"task {task.name}: this is a release of another task")
+    if release.window != state.done:
+        raise ShoalError(
+            Kind.MISMATCH,
+            f"task {task.name}: the release of window {state.done} comes next, this is window "
+            f"{release.window}: give releases in order",
+        )
+    if release.withheld:
+        return after_nothing(plan, state)
+    if tuple(row.label for row in release.estimates) != task.domain.labels:
+        raise ShoalError(
+            Kind.MISMATCH, f"task {task.name}: the release has other coordinates than the task"
+        )
+    totals = np.array([row.value for row in release.estimates], dtype=np.float64)
+    return after_round(plan, state, totals, release.n)
+
+
+def signed_release(file: bytes) -> bytes:
+    """The SignedRelease in a release file (docs/VERIFY.md), for ``follow``, which verifies it; the
+    rest of the file is for readers. Raises INVALID for any other file.
+    """
+    try:
+        if len(file) > _MOST_BYTES:
+            raise ValueError
+        signed = json.loads(file)["signed"]
+        release, signature = (
+            base64.b64decode(signed[name], validate=True)
+            for name in ("release", "release_signature")
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ShoalError(
+            Kind.INVALID,
+            "this is no release file: write one with shoal results export --format release",
+        ) from None
+    return release_pb2.SignedRelease(release=release, signature=signature).SerializeToString()
+
+
+def answer(
+    plan: LearningPlan, state: LearningState, row: NDArray[np.float64], yes: bool
+) -> NDArray[np.float64]:
+    """float64[plan.dimension]: what a device with this row answers in window ``state.done``, at
+    most ``plan.bound`` long; before rounding and noise (``clients.rounds.agent.noisy``).
+
+    ``row``: float64[features]. Raises INVALID for NaN or infinity.
+    """
+    own = gradients(state.weights, row[None, :], np.array([yes]))
+    vector: NDArray[np.float64] = vectors(plan, state.clip, own)[0]
+    return vector

@@ -1,0 +1,197 @@
+"""A question whose answer is a model: logistic regression, learnt in rounds of sums that hide every
+device's part.
+
+In each round a device answers with one vector: the gradient of its loss at the model so far, scaled
+so that its length is at most 1. The release of the round has the sum of the vectors with its noise,
+and the model moves against the mean gradient. So the model of a round is a function of the releases
+before it and of this plan, and of nothing else: everybody who has the releases computes it, a
+device too, and nobody has to be believed about it.
+
+*Clipping.* A gradient longer than the clip is shortened to it, and what is summed is gradient /
+clip. The clip may follow the gradients (Andrew, Thakkar, McMahan, Ramaswamy, "Differentially
+Private Learning with Adaptive Clipping", NeurIPS 2021): then each vector has one coordinate more,
+which says whether the gradient was within the clip, as +-``mark`` / 2. The noised sum of these is
+the share within, and the clip moves by exp(-rate (share - quantile)). That coordinate is part of
+the vector whose length is bounded, so it is charged with it: the bound is sqrt(1 + mark^2 / 4)
+instead of 1.
+
+*What privacy rests on.* On the task's clip and noise, which a device keeps to whatever model it is
+shown. A wrong plan or model costs accuracy, and no privacy. All the same the plan is signed: its
+words stand at the end of the task's question.
+
+Pure: no clock, no socket, no randomness.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from shoal.arrays import NDArray, np
+from shoal.errors import Kind, ShoalError
+
+_MOST_FEATURES = 1 << 20
+_MOST_ROUNDS = 10_000
+_FURTHEST = 1e6  # the clip stays within this factor of where it began, whatever the noise says
+BELOW = "within the clip"  # the name of the coordinate that an adapted clip adds
+INTERCEPT = "intercept"
+
+
+@dataclass(frozen=True, slots=True)
+class ClipRule:
+    """How a clip follows the gradients. ``quantile``: of the gradients' lengths, that the clip
+    moves to, in (0, 1). ``rate``: how fast, in (0, 5]. ``mark``: how much the coordinate that says
+    "within" weighs beside a gradient of length 1, in (0, 2]; more is exacter, and costs noise in
+    all. Raises INVALID.
+    """
+
+    quantile: float = 0.7
+    rate: float = 0.5
+    mark: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check("quantile", self.quantile, 0.0, 1.0, inside=True)
+        _check("rate", self.rate, 0.0, 5.0)
+        _check("mark", self.mark, 0.0, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LearningPlan:
+    """How a model is learnt: public, and the same for all. Raises INVALID.
+
+    ``features``: numbers of a row, 1 to 2^20; the model has a weight for each and an intercept.
+    ``rounds``: 1 to 10,000. ``step``: by how much of the mean clipped gradient a round moves the
+    weights, above 0. ``clip``: of a gradient's length, above 0, in the first round; in every round
+    where ``rule`` is None.
+    """
+
+    features: int
+    rounds: int
+    step: float
+    clip: float
+    rule: ClipRule | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.features <= _MOST_FEATURES:
+            raise _bad(f"a row has 1 to {_MOST_FEATURES} features, got {self.features}")
+        if not 1 <= self.rounds <= _MOST_ROUNDS:
+            raise _bad(f"a model is learnt in 1 to {_MOST_ROUNDS} rounds, got {self.rounds}")
+        _check("step", self.step, 0.0, 1e6)
+        _check("clip", self.clip, 0.0, 1e6)
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of a vector: features, intercept, and one for a clip that adapts."""
+        return self.features + 1 + (self.rule is not None)
+
+    @property
+    def bound(self) -> float:
+        """The largest length of a vector: what a task's L2 clip must be."""
+        return 1.0 if self.rule is None else math.sqrt(1.0 + self.rule.mark**2 / 4.0)
+
+    @property
+    def words(self) -> str:
+        """All of the plan, exactly, for the end of a task's question: so it is signed with the
+        task, and owners read it.
+        """
+        follows = ""
+        if self.rule is not None:
+            quantile, rate, mark = self.rule.quantile, self.rule.rate, self.rule.mark
+            follows = f" following quantile {quantile!r} at rate {rate!r}, mark {mark!r}"
+        return (
+            f"Logistic regression over {self.features} numbers in {self.rounds} rounds, step "
+            f"{self.step!r}, clip {self.clip!r}{follows}."
+        )
+
+    def names(self, features: tuple[str, ...]) -> tuple[str, ...]:
+        """Of a vector's coordinates. Raises INVALID for another number of names."""
+        if len(features) != self.features:
+            raise _bad(f"{self.features} features have as many names, got {len(features)}")
+        return (*features, INTERCEPT, *(() if self.rule is None else (BELOW,)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearningState:
+    """After ``done`` rounds. ``weights``: float64[features + 1], the intercept last. ``clip``: of
+    the gradients in the next round.
+    """
+
+    weights: NDArray[np.float64]
+    clip: float
+    done: int
+
+
+def begin_learning(plan: LearningPlan) -> LearningState:
+    """Before the first round: all weights are 0."""
+    return LearningState(np.zeros(plan.features + 1), plan.clip, 0)
+
+
+def predict(weights: NDArray[np.float64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64[n] in [0, 1]: how likely each row is a yes. ``rows``: float64[n, features]."""
+    logits: NDArray[np.float64] = rows @ weights[:-1] + weights[-1]
+    return 0.5 * (1.0 + np.tanh(0.5 * logits))  # the logistic function, without overflow
+
+
+def gradients(
+    weights: NDArray[np.float64], rows: NDArray[np.float64], yes: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """float64[n, features + 1]: of the logistic loss of each row. ``rows``: float64[n, features],
+    ``yes``: bool[n].
+    """
+    off = predict(weights, rows) - yes
+    return np.concatenate([off[:, None] * rows, off[:, None]], axis=1)
+
+
+def vectors(plan: LearningPlan, clip: float, of: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64[n, plan.dimension]: what devices with these gradients answer; each at most
+    ``plan.bound`` long. ``of``: float64[n, features + 1]. Raises INVALID for NaN or infinity.
+    """
+    lengths = np.linalg.norm(of, axis=1)
+    if not np.isfinite(lengths).all():
+        raise _bad("a gradient holds NaN or infinity: the row is no row of this question")
+    scaled: NDArray[np.float64] = of / np.maximum(lengths, clip)[:, None]
+    if plan.rule is None:
+        return scaled
+    within = np.where(lengths <= clip, 0.5, -0.5) * plan.rule.mark
+    return np.concatenate([scaled, within[:, None]], axis=1)
+
+
+def after_round(
+    plan: LearningPlan, state: LearningState, totals: NDArray[np.float64], n: int
+) -> LearningState:
+    """The model after a round whose sum over ``n`` >= 1 devices is ``totals``: float64[
+    plan.dimension], finite. Raises INVALID for anything else, and after the last round.
+    """
+    if state.done >= plan.rounds:
+        raise _bad(f"the model is learnt in {plan.rounds} rounds: there is none after them")
+    if n < 1 or totals.shape != (plan.dimension,) or not np.isfinite(totals).all():
+        raise _bad(f"a round gives {plan.dimension} finite totals over 1 device or more")
+    mean = totals / n
+    weights = state.weights - plan.step * state.clip * mean[: plan.features + 1]
+    return LearningState(weights, _next_clip(plan, state.clip, mean), state.done + 1)
+
+
+def after_nothing(plan: LearningPlan, state: LearningState) -> LearningState:
+    """After a round whose release was withheld: the model stays, and the round is over. Raises
+    INVALID after the last round.
+    """
+    if state.done >= plan.rounds:
+        raise _bad(f"the model is learnt in {plan.rounds} rounds: there is none after them")
+    return replace(state, done=state.done + 1)
+
+
+def _next_clip(plan: LearningPlan, clip: float, mean: NDArray[np.float64]) -> float:
+    if plan.rule is None:
+        return clip
+    within = min(1.0, max(0.0, float(mean[-1]) / plan.rule.mark + 0.5))
+    moved = clip * math.exp(-plan.rule.rate * (within - plan.rule.quantile))
+    return min(max(moved, plan.clip / _FURTHEST), plan.clip * _FURTHEST)
+
+
+def _check(name: str, value: float, low: float, high: float, *, inside: bool = False) -> None:
+    if not low < value <= high or (inside and value == high):
+        raise _bad(f"{name} is above {low:g} and {'below' if inside else 'at most'} {high:g}")
+
+
+def _bad(message: str) -> ShoalError:
+    return ShoalError(Kind.INVALID, f"learning: {message}")
