@@ -28,7 +28,7 @@ Truth = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFiles:
-    """``releases``: in order, each (task, window) once, in the shape of ``release.to_json``.
+    """``releases``: in order, each (task, window) once, in the shape of ``release_json.to_json``.
     ``truths``: true values by label, by task id, where a file tells them.
     """
 

@@ -83,7 +83,7 @@ class ReportSection:
 
 
 def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None = None) -> str:
-    """The page for releases in the shape of ``release.to_json``.
+    """The page for releases in the shape of ``release_json.to_json``.
 
     ``truths``: true values by label, by task id in hex, where somebody knows them (a demonstration,
     a test).

@@ -12,7 +12,7 @@ from shoal.arrays import np
 
 
 def tables_of(release: dict[str, Any]) -> ReleasedTables:
-    """``release``: as ``release.to_json`` writes it. Raises INVALID for one that was withheld, that
+    """``release``: as ``release_json.to_json`` writes it. Raises INVALID for one that was withheld, that
     is not of a record, or whose estimates are not those of its marginals.
     """
     if release["withheld"]:

@@ -16,7 +16,7 @@ MOST_ROWS = 1_000  # of one table on a terminal
 
 
 def show_release(release: dict[str, Any]) -> None:
-    """Write it. release: in the shape of ``release.to_json``."""
+    """Write it. release: in the shape of ``release_json.to_json``."""
     from shoal.accounting.composition.memoized import sentences as memoized_sentences
 
     privacy = release["privacy"]
