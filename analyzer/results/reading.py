@@ -10,8 +10,8 @@ from shoal.errors import Kind, ShoalError
 
 
 def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]]:
-    """All releases of a store that are what was signed, in the shape of ``release_json.to_json``, by
-    name and window.
+    """All releases of a store that are what was signed, in the shape of
+    ``release_json.to_json``, by name and window.
 
     Raises CONFIG, NOT_FOUND.
     """

@@ -12,8 +12,8 @@ from shoal.arrays import np
 
 
 def tables_of(release: dict[str, Any]) -> ReleasedTables:
-    """``release``: as ``release_json.to_json`` writes it. Raises INVALID for one that was withheld, that
-    is not of a record, or whose estimates are not those of its marginals.
+    """``release``: as ``release_json.to_json`` writes it. Raises INVALID for one that was withheld,
+    that is not of a record, or whose estimates are not those of its marginals.
     """
     if release["withheld"]:
         raise wrong("this release was withheld: there is nothing to make tables of")
