@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from shoal.analyzer.results.processed import MEANS
 from shoal.analyzer.results.report_page import Estimates, ReportSection, section_of
+from shoal.analyzer.results.word_tree import WordTree, word_tree
 from shoal.console.operator.budget import versions
 from shoal.console.operator.charts import HistogramBar, Line, bars, lines, strips
 from shoal.console.operator.desk import Desk, window_of
@@ -20,6 +21,7 @@ from shoal.console.operator.downloads import offers
 from shoal.console.operator.holdings import Release, ReleasedQuestion
 from shoal.console.web import NavItem
 from shoal.console.words import odds, share, span
+from shoal.errors import ShoalError
 
 NAVIGATION = NavItem("Releases", "/releases")
 _PREVIEW = 4  # answers of a question on the list
@@ -58,6 +60,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             history=desk.once(("history", chosen.task_id), lambda _: _history(chosen)),
             drawn=min(len(chosen.releases), _MOST_POINTS),
             absent=_absent(chosen),
+            tree=desk.once(("tree", chosen.task_id), lambda _: _tree(chosen)),
             offers=offers(_offered(request, chosen)),
             windows=[(row, dates(chosen, row["window"])) for row in shown],
             newer=shown[0] is not chosen.latest,
@@ -170,10 +173,20 @@ def _bars(release: Release) -> list[HistogramBar]:
     return [] if shape is None else bars(shape["edges"], shape["shares"])
 
 
+def _tree(question: ReleasedQuestion) -> WordTree | None:
+    """What a discovery found in all its windows; None of other questions."""
+    try:
+        return word_tree(question.releases)
+    except ShoalError:  # no level of one
+        return None
+
+
 def _history(question: ReleasedQuestion) -> list[Line]:
     """Over the windows, as shares of the devices, since their number changes; means and totals as
-    they are. Nothing of a single window.
+    they are. Nothing of a single window, nor of a discovery, whose windows ask different things.
     """
+    if any("discovered" in release for release in question.releases):
+        return []
     last = question.releases[-_MOST_POINTS:]
     shown = [release for release in last if release["estimates"]]
     if len(shown) < 2:

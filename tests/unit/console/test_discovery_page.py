@@ -1,0 +1,64 @@
+"""The operator's page of a discovery: what was found so far, as a tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.console.operator.app import Places, operator_app
+from shoal.domain import Discovery
+from shoal.questions.discovery import DiscoveryLevel
+from tests.worlds.words import found_in, store_release, words_world
+
+HERE = "127.0.0.1:7450"
+ASKED = Discovery(first=1, longest=3, most=16)
+LETTERS = "abcdefghijklmn"
+WORLD = words_world(ASKED, devices=1_000)
+# more beginnings than the page shows of one
+WORDS = (
+    ("cat",) * 150
+    + ("cow",) * 120
+    + ("a",) * 80
+    + tuple(letter * 3 for letter in LETTERS[3:] for _ in range(50))
+    + ("",) * 100
+)
+
+
+def client_of(folder: Path, levels: int) -> TestClient:
+    WORLD.write(folder)
+    data = folder / "data"
+    data.mkdir()
+    store = AnalyzerStore(data / FILE_NAME)
+    store.sign_with(WORLD.analyzer.public)
+    level: DiscoveryLevel | None = ASKED.level(0)
+    for window in range(levels):
+        assert level is not None
+        prepared = found_in(WORLD, level, WORDS, window)
+        assert prepared.found is not None
+        store_release(store, WORLD, prepared)
+        level = ASKED.after(level.number, prepared.found.beginnings)
+    store.close()
+    places = Places(data_dir=data, tasks_dir=folder / "tasks")
+    return TestClient(operator_app(places, HERE), base_url=f"http://{HERE}")
+
+
+@pytest.mark.parametrize("levels", [1, 3])
+def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int) -> None:
+    """Planted: the tree of the shown window alone -> no "cat"; all branches of one -> no "more"."""
+    with client_of(tmp_path, levels) as client:
+        text = client.get("/releases/words").text
+        assert client.get("/releases").status_code == 200
+    assert "Words found so far" in text
+    assert f"after level {levels - 1} of 0 to 2" in text
+    assert "and 1 more" in text
+    assert "Over the windows" not in text
+    if levels == 1:
+        assert "The next level asks how 13 beginnings go on." in text
+        assert "cat" not in text
+    else:
+        assert text.index("c\u2026 ") < text.index("ca\u2026 ") < text.index("cat\u2026 ")
+        assert "<b>a</b>" in text
+        assert "Nothing is left to follow." in text
