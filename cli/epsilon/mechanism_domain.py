@@ -11,6 +11,7 @@ from shoal.domain import Categories, Domain, Numeric, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms import serves
+from shoal.mechanisms.several.names import MARGINALS
 
 
 def domain_of(name: str, k: int | None) -> Domain:
@@ -45,6 +46,12 @@ def domain_of_several(name: str, k: int | None) -> Domain:
     """The domain of k cells that a mechanism of several messages serves: categories, yes/no or
     numbers from 0 to 1. Raises CONFIG naming --k.
     """
+    if name == MARGINALS:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{name} answers several attributes together, which no --k describes: shoal tables "
+            "plan has its epsilon",
+        )
     yes_or_no = serves_several(name, YesNo())
     if k == 2 and yes_or_no:
         return YesNo()

@@ -372,6 +372,7 @@ def test_mqtt() -> None:
         topics.up_topic(tag, reply),
         topics.down_topic(reply),
         topics.task_topic(TaskId(bytes(32))),
+        topics.step_topic(TaskId(bytes(32))),
     ]
     frame, key = bytes(512), b"k" * 32
     digest = hashlib.sha256(frame).digest()

@@ -18,15 +18,16 @@ from tests.cases import for_each
 from tests.unit.packaging.test_deploy import DEPLOY, compose, schema_check
 
 TAG, REPLY = topics.tag_of(bytes(32)), topics.new_reply()
-UP, DOWN, TASKS = (
+UP, DOWN, TASKS, STEPS = (
     topics.up_topic(TAG, REPLY),
     topics.down_topic(REPLY),
     topics.task_topic(TaskId(bytes(32))),
+    topics.step_topic(TaskId(bytes(32))),
 )
 MAY = {  # who, how: exactly these topics
     ("", "write"): {UP},
-    ("", "read"): {DOWN, TASKS},
-    ("shuffler", "write"): {DOWN},
+    ("", "read"): {DOWN, TASKS, STEPS},
+    ("shuffler", "write"): {DOWN, STEPS},
     ("shuffler", "read"): {UP},
     ("publisher", "write"): {TASKS},
     ("publisher", "read"): set[str](),
@@ -73,9 +74,10 @@ def fits(pattern: str, topic: str) -> bool:
 def test_everybody_may_do_what_they_must_and_nothing_else(who: str, how: str) -> None:
     """Planted: a device that may write replies, or a rule that ends in # -> this fails."""
     allowed = [pattern for user, word, pattern in rules() if (user, word) == (who, how)]
-    assert {
-        topic for topic in (UP, DOWN, TASKS) if any(fits(pattern, topic) for pattern in allowed)
-    } == MAY[who, how]
+    every = (UP, DOWN, TASKS, STEPS)
+    assert {topic for topic in every if any(fits(pattern, topic) for pattern in allowed)} == MAY[
+        who, how
+    ]
     assert len(rules()) == sum(map(len, MAY.values()))
 
 

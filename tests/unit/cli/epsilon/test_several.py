@@ -16,7 +16,7 @@ from shoal.accounting.several_messages.messages import certify_messages
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import losses_of, protocol_of
 from shoal.cli.epsilon.mechanism_domain import domain_of_several
-from shoal.mechanisms.several.names import NAMES
+from shoal.mechanisms.several.names import MARGINALS, NAMES
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import create
 from tests.cases import for_each
@@ -26,6 +26,8 @@ CELLS = {"signed_count": 2, "split_mix": 102, "ranges": 65}  # of others: 16
 BATCH = shlex.split("--n 20000 --delta 1e-6 --honest-fraction 9/10")
 DUMMIES = "--mechanism dummies --k 16 --delta 1e-6"
 OF_1E5 = "dummies=183200751222,shares=100000,slots=6"
+# of several answers together --k says nothing
+ONE_ANSWER = tuple(name for name in NAMES if name != MARGINALS)
 
 
 def options(name: str) -> list[str]:
@@ -42,7 +44,7 @@ def typed(parameters: dict[str, Any]) -> str:
     return ",".join(f"{name}={value}" for name, value in parameters.items())
 
 
-@for_each("name", NAMES)
+@for_each("name", ONE_ANSWER)
 def test_a_design_is_that_of_a_task(name: str, capsys: Capture) -> None:
     """Its integers, its certificate, and that of these integers given. Planted: designed for all
     devices in place of the honest ones; Infinity in the JSON -> this fails.
@@ -63,7 +65,7 @@ def test_a_design_is_that_of_a_task(name: str, capsys: Capture) -> None:
     assert again == certificate
 
 
-@for_each("name", NAMES)
+@for_each("name", ONE_ANSWER)
 def test_rounds_are_composed_by_their_law_of_losses(name: str, capsys: Capture) -> None:
     """Designed for all of them together. Planted: the target given to each of them -> this fails;
     a law of losses for all devices in place of the honest ones -> this fails.
@@ -183,3 +185,8 @@ def test_noise_that_is_cut_off_for_fewer_rounds_says_so(capsys: Capture) -> None
     out, err = run(capsys, *asked, status=2)
     assert out == ""
     assert "no epsilon holds for 1000 rounds together" in err
+
+
+def test_several_answers_together_have_a_command_of_their_own(capsys: Capture) -> None:
+    _, err = run(capsys, *options(MARGINALS), "--target", "1", status=2)
+    assert "shoal tables plan" in err
