@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shoal.crypto.admission.admission import Prover
     from shoal.crypto.admission.enrolment import DeviceIdentity
     from shoal.crypto.campaign import Campaign
-    from shoal.crypto.discovery_steps import DiscoveryStep
+    from shoal.crypto.discovery_steps import SignedStep
     from shoal.crypto.trust import TrustedSchedule, TrustedTask
     from shoal.mechanisms.base import Mechanism
     from shoal.questions.discovery import DiscoveryLevel
@@ -162,7 +162,7 @@ class Assignment:
         default_factory=dict, init=False, repr=False, compare=False
     )
     # of a discovery: the steps that are known, by window. Only ever more
-    steps: dict[int, DiscoveryStep] = field(
+    steps: dict[int, SignedStep] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -176,6 +176,12 @@ class Assignment:
         """The hash of the task's bytes."""
         return self.trusted.task_id
 
+    def named(self, window: int) -> TaskId:
+        """What a report tells the shuffler that it answers: the task, or what a later window of a
+        discovery asks.
+        """
+        return self.steps[window].name if window in self.steps else self.task_id
+
     def level(self, window: int) -> DiscoveryLevel | None:
         """What a window of a discovery asks; None of every other task. Raises UNAVAILABLE: that is
         not known yet; WINDOW_CLOSED: the discovery is over.
@@ -185,10 +191,11 @@ class Assignment:
             return None
         level = first_level(discovery) if window == 0 else None
         if window in self.steps:
-            level = self.steps[window].level
+            level = self.steps[window].step.level
         if level is not None:
             return level
-        if any(step.is_over and step.window <= window for step in self.steps.values()):
+        steps = [signed.step for signed in self.steps.values()]
+        if any(step.is_over and step.window <= window for step in steps):
             raise ShoalError(
                 Kind.WINDOW_CLOSED,
                 f"task {self.task.name} has found what it looked for: it takes no more answers",
@@ -376,6 +383,7 @@ def seal(
             task_id,
             window,
             assignment.task.messages,
+            assignment.named(window),
         )
         ready = assignment.sealers[window] = sealer, expiry(task, window)
     sealer, expires_s = ready

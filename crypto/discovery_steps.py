@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from shoal.codec import VERSION, parse
 from shoal.crypto.signing import SigningContext, verify
+from shoal.digests import sha256
 from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
@@ -60,10 +61,17 @@ class DiscoveryStep:
 
 @dataclass(frozen=True, slots=True)
 class SignedStep:
-    """A step that was verified, and the bytes in which it is passed on: a SignedDiscoveryStep."""
+    """A step that was verified, and the bytes in which it is passed on: a SignedDiscoveryStep.
+
+    ``name``: of what the step asks: SHA-256("shoal/v1/discovery-step" || 0x00 || the signed bytes).
+    A report of its window carries it where others have their task's id, and the shuffler takes no
+    other. So all reports of a window answer the same: a device that was told something else than
+    the others would have no noise but its own in the cells that they don't have.
+    """
 
     step: DiscoveryStep
     data: bytes
+    name: TaskId
 
 
 def first_level(discovery: Discovery) -> DiscoveryLevel:
@@ -84,7 +92,7 @@ def sign_step(step: DiscoveryStep, discovery: Discovery, key: SigningKey) -> Sig
     ).SerializeToString(deterministic=True)
     signature = key.sign(SigningContext.DISCOVERY_STEP, data)
     signed = directory_pb2.SignedDiscoveryStep(step=data, signature=signature)
-    return SignedStep(step, signed.SerializeToString(deterministic=True))
+    return SignedStep(step, signed.SerializeToString(deterministic=True), _name(data))
 
 
 def task_of_step(data: bytes) -> TaskId:
@@ -113,7 +121,11 @@ def trust_step(data: bytes, task: Task, task_id: TaskId) -> SignedStep:
     step = _read(signed.step, task, task_id, discovery)
     whole = directory_pb2.SignedDiscoveryStep(step=signed.step, signature=signed.signature)
     # what lies around the signed bytes is not passed on
-    return SignedStep(step, whole.SerializeToString(deterministic=True))
+    return SignedStep(step, whole.SerializeToString(deterministic=True), _name(signed.step))
+
+
+def _name(step: bytes) -> TaskId:
+    return TaskId(sha256(b"shoal/v1/discovery-step\x00" + step))
 
 
 def _read(data: bytes, task: Task, task_id: TaskId, discovery: Discovery) -> DiscoveryStep:

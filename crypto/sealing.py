@@ -48,15 +48,18 @@ class WindowSealer:
         task_id: TaskId,
         window: int,
         messages: int = 1,
+        named: TaskId | None = None,
     ) -> None:
         """The two keys of the window. ``messages``: of a report, at most: all frames are as large
-        as those of a report that has as many. Raises INVALID for a window outside [0, 2^32).
+        as those of a report that has as many. ``named``: what the shuffler is told in place of the
+        task's id (``SignedStep.name``). Raises INVALID for a window outside [0, 2^32).
         """
-        self._task, self._messages = (task_id, window), messages
+        named = named or task_id
+        self._task, self._messages = (named, window), messages
         self._report, self._info = analyzer, report_info(task_id, window, analyzer.key_id)
         self._hop = hop
         self._header, self._hop_info = header_and_info(hop.suite, 0, hop.key_id.raw)
-        self._writer = HopWriter(task_id.raw, window, analyzer.key_id.raw)
+        self._writer = HopWriter(named.raw, window, analyzer.key_id.raw)
 
     def seal(self, report: Sequence[bytes], entropy: Entropy, prove: Prove) -> tuple[bytes, bytes]:
         """(frame, ack key) of one report: its messages, of one length.

@@ -1,8 +1,15 @@
-"""What the windows of discoveries ask, as the analyzer said: passed on to devices.
+"""What the windows of discoveries ask, as the analyzer said: passed on to devices, and held against
+their reports.
 
 The first step of a window that is heard is the one, for as long as this shuffler has its data: the
 analyzer can't tell one device this and the next one that. Two steps that differ are a condition,
-and the second is told to nobody.
+and the second is told to nobody. A report of a later window names the step that it answers
+(``SignedStep.name``), and only those of the window's one are taken (``find``): whatever else a
+device was told, by whomever, the reports of a batch answer the same.
+
+*When.* A step counts if it is heard before its window has run for three quarters, and not before
+the window before it began. It is told until its window is over. So the analyzer can't choose the
+few devices that happen to ask in a moment of its own.
 """
 
 from __future__ import annotations
@@ -11,18 +18,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from shoal.clocks.clock import SureClock
-from shoal.crypto.discovery_steps import SignedStep, task_of_step
+from shoal.crypto.discovery_steps import SignedStep, task_of_step, trust_step
 from shoal.crypto.step_folder import StepFolder
+from shoal.crypto.trust import ServedTask
 from shoal.domain import Discovery
 from shoal.errors import ShoalError
 from shoal.ids import TaskId
 from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.services.whole_files import replace_whole
+from shoal.shuffler.core import WindowId
 from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
 FOLDER = "steps"
+_LATEST = 0.75  # of a window, until which a step of it is taken
 
 
 class AskedSteps:
@@ -32,6 +42,8 @@ class AskedSteps:
         self._tasks, self._clock = tasks, clock
         self._steps = StepFolder(folder, replace_whole)
         self._wrong: dict[TaskId, str] = {}
+        self._named: dict[TaskId, WindowId] = {}
+        self._indexed: set[TaskId] = set()  # tasks whose steps were read from disk
 
     def hear(self, steps: Iterable[bytes]) -> None:
         """SignedDiscoverySteps from the analyzer. What is wrong with one is a condition, and keeps
@@ -46,18 +58,59 @@ class AskedSteps:
             if served is None:
                 continue
             try:
-                if self._steps.take(served.task, task_id, data):
+                if self._in_time(served, data) and self._steps.take(served.task, task_id, data):
                     log.info("a window of a discovery is known", task=task_id)
+                    self._index(task_id)
                 self._wrong.pop(task_id, None)
             except ShoalError as error:
                 if self._wrong.get(task_id) != error.message:
                     log.error("a step of a discovery is passed on to nobody", task=task_id)
                 self._wrong[task_id] = error.message
 
+    def _in_time(self, served: ServedTask, data: bytes) -> bool:
+        """Whether a step may still be taken. Of one that was taken, True. Raises as ``trust_step``
+        does.
+        """
+        signed = trust_step(data, served.task, served.task_id)
+        window, plan = signed.step.window, served.task.windows
+        if self._of(served.task_id).get(window) == signed:
+            return True
+        now = self._clock.decide()
+        current = None if now is None else plan.current(now)
+        if now is None or current is None or window > current + 1:
+            return False
+        return now <= plan.start_of(window) + _LATEST * plan.length_s
+
+    def find(self, name: TaskId) -> WindowId | None:
+        """The window whose question has that name; None: no question that this shuffler knows."""
+        for task_id in self._tasks.served.keys() - self._indexed:
+            self._index(task_id)
+        return self._named.get(name)
+
+    def _index(self, task_id: TaskId) -> None:
+        """Its names, and who verifies the proofs of devices that send under them."""
+        self._indexed.add(task_id)
+        verifier = self._tasks.verifiers.get(task_id.raw)
+        for window, signed in self._of(task_id).items():
+            if not signed.step.is_over:
+                self._named[signed.name] = WindowId(task_id, window)
+                if verifier is not None:
+                    self._tasks.verifiers[signed.name.raw] = verifier
+
     def listed(self) -> tuple[bytes, ...]:
-        """The last step of each discovery, for the catalogue: by task id."""
-        every = (self._of(task_id) for task_id in sorted(self._tasks.served))
-        return tuple(known[max(known)].data for known in every if known)
+        """For the catalogue, by task id: the steps of windows that are not over, and the last one
+        of each discovery.
+        """
+        now = self._clock.earliest()
+        steps = list[bytes]()
+        for task_id, served in sorted(self._tasks.served.items()):
+            known, plan = self._of(task_id), served.task.windows
+            steps += [
+                known[window].data
+                for window in sorted(known)
+                if window == max(known) or now < plan.end_of(window)
+            ]
+        return tuple(steps)
 
     @property
     def awaited(self) -> bool:

@@ -26,6 +26,7 @@ from shoal.crypto.admission.members import verifier_of
 from shoal.crypto.envelope import ACK_KEY_SIZE, HopContent, frame_size, sealed_size
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import ServedTask
+from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
@@ -267,6 +268,22 @@ def admit(
         if was_full(task.max_batch, reports):
             raise ShoalError(Kind.WINDOW_FULL, FULL)
         raise ShoalError(Kind.WINDOW_CLOSED, DECIDED)
+
+
+def check_asked(task: Task, window: WindowId, named: WindowId | None) -> None:
+    """Return if a report answers what its window asks. ``named``: the window of a discovery whose
+    question it names; None: it names its task.
+
+    Raises INVALID for another window's question, and for none where a later window of a discovery
+    asks one: reports that answer different questions would not hide one another.
+    """
+    by_name = isinstance(task.domain, Discovery) and window.window > 0
+    if named != (window if by_name else None):
+        raise ShoalError(
+            Kind.INVALID,
+            "a report of a later window of a discovery names what that window asks: hear it from "
+            "this shuffler first",
+        )
 
 
 def check_size(task: Task, length: int) -> None:

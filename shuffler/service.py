@@ -184,6 +184,7 @@ class Shuffler:
             self._clock,
             self.serving.refuses,
             self.revocations,
+            steps.find,
         )
         rounds = self._make_rounds(storage, GrpcCollection(channel), signing_key)
         bridge = self._bridge(broker, ingress, tag_of(signing_key.public))
@@ -285,6 +286,7 @@ class Shuffler:
             signing_key.public,
             config.delivery_delay_max_s,
             self._noise,
+            alone=config.store.replicas == 1,
         )
 
     async def _begin(self, admin: Admin, server: RpcServer, bridge: MqttBridge | None) -> None:

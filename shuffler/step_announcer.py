@@ -58,9 +58,11 @@ class StepAnnouncer:
 
     async def look(self) -> None:
         """Publish what is new, or was published long ago. Raises what ``publish`` raises."""
-        now = self._monotonic()
+        now, first = self._monotonic(), dict[TaskId, bytes]()
         for data in self._listed():
-            task_id = task_of_step(data)
+            # a topic holds one: of the window that runs, until it is over
+            first.setdefault(task_of_step(data), data)
+        for task_id, data in first.items():
             before, at_s = self._told.get(task_id, (b"", now))
             if before != data or now >= at_s + _AGAIN_S:
                 await self._publish(step_topic(task_id), data)

@@ -109,6 +109,7 @@ def steps() -> Json:
         "steps": [
             {
                 "signed_step": sign_step(step, ASKED, _key()).data.hex(),
+                "name": sign_step(step, ASKED, _key()).name.hex,
                 "window": step.window,
                 "level": None if step.level is None else step.level.number,
                 "followed": []

@@ -34,7 +34,7 @@ from shoal.ids import Digest, TaskId
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.quantize import bounds
 from shoal.protos import delivery_pb2, release_pb2
-from shoal.task import Task
+from shoal.task import PPM, Task
 
 UNIT = "one vector of one device in one window"
 NO_SUMS = "no round of this window ended with a sum"
@@ -207,6 +207,12 @@ def _estimate(release: release_pb2.Release, task: Task, sums: Sequence[FinishedS
         )
 
 
+def _small(task: Task, sums: Sequence[FinishedSum]) -> bool:
+    """Whether a round has fewer survivors than the task allows."""
+    plan = task.pairwise
+    return plan is not None and any(one.survivors < plan.survivors_min for one in sums)
+
+
 def _received(task: Task, certificate: Guarantee, sums: Sequence[FinishedSum]) -> float:
     """Epsilon at the survivors of the smallest round that came: not guaranteed. Above the guarantee
     only if a round was too small.
@@ -218,6 +224,10 @@ def _received(task: Task, certificate: Guarantee, sums: Sequence[FinishedSum]) -
         return certificate.epsilon_upper
     least = min(finished.survivors for finished in sums)
     share = plan.honest_share(task.honest_fraction_ppm)
+    if _small(task, sums):
+        # no honest party makes such a sum: all corrupt devices of the largest round may be in it
+        corrupt = (PPM - task.honest_fraction_ppm) * plan.cohort_max // PPM
+        share = Fraction(max(0, least - corrupt), least) if least else Fraction(0)
     if least * share < 1:
         return certificate.epsilon0
     came = certify_sum(

@@ -190,7 +190,7 @@ class KnownTasks:
     def _tell_steps(self, assignment: Assignment) -> None:
         """What the windows of a discovery ask, as far as that is known."""
         for window, signed in self._steps.of(assignment.task, assignment.task_id).items():
-            assignment.steps[window] = signed.step
+            assignment.steps[window] = signed
 
     def awaits(self, now: float) -> bool:
         """Whether what the current window of some discovery asks is not known yet."""

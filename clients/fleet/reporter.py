@@ -123,8 +123,8 @@ class Reporter:
             trusted = trust_task(simulated.signed_task, self._share.authorities)
             assignment = assign(trusted, trust_schedule(simulated.signed_schedule, trusted))
             if simulated.signed_step:
-                step = trust_step(simulated.signed_step, trusted.task, trusted.task_id).step
-                assignment.steps[step.window] = step
+                known_step = trust_step(simulated.signed_step, trusted.task, trusted.task_id)
+                assignment.steps[known_step.step.window] = known_step
             signed = (
                 codec.decode_signed_task(simulated.signed_task),
                 codec.decode_signed_schedule(simulated.signed_schedule),

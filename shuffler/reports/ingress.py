@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 from shoal import codec
@@ -66,9 +67,14 @@ def _nothing(_: WindowId) -> bool:
     return False
 
 
+def _unnamed(_: TaskId) -> None:
+    """Nobody asks anything by a name."""
+
+
 class Ingress:
     """The service's handlers. ``refused`` counts refusals by kind, and ``times`` how long answers
-    took, for metrics. ``paused``: windows that the analyzer could not open.
+    took, for metrics. ``paused``: windows that the analyzer could not open. ``asked``: the window
+    of a discovery whose question has that name.
     """
 
     def __init__(
@@ -79,8 +85,9 @@ class Ingress:
         clock: SureClock,
         paused: Callable[[WindowId], bool] = _nothing,
         revocations: Revocations | None = None,
+        asked: Callable[[TaskId], WindowId | None] = _unnamed,
     ) -> None:
-        self._paused, self._revocations = paused, revocations
+        self._paused, self._revocations, self._asked = paused, revocations, asked
         self._tasks, self._store, self._opener, self._clock = tasks, store, opener, clock
         self.refused: Counter[Kind] = Counter()
         self.times = AnswerTimes(self._still_open)
@@ -331,6 +338,11 @@ class Ingress:
         return record is None or record.state is WindowState.OPEN
 
     def _admit(self, content: HopContent, key_id: KeyId, now: float) -> WindowId:
+        named = None
+        if content.task_id not in self._tasks.served:
+            named = self._asked(content.task_id)
+        if named is not None:
+            content = replace(content, task_id=named.task_id)
         served = self._tasks.served.get(content.task_id)
         if served is None:
             raise ShoalError(
@@ -347,6 +359,7 @@ class Ingress:
         record = self._store.record(window)
         state, reports = (record.state, record.reports) if record else (None, 0)
         core.admit(served, state, content, key_id, now, reports)
+        core.check_asked(served.task, window, named)
         if self._paused(window):
             raise ShoalError(
                 Kind.UNAVAILABLE,

@@ -68,7 +68,7 @@ def test_steps() -> None:
     domain, before = _discovery(STEPS), list[DiscoveryStep]()
     for entry in STEPS["steps"]:
         signed = _step(entry["signed_step"])
-        assert signed.data.hex() == entry["signed_step"]
+        assert (signed.data.hex(), signed.name.hex) == (entry["signed_step"], entry["name"])
         check_step(signed.step, before, domain)
         before.append(signed.step)
         level = signed.step.level

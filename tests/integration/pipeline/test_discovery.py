@@ -18,11 +18,16 @@ import pytest
 
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
-from shoal.clients.core import ReportState
+from shoal.clients.core import ReportState, assign, seal
 from shoal.clients.owner.policy import Policy
 from shoal.clients.settings.config import AgentConfig
+from shoal.clients.transports.grpc_transport import GrpcTransport
+from shoal.crypto.discovery_steps import DiscoveryStep, sign_step
+from shoal.crypto.keyfiles import load_signing_key
+from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest
 from shoal.mechanisms.several.levels import level_of
 from shoal.mechanisms.several.registry import create
 from shoal.protos.release_pb2 import Release
@@ -74,6 +79,30 @@ def checked(
     return found
 
 
+async def answers_otherwise(site: Site, asked: discoveries.Asked, window: int) -> None:
+    """Devices that answer something else than the window asks are not among those that do: one was
+    told a step of the analyzer's that this shuffler never heard, one names its task alone.
+    """
+    key = load_signing_key(site.analyzer_config.parent / "signing.key")
+    trusted = trust_task(asked.signed_task, {site.authority.public})
+    assignment = assign(trusted, trust_schedule(asked.signed_schedule, trusted))
+    level = asked.discovery.level(1, [b"\x00\x01"])
+    step = DiscoveryStep(asked.task_id, window, level, Digest.of(b"none"))
+    transport = GrpcTransport(site.shuffler_address, site.ca)
+    try:
+        for private, kind in ((True, Kind.UNKNOWN_TASK), (False, Kind.INVALID)):
+            assignment.steps.clear()
+            assignment.sealers.clear()
+            if private:
+                assignment.steps[window] = sign_step(step, asked.discovery, key)
+            prepared = seal(assignment, window, (bytes(asked.task.report_size),))
+            with pytest.raises(ShoalError) as refused:
+                await transport.submit(prepared.frame, prepared.ack_key, 30.0)
+            assert refused.value.kind is kind
+    finally:
+        await transport.close()
+
+
 async def answers(agent: Agent, heard: discoveries.Heard, window: int) -> None:
     """One device of its own, which hears what it hears."""
     for _, data in heard.steps.values():
@@ -92,7 +121,8 @@ async def test_words_are_found_level_by_level(tmp_path: Path) -> None:
     """One device is an agent, which answers no window before it knows what that asks.
 
     Planted: the fleet answers every window as level 0 -> nothing of level 1 is found; the analyzer
-    follows what was below the threshold too -> a step that is not of its release.
+    follows what was below the threshold too -> a step that is not of its release; the shuffler
+    takes whatever a report names -> see ``answers_otherwise``.
     """
     site = prepare(tmp_path, free_port)
     discovery = Discovery(first=2, longest=size(5, 8), most=size(31, 128))
@@ -114,6 +144,8 @@ async def test_words_are_found_level_by_level(tmp_path: Path) -> None:
         window, signed_step, answered = 0, b"", list[int]()
         while True:
             await discoveries.answer(site, asked, words[:-1], window, signed_step)
+            if window == 1:
+                await answers_otherwise(site, asked, window)
             await answers(agent, heard, window)
             answered.append(window)
             step, signed_step = await heard.after(window)

@@ -9,10 +9,11 @@ from itertools import product
 
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.domain import AnswerRecord, Categories
+from shoal.domain import AnswerRecord, Categories, Discovery
 from shoal.mechanisms import design
 from shoal.mechanisms.several.registry import create, fewest_messages
 from shoal.questions.record import Attribute, all_pairs
+from tests.cases import for_each
 from tests.worlds.tasks import ATTRIBUTES, task
 
 YES_NO = Categories(("no", "yes"))
@@ -106,3 +107,29 @@ def test_no_lower_bound_is_claimed_where_a_coin_decides() -> None:
         guarantee = guarantee_of(made)
         assert guarantee.epsilon_upper > 0.0
         assert (guarantee.epsilon_lower == 0.0) is (domain is one), name
+
+
+@for_each("epsilon0, claimed", [(None, True), (9.0, False)])
+def test_a_discovery_claims_no_lower_end_for_levels_that_hide_more(
+    epsilon0: float | None, claimed: bool
+) -> None:
+    """What is certified is the largest level. At a small one the others' drawn cells fall on few
+    cells, and hide far more. Planted: the lower end of the largest level -> .8 is claimed where .4
+    is true.
+    """
+    domain = Discovery(2, 8, 64)
+    made = task(domain=domain, delta=1e-6, min_batch=20_000, honest_fraction_ppm=1_000_000)
+    spec = design_several(
+        "dummies", domain, 20_000, 1.0, 1e-6, windows=7, epsilon0_if_colluding=epsilon0
+    )
+    several = create(spec, domain)
+    made = replace(
+        made,
+        mechanism=spec,
+        report_size=several.report_size,
+        messages=several.messages,
+        fewest_messages=fewest_messages(several),
+    )
+    guarantee = guarantee_of(made)
+    assert 0.9 < guarantee.epsilon_upper <= 1.0
+    assert (guarantee.epsilon_lower > 0.0) is claimed

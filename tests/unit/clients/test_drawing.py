@@ -12,6 +12,7 @@ from shoal.clients.drawing import encode, prepare, reports_of
 from shoal.clients.feeds.known_tasks import KnownTasks
 from shoal.clients.memory.outbox import MemoryOutbox
 from shoal.clients.owner.policy import Policy
+from shoal.crypto.envelope import open_frame, open_report, report_info
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -30,7 +31,7 @@ def assignment_of() -> Assignment:
 
 
 def told(assignment: Assignment, window: int, level: DiscoveryLevel | None) -> Assignment:
-    assignment.steps[window] = step_of(WORLD, window, level).step
+    assignment.steps[window] = step_of(WORLD, window, level)
     return assignment
 
 
@@ -70,6 +71,23 @@ def test_no_answer_before_a_window_is_known_or_after_the_end() -> None:
             prepare(assignment, window, "cat")
         assert refused.value.kind is kind
         assert "words" in refused.value.message
+
+
+def test_a_report_says_which_question_it_answers() -> None:
+    """In the place of its task, and to the shuffler alone. Planted: the task's id in every window
+    -> fails.
+    """
+    step = step_of(WORLD, 1, LEVEL)
+    assignment = told(assignment_of(), 1, LEVEL)
+    for window, name in ((0, WORLD.task_id), (1, step.name)):
+        made = prepare(assignment, window, "cat")
+        content = open_frame(WORLD.hop, made.frame)
+        assert (content.task_id, content.window, made.task_id) == (name, window, WORLD.task_id)
+        for sealed in content.sealed:
+            info = report_info(WORLD.task_id, window, WORLD.keys[window].config.key_id)
+            assert open_report(WORLD.keys[window], info, sealed)
+    other = step_of(WORLD, 1, SMALL.level(1, FOLLOWED[:1]))
+    assert len({WORLD.task_id, step.name, other.name}) == 3
 
 
 def test_steps_are_kept_beside_the_tasks(tmp_path: Path) -> None:

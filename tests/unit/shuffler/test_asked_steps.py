@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from shoal.clocks.clock import FakeClock
 from shoal.protos import directory_pb2
 from shoal.shuffler.asked_steps import AskedSteps
+from shoal.shuffler.core import WindowId
 from shoal.shuffler.directory import Directory
 from shoal.shuffler.tasks import ShufflerTasks
 from tests.worlds.services.analyzer import LENGTH, START, World, make_task
@@ -24,6 +27,7 @@ OTHER = step_of(WORLD, 1, SMALL.level(1, [b"\x02"]))
 class Book:
     def __init__(self, *worlds: World) -> None:
         self.served = {one.task_id: one.served for one in worlds}
+        self.verifiers = dict[bytes, object]()
 
 
 class Bench:
@@ -48,11 +52,63 @@ async def test_the_last_step_is_listed_as_soon_as_it_is_known(tmp_path: Path) ->
     """
     bench = Bench(tmp_path, WORLD, PLAIN)
     assert list((await bench.catalogue()).steps) == []
+    assert len((await bench.catalogue()).bundles) == 2
     bench.steps.hear([FIRST.data])
     assert list((await bench.catalogue()).steps) == [FIRST.data]
+    bench.clock.advance(LENGTH)
     bench.steps.hear([SECOND.data])
+    assert list((await bench.catalogue()).steps) == [FIRST.data, SECOND.data]
+    bench.clock.advance(LENGTH)
     assert list((await bench.catalogue()).steps) == [SECOND.data]
-    assert len((await bench.catalogue()).bundles) == 2
+    bench.clock.advance(LENGTH)
+    assert list((await bench.catalogue()).steps) == [SECOND.data]
+
+
+@pytest.mark.parametrize(
+    ("at", "window", "taken"),
+    [
+        (-0.1, 1, False),  # before the task
+        (0.1, 1, True),
+        (0.1, 2, False),  # a window is between
+        (1.1, 1, True),
+        (1.74, 1, True),
+        (1.76, 1, False),  # it has run for three quarters
+        (2.1, 1, False),  # it is over
+    ],
+)
+def test_a_step_counts_when_there_is_time_to_hear_it(
+    tmp_path: Path, at: float, window: int, taken: bool
+) -> None:
+    """Else the analyzer could choose a moment in which few devices ask. Planted: each of the two
+    limits left out -> its lines fail.
+    """
+    bench = Bench(tmp_path, WORLD)
+    bench.clock.advance(at * LENGTH - 1.0)
+    step = FIRST if window == 1 else SECOND
+    bench.steps.hear([step.data])
+    assert bench.steps.listed() == ((step.data,) if taken else ())
+    assert bench.steps.find(step.name) == (WindowId(WORLD.task_id, window) if taken else None)
+    bench.clock.advance(5 * LENGTH)
+    bench.steps.hear([step.data])
+    assert list(bench.steps.conditions()) == []
+
+
+def test_a_question_is_found_by_its_name_also_after_a_restart(tmp_path: Path) -> None:
+    """And who verifies proofs for it. An end is no question. Planted: names in memory alone; the
+    task's verifier for its own name alone -> fails.
+    """
+    first = Bench(tmp_path, WORLD)
+    first.steps.hear([FIRST.data])
+    bench = Bench(tmp_path, WORLD)
+    bench.book.verifiers[WORLD.task_id.raw] = "the task's"
+    assert bench.steps.find(FIRST.name) == WindowId(WORLD.task_id, 1)
+    assert bench.book.verifiers[FIRST.name.raw] == "the task's"
+    assert bench.steps.find(OTHER.name) is bench.steps.find(WORLD.task_id) is None
+    end = step_of(WORLD, 2, None)
+    bench.clock.advance(LENGTH)
+    bench.steps.hear([end.data])
+    assert bench.steps.listed() == (FIRST.data, end.data)
+    assert bench.steps.find(end.name) is None
 
 
 def test_a_second_step_of_a_window_is_told_to_nobody_also_after_a_restart(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from shoal.crypto.admission.open import OPEN
 from shoal.crypto.envelope import HopContent
 from shoal.crypto.hpke import generate
 from shoal.crypto.suites import SuiteId
-from shoal.domain import Norm, Vector
+from shoal.domain import Norm, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.limits import LIMITS
@@ -27,6 +27,7 @@ from shoal.shuffler.core import Capacity, Effect, WindowEvent, WindowId, WindowS
 from shoal.task import Aggregator
 from tests.cases import for_each
 from tests.worlds.services.shuffler import GRACE, LENGTH, START, Published, World
+from tests.worlds.words import words_world
 
 S, E = WindowState, WindowEvent
 ALLOWED = {
@@ -315,3 +316,22 @@ def test_sizes_follow_the_suite(world: World, suite: int) -> None:
     published = world.publish(suite=suite, report_size=40)
     assert refusal(published) is None
     assert core.row_size(published.task) == SuiteId(suite).overhead + 16 + 40
+
+
+def test_all_reports_of_a_window_answer_its_one_question() -> None:
+    """Else a device that was told another one would have no noise but its own in cells that the
+    others lack. Planted: the task's id taken in every window; any known name taken -> fails.
+    """
+    world = words_world()
+    first, second = (WindowId(world.task_id, window) for window in (1, 2))
+    start = WindowId(world.task_id, 0)
+    core.check_asked(world.task, start, None)
+    core.check_asked(world.task, first, first)
+    for window, named in ((first, None), (first, second), (start, start), (start, first)):
+        with pytest.raises(ShoalError) as refused:
+            core.check_asked(world.task, window, named)
+        assert refused.value.kind is Kind.INVALID
+    plain = replace(world.task, domain=YesNo())
+    core.check_asked(plain, first, None)
+    with pytest.raises(ShoalError):
+        core.check_asked(plain, first, first)

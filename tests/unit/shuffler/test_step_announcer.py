@@ -33,12 +33,17 @@ class Desk:
 
 
 async def test_each_step_is_published_once_and_again_after_a_while() -> None:
-    """Planted: published at every look -> more; never again -> fewer."""
+    """Of two windows the one that ends first. Planted: published at every look; the last in its place
+    -> more; never again -> fewer.
+    """
     desk, topic = Desk(), step_topic(WORLD.task_id)
     await desk.announcer.look()
     desk.listed = (FIRST,)
     for _ in range(3):
         await desk.announcer.look()
+    desk.listed = (FIRST, SECOND)
+    await desk.announcer.look()
+    assert len(desk.published) == 1
     desk.listed = (SECOND,)
     await desk.announcer.look()
     assert desk.published == [(topic, FIRST), (topic, SECOND)]

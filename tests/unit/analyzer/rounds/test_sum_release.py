@@ -357,3 +357,26 @@ def test_an_epsilon_that_is_none_is_null() -> None:
         is made["privacy"]["epsilon_cumulative_upper"]
         is None
     )
+
+
+def test_a_sum_of_too_few_is_charged_by_the_honest_devices_that_may_be_in_it() -> None:
+    """No honest party makes it, so all 12 corrupt devices of the largest round may be among its
+    survivors; and it composes by its epsilon alone. Planted: the share of honest survivors of a
+    round as planned -> another figure; the law of the task's rounds -> fails.
+    """
+    task = SERVED.task
+    assert isinstance(task.domain, Vector)
+    for small, honest in ((60, 48), (79, 67)):
+        alone = certify_sum(
+            task.mechanism,
+            bounds(task.domain),
+            3,
+            survivors=small,
+            honest_fraction=Fraction(honest, small),
+            delta=1e-8,
+            mode=Mode.DEFAULT,
+        )
+        spending = outcome(rounds(small, 120)).spending
+        assert spending.law is None
+        assert spending.epsilon_upper == alone.epsilon_upper > GUARANTEED.epsilon_upper
+    assert outcome(rounds(12, 120)).spending.epsilon_upper == GUARANTEED.epsilon0
