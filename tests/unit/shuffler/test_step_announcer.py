@@ -33,7 +33,7 @@ class Desk:
 
 
 async def test_each_step_is_published_once_and_again_after_a_while() -> None:
-    """Of two windows the one that ends first. Planted: published at every look; the last in its place
+    """Of two windows the one that ends first. Planted: published at every look; the last one told
     -> more; never again -> fewer.
     """
     desk, topic = Desk(), step_topic(WORLD.task_id)
