@@ -27,10 +27,23 @@ DEVICES = 400
 RELEASE = Digest.of(b"a release")
 
 
-def words_world(discovery: Discovery = SMALL, windows: int = 6, devices: int = DEVICES) -> World:
-    """A task whose windows are an hour each."""
+def words_world(
+    discovery: Discovery = SMALL,
+    windows: int = 6,
+    devices: int = DEVICES,
+    epsilon0: float | None = None,
+) -> World:
+    """A task whose windows are an hour each. ``epsilon0``: if shuffler and analyzer collude."""
     task = make_task(name="words", target_epsilon=4.0, min_batch=devices, windows=windows)
-    spec = design_several("dummies", discovery, task.n_certified, 4.0, task.delta, windows=windows)
+    spec = design_several(
+        "dummies",
+        discovery,
+        task.n_certified,
+        4.0,
+        task.delta,
+        windows=windows,
+        epsilon0_if_colluding=epsilon0,
+    )
     made = create(spec, discovery)
     return World(
         replace(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.analyzer.results.discovered import findings
 from shoal.analyzer.results.release import conclude
@@ -81,3 +83,18 @@ def test_a_hostile_device_pushes_a_word_by_no_more_than_is_told() -> None:
         else:
             assert value == before[label]
     assert "z\u2026" in pushed.labels
+
+
+def test_owners_may_keep_an_epsilon0() -> None:
+    """True messages are drawn too, of a level's cells. Planted: drawn of the largest level's ->
+    another estimate, or a cell that the level has not.
+    """
+    world = words_world(devices=4_000, epsilon0=7.0)
+    words = ("cat",) * 2_000 + ("dog",) * 1_500 + ("",) * 500
+    prepared = found_in(world, SMALL.level(0), words, 0)
+    assert prepared.guarantee.epsilon0 == pytest.approx(7.0)
+    assert prepared.found is not None
+    told = prepared.found.estimate
+    assert told.labels == ("c\u2026", "d\u2026", ANOTHER)
+    for value, error, true in zip(told.values, told.stderr, (2_000, 1_500, 500), strict=True):
+        assert abs(value - true) < 6 * error
