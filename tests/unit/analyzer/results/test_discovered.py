@@ -11,6 +11,7 @@ from shoal.analyzer.results.discovered import findings
 from shoal.analyzer.results.release import conclude
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.mechanisms.base import Tally
+from shoal.mechanisms.several.levels import level_of
 from shoal.mechanisms.several.registry import create
 from shoal.questions.discovery import ANOTHER
 from shoal.questions.spelling import shown, spell
@@ -86,14 +87,16 @@ def test_a_hostile_device_pushes_a_word_by_no_more_than_is_told() -> None:
 
 
 def test_owners_may_keep_an_epsilon0() -> None:
-    """True messages are drawn too, of a level's cells. Planted: drawn of the largest level's ->
-    another estimate, or a cell that the level has not.
+    """True messages are drawn too, of a level's cells, by the task's integers: with fewer cells
+    they keep more. Planted: not drawn at a level, or seldomer than stated -> fails.
     """
     world = words_world(devices=4_000, epsilon0=7.0)
     words = ("cat",) * 2_000 + ("dog",) * 1_500 + ("",) * 500
     prepared = found_in(world, SMALL.level(0), words, 0)
     assert prepared.guarantee.epsilon0 == pytest.approx(7.0)
     assert prepared.found is not None
+    level = level_of(create(world.task.mechanism, SMALL), SMALL.level(0))
+    assert level.epsilon0 == pytest.approx(5.6086838)  # ln(1 + 32 (2^64 - u) / u)
     told = prepared.found.estimate
     assert told.labels == ("c\u2026", "d\u2026", ANOTHER)
     for value, error, true in zip(told.values, told.stderr, (2_000, 1_500, 500), strict=True):
