@@ -172,7 +172,7 @@ async def test_a_lost_window_and_killed_services_cost_no_level(tmp_path: Path) -
     the same bytes: nothing to be seen); a repeated step follows what it likes -> this fails.
     """
     site = prepare(tmp_path, free_port)
-    discovery = Discovery(first=2, longest=3, most=31)
+    discovery = Discovery(first=2, longest=3, most=size(31, 128))
     words = discoveries.words_of_pages(SIMULATED)
     asked = discoveries.ask(
         site, discovery, len(words), windows=8, length_s=LENGTH_S, epsilon=EPSILON

@@ -62,12 +62,12 @@ def _without(one: Admitted, place: int) -> Admitted:
 
 
 def double(task_id: str) -> None:
-    def planted(served: Any, batch: Any, opened: Opened) -> Any:
+    def planted(served: Any, batch: Any, opened: Opened, *more: Any) -> Any:
         if served.task_id.hex == task_id:
             counts = np.array(opened.tally.counts)
             counts[0] += 1
             opened = dataclasses.replace(opened, tally=Tally(counts, opened.tally.rows + 1))
-        return prepare(served, batch, opened)
+        return prepare(served, batch, opened, *more)
 
     setattr(processing, "prepare", planted)  # noqa: B010 - planted
 
