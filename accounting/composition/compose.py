@@ -60,7 +60,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from shoal.accounting.certificate import check_delta
 from shoal.accounting.composition.basic import Composed, refuse_memoized
@@ -117,6 +117,25 @@ def compose(rounds: Rounds, delta: float, *, memoized: bool = False) -> Composed
     if math.isfinite(top):
         top = crossing(Convolution(fitting(parts, moments)).delta, delta, top)[1]
     return Composed(top, delta, count)
+
+
+def composed_curve(rounds: Rounds, delta: float) -> Callable[[float], float]:
+    """delta(epsilon) of all ``rounds`` together, for epsilon >= 0: what groups of devices start
+    from. 0 from the sum of the epsilon0's on; inf where nothing is proven. Direction: UPPER.
+
+    ``delta``: the value down to which it has to be tight. Raises like ``compose``.
+    """
+    parts = _gathered(rounds)
+    top = _pure(parts)
+    proven: Callable[[float], float]
+    if len(parts) == 1 and parts[0][1] == 1:
+        proven = partial(hockey, parts[0][0])
+    else:
+        moments = Moments(parts, check_delta(delta))
+        if moments.budget <= 0.0 or not math.isfinite(moments.epsilon):
+            return lambda epsilon: 0.0 if epsilon >= top else math.inf
+        proven = Convolution(fitting(parts, moments)).delta
+    return lambda epsilon: 0.0 if epsilon >= top else proven(epsilon)
 
 
 def renyi(rounds: Rounds, delta: float) -> float:

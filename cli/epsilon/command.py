@@ -14,10 +14,12 @@ from shoal.accounting.accountant import LARGEST_EPSILON0, RouteValue, compare, u
 from shoal.accounting.composition.basic import compose_basic, refuse_memoized
 from shoal.accounting.composition.compose import compare_composition, release_law
 from shoal.accounting.composition.memoized import PROMISE_KEPT
+from shoal.accounting.groups.bound import GroupBound
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.numerics.curve import LARGEST_N
 from shoal.accounting.reference.published import PublishedBound, published
 from shoal.cli.epsilon import options as epsilon_options
+from shoal.cli.epsilon.groups import check_group_option, group_bound, group_sentence
 from shoal.cli.epsilon.laws import fraction, lifetime_of, subject_of
 from shoal.cli.epsilon.plot import plot
 from shoal.cli.epsilon.request import EpsilonRequest, Solved
@@ -62,6 +64,9 @@ The largest epsilon0 for a total over 52 weeks: shoal epsilon --mechanism rr --n
 Beside published bounds: shoal epsilon --mechanism any --epsilon0 2 --n 100000 --delta 1e-8
 --compare
 
+Three devices of one person: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000
+--delta 1e-8 --group 3
+
 As a picture: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000 --delta 1e-8 --plot
 epsilon.svg
 
@@ -99,6 +104,7 @@ def epsilon(
     if_colluding: epsilon_options.IfColludingOption = None,
     honest_fraction: HonestFractionOption = "1",
     rounds: epsilon_options.RoundsOption = None,
+    group: epsilon_options.GroupOption = None,
     memoized: epsilon_options.EpsilonMemoizedOption = False,
     solve: epsilon_options.SolveOption = None,
     target: epsilon_options.TargetOption = None,
@@ -112,6 +118,7 @@ def epsilon(
     subject = subject_of(mechanism, options, solved=solve.name if solve else None)
     request = EpsilonRequest(mechanism, subject, epsilon0, n, delta, fraction(honest_fraction))
     request.check(solve, target)
+    check_group_option(group)
     _check_extras(mechanism, subject, rounds, memoized, solve, compared)
     if picture is not None:
         check_plot(picture)
@@ -126,7 +133,7 @@ def epsilon(
     if picture is not None:
         plot(picture, request.subject, request.epsilon0, bound, request.share)
     shown = _Shown(
-        bound, request, rounds, compared, lifetime_of(mechanism, options, request.epsilon0)
+        bound, request, rounds, compared, lifetime_of(mechanism, options, request.epsilon0), group
     )
     if as_json:
         value, found = shown.json(), {"parameters": integers} if integers else solution
@@ -150,6 +157,7 @@ class _Shown:
     rounds: int | None
     compared: bool
     lifetime: float | None  # of a mechanism with a memory
+    devices: int | None  # of one person
 
     def json(self) -> dict[str, Any]:
         value: dict[str, Any] = dict(self.bound.to_json())
@@ -167,6 +175,8 @@ class _Shown:
                     "by_method": bounds,
                 },
             }
+        if (group := self._group()) is not None:
+            value["group"] = group.to_json()
         if self.compared:
             routes, papers = self._routes()
             value["routes"] = [
@@ -193,6 +203,7 @@ class _Shown:
     def show(self) -> None:
         # Before anything is shown: several messages may not compose to any epsilon.
         composed = None if self.rounds is None else self._composed(self.rounds)
+        group = self._group()
         show_bound(self.bound)
         if isinstance(self.request.subject, Mixture):
             show_mixture(self.request.subject, self.bound.n)
@@ -203,8 +214,15 @@ class _Shown:
             )
         if self.rounds is not None and composed is not None:
             show_composed(self.rounds, self.bound.delta, composed)
+        if group is not None:
+            say(group_sentence(group))
         if self.compared:
             show_routes(*self._routes())
+
+    def _group(self) -> GroupBound | None:
+        if self.devices is None:
+            return None
+        return group_bound(self.request, self.bound, self.devices, self.rounds or 1)
 
     def _composed(self, rounds: int) -> dict[str, float]:
         """Epsilon of all rounds at the delta given, by the ways that apply to this mechanism.

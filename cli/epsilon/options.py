@@ -89,6 +89,14 @@ RoundsOption = Annotated[
         help="So many batches of the same devices together, --delta being for all of them."
     ),
 ]
+GroupOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="G",
+        help="So many devices of one person (2 to 1000), all in the same batches: their answers "
+        "together.",
+    ),
+]
 EpsilonMemoizedOption = Annotated[
     bool,
     typer.Option(

@@ -1,0 +1,1 @@
+"""What several devices of one person give away together."""
