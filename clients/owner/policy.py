@@ -20,6 +20,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.task import SHUFFLER_NOISE
 
 _ANSWERS = (ALLOWED, DENIED)
+MOST_OWNER_DEVICES = 1000
+"""As many as the accountant takes, which is not imported for one number."""
 BY_NAME, NEVER = "by name", "never"
 """What ``infinite_epsilon0`` says: the owner is asked about each such task, or about none."""
 
@@ -64,7 +66,9 @@ class Policy:
     to all tasks together may cost, above 0; infinite: no budget. ``keep_values``: whether the
     ledger keeps true values too. ``ceiling``: of a fleet. ``infinite_epsilon0``: BY_NAME, the owner
     may accept a task whose epsilon0 is infinite, by its name and no other way; NEVER, such tasks
-    are refused, and nobody is asked. Raises CONFIG for anything else.
+    are refused, and nobody is asked. ``owner_devices``: how many devices of this owner answer the
+    same tasks, 1 to 1000; it changes what is explained, and nothing else. Raises CONFIG
+    for anything else.
     """
 
     authorities: frozenset[bytes]
@@ -76,6 +80,7 @@ class Policy:
     keep_values: bool = False
     ceiling: Ceiling = NO_CEILING
     infinite_epsilon0: str = BY_NAME
+    owner_devices: int = 1
 
     def __post_init__(self) -> None:
         nobody = not self.authorities and self.ceiling.authorities is None
@@ -97,6 +102,11 @@ class Policy:
         if not self.lifetime_epsilon > 0:
             raise ShoalError(
                 Kind.CONFIG, "lifetime_epsilon: a number above 0; leave it out for no budget"
+            )
+        if not 1 <= self.owner_devices <= MOST_OWNER_DEVICES:
+            raise ShoalError(
+                Kind.CONFIG,
+                f"owner_devices: the number of your devices, 1 to {MOST_OWNER_DEVICES}",
             )
         check_infinite(self.infinite_epsilon0)
         object.__setattr__(self, "purposes", MappingProxyType(dict(self.purposes)))

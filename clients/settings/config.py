@@ -241,6 +241,7 @@ def _policy(table: TomlTable) -> Policy:
             table.take("sums_if_apart", bool, False),
             table.number("lifetime_epsilon", math.inf),
             infinite_epsilon0=table.take("infinite_epsilon0", str, BY_NAME),
+            owner_devices=table.take("owner_devices", int, 1),
         )
     except ShoalError as error:
         text = str(error)  # keys that the table itself complains about have their prefix

@@ -182,6 +182,7 @@ def test_the_sample_is_complete_and_its_comments_state_the_defaults(tmp_path: Pa
         full.feeds.every_s,
     ) == (10_000, False, False, False, 3_600.0)
     assert full.policy.sums_if_apart is plain.policy.sums_if_apart is False
+    assert full.policy.owner_devices == plain.policy.owner_devices == 1
     assert full.policy.infinite_epsilon0 == plain.policy.infinite_epsilon0 == BY_NAME
     assert full.policy.lifetime_epsilon == 100.0
     assert full.enrolment == EnrolmentFiles(tmp_path / "device.cert", tmp_path / "device.key")
@@ -270,6 +271,9 @@ def switched_on(text: str) -> str:
         ('key = "keys/device.key"', 'key = "a"\nroot = "b"', "enrolment.root: no such key"),
         ("[send]", "[send", "Expected ']'"),
         ("[policy]", "[police]", "policy"),
+        ("lifetime_epsilon = 12.5", "owner_devices = 0", "policy.owner_devices: the number of"),
+        ("lifetime_epsilon = 12.5", "owner_devices = 1001", "1 to 1000"),
+        ("lifetime_epsilon = 12.5", "owner_devices = 1.5", "policy.owner_devices: must be"),
         (
             "lifetime_epsilon = 12.5",
             'infinite_epsilon0 = "yes"',
