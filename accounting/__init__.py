@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from shoal.accounting.certificate import Certificate
     from shoal.accounting.composition.basic import Composed, compose_basic, compose_parallel, group
     from shoal.accounting.composition.compose import compose, compose_memoized, release_law
+    from shoal.accounting.groups.bound import GroupBound, group_of_law
+    from shoal.accounting.groups.of_task import group_of_task
     from shoal.accounting.guarantee import Guarantee
     from shoal.accounting.of_task import guarantee_of, guaranteed
     from shoal.accounting.several_messages.messages import certify_messages
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Certificate",
     "Composed",
+    "GroupBound",
     "Guarantee",
     "SumBound",
     "calibrate",
@@ -53,6 +56,8 @@ __all__ = [
     "compose_memoized",
     "compose_parallel",
     "group",
+    "group_of_law",
+    "group_of_task",
     "guarantee_of",
     "guaranteed",
     "largest_epsilon0",
@@ -76,7 +81,10 @@ _HOME = {
     "compose_basic": "composition.basic",
     "compose_memoized": "composition.compose",
     "compose_parallel": "composition.basic",
+    "GroupBound": "groups.bound",
     "group": "composition.basic",
+    "group_of_law": "groups.bound",
+    "group_of_task": "groups.of_task",
     "guaranteed": "of_task",
     "guarantee_of": "of_task",
     "Guarantee": "guarantee",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import pytest
 
@@ -33,6 +34,7 @@ from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import create
 from shoal.privacy import KaryLaw
 from tests.cases import for_each
+from tests.unit.accounting.brute import Law
 from tests.unit.accounting.groups.group_truth import e_above, group_delta
 from tests.unit.accounting.groups.test_chain import among_dummies, responses
 
@@ -49,6 +51,24 @@ def test_reports_of_one_message_at_four_devices(k: int, ratio: int, size: int) -
     for delta in (0.2, 0.05):
         found = group_of_law(KaryLaw(k=k, same=ratio, other=1), 4, delta, size)
         assert exact(e_above(found.epsilon_upper)) <= Fraction(delta)
+
+
+@for_each("delta, method", [(0.3, CHAIN), (0.1, CHAIN), (1e-3, LOCAL)])
+def test_two_windows_at_four_devices(delta: float, method: str) -> None:
+    """Both views of the same devices, who keep their answers: the worst of all datasets and groups
+    of two. Planted: one window for two -> this fails.
+    """
+    one = responses(2, 4)
+
+    def both(data: tuple[int, ...]) -> Law:
+        law = one(data)
+        pairs = product(law.weights.items(), repeat=2)
+        return Law({(*a, *b): x * y for (a, x), (b, y) in pairs}, law.total**2)
+
+    exact = group_delta(both, 2, 4, 2)
+    found = group_of_law(KaryLaw(k=2, same=4, other=1), 4, delta, 2, 2)
+    assert exact(e_above(found.epsilon_upper)) <= Fraction(delta)
+    assert found.method == method
 
 
 @for_each("size", (2, 3))

@@ -16,6 +16,7 @@ from shoal.clients.owner.policy import MOST_OWNER_DEVICES
 from shoal.secagg import Mode
 from tests.cases import for_each
 from tests.unit.clients.owner.test_explain import sum_world
+from tests.unit.clients.test_several_tasks import several
 from tests.worlds.devices.clients import World
 from tests.worlds.devices.explained import assignment_of, config_of, small_world
 
@@ -81,6 +82,17 @@ def test_a_sum(mode: Mode) -> None:
     assert found.method == SHIFT
     assert 3.0 * one.epsilon_upper < found.epsilon_upper < 5.0 * one.epsilon_upper
     assert f"epsilon <= {bound_text(found.epsilon_upper)} at" in line_of(world, 3)
+
+
+@for_each("epsilon0", (None, 8.0))
+def test_a_task_of_several_messages(epsilon0: float | None) -> None:
+    """Designed for epsilon 1 of one device over four windows; five cost five times one window's at
+    least. Planted: losses of one device alone -> this fails.
+    """
+    world = several(epsilon0=epsilon0)
+    found, one = group_of_task(world.task, 5), guarantee_of(world.task)
+    assert 5 * one.epsilon_lower < found.epsilon_upper < 5.5 * one.epsilon_upper
+    assert f"epsilon <= {bound_text(found.epsilon_upper)} at" in line_of(world, 5)
 
 
 def test_a_memoized_task() -> None:
