@@ -156,7 +156,10 @@ class ProjectiveResponse:
         """bool[rows]: the reports that lie in the cell's support. Of valid reports."""
         space = self.space
         points = numbered.decode(reports, space.points).astype(np.int64)
-        return np.equal(space.product(space.vector(cell), space.vector(points)), 0)
+        supported: NDArray[np.bool_] = np.equal(
+            space.product(space.vector(cell), space.vector(points)), 0
+        )
+        return supported
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
         """How often each point was reported: K entries."""

@@ -8,6 +8,7 @@ q are (0, ..., 0, 1, a). Lanes as in ``draws``: numbers of Python, or int64 arra
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from shoal.arrays import NDArray, np
@@ -51,7 +52,7 @@ class Space:
     @property
     def vectors(self) -> int:
         """q^t."""
-        return self.field**self.width
+        return math.prod([self.field] * self.width)
 
     @property
     def points(self) -> int:
@@ -77,7 +78,7 @@ class Space:
     @property
     def others(self) -> int:
         """Points outside a hyperplane: q^(t - 1)."""
-        return self.field ** (self.width - 1)
+        return math.prod([self.field] * (self.width - 1))
 
     def vector(self, point: Lane) -> Lane:
         """The vector of a point, by its number."""
@@ -152,7 +153,7 @@ class Space:
 
 
 def _points(field: int, width: int) -> int:
-    return (field**width - 1) // (field - 1)
+    return sum(math.prod([field] * place) for place in range(width))
 
 
 def _width(field: int, k: int) -> int:
