@@ -56,7 +56,7 @@ from shoal.privacy import FiniteLaw, PureLaw, SymmetricLaw
 from shoal.task import MechanismSpec
 
 NAME = "projective"
-_LEAST = 4  # cells: with fewer, supports of two points or more would be all of the space
+_LEAST = 3  # cells: of two a third point would tell nothing
 PARAMETERS = (
     Parameter("field", 2, math.isqrt(MOST_VECTORS), "elements of the field, a prime"),
     Parameter(
@@ -92,7 +92,7 @@ class ProjectiveResponse:
 
     @property
     def k(self) -> int:
-        """Cells of the domain, at least 4."""
+        """Cells of the domain, at least 3."""
         return len(self.labels)
 
     @property
@@ -263,10 +263,11 @@ def variance(space: Space, include: int, k: int) -> Fraction:
 
 def fields(k: int) -> list[int]:
     """The primes q from which a design chooses, rising: q + 1 < k, so that a support is more than
-    a point and this is not ``krr``, and not too many vectors. 2 is always among them; k >= 4.
+    a point and this is not ``krr``, and not too many vectors. 2 is always among them, and for k =
+    3 (which is ``krr``) alone.
     """
     # t is 3 or more, so none above the cube root of the most vectors
-    return [q for q in range(2, min(k - 1, 257)) if Space.fits(q, k)]
+    return [q for q in range(2, max(3, min(k - 1, 257))) if Space.fits(q, k)]
 
 
 def best_field(k: int, epsilon0: float) -> int:
@@ -295,7 +296,7 @@ def best_field(k: int, epsilon0: float) -> int:
 
 def _check_enough(k: int) -> None:
     if k < _LEAST:
-        raise invalid(f"{NAME} wants {_LEAST} cells or more: take krr, or binary_rr, for {k}")
+        raise invalid(f"{NAME} wants {_LEAST} cells or more: take binary_rr, or krr, for {k}")
 
 
 def _spec(q: int, domain: Domain, epsilon0: float) -> MechanismSpec:
@@ -312,7 +313,7 @@ def _standard(domain: Domain, epsilon0: float) -> MechanismSpec:
 def _settings(domain: Domain) -> tuple[Setting, ...]:
     """The field of least error under local privacy first, then q = 2, 3, 5, 7, 11, 17, ...
 
-    Raises INVALID for fewer than 4 cells.
+    Raises INVALID for fewer than 3 cells.
     """
     _check_enough(domain.size)
     possible = set(fields(domain.size))

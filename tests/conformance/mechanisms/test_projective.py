@@ -44,6 +44,7 @@ class TestProjectiveResponse(MechanismSuite):
 
     NAME = "projective"
     CASES: ClassVar[tuple[Case, ...]] = (
+        Case("3 cells of 3", design("projective", cells(3), 2.0), cells(3)),
         Case("4 cells of 7", design("projective", cells(4), 2.0), cells(4)),
         Case("5 cells of 7", design("projective", cells(5), 0.5, "q=2"), cells(5)),
         Case("7 cells of 7", response(7, 2, WORDS // 2 + 12_345), cells(7)),

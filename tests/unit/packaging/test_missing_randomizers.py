@@ -18,7 +18,7 @@ missing = SimpleNamespace(**run_path(str(ROOT / "tools" / "missing_randomizers.p
 
 
 def test_the_tables_are_up_to_date() -> None:
-    """Planted: another delta; the chance of another item's arc twice as large -> fails."""
+    """Planted: another delta -> fails."""
     assert missing.tables() in missing.PAGE.read_text()
 
 

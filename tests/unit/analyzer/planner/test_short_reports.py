@@ -31,7 +31,9 @@ def test_what_is_chosen_under_a_cap(k: int, cap: int) -> None:
     said of ``projective`` -> 4,096 cells fail; figures of another row -> fails.
     """
     row = rows()[k, cap]
-    chosen = plan(counting(k, 10_000, delta=1e-6, most_epsilon0=float(cap), mechanisms=NAMES)).choice
+    chosen = plan(
+        counting(k, 10_000, delta=1e-6, most_epsilon0=float(cap), mechanisms=NAMES)
+    ).choice
     (bold,) = (name for name, cell in zip(NAMES, row, strict=True) if cell.startswith("**"))
     assert chosen.candidate.mechanism == bold
     errors = chosen.errors

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.domain import Categories
+from shoal.domain import Categories, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, Tally, create, design
@@ -103,10 +103,10 @@ def test_no_other_field_errs_less(k: int, epsilon0: float) -> None:
     assert error(best_field(k, epsilon0)) == min(map(error, fields(k)))
 
 
-@for_each("k, field", [(4, 2), (16, 7), (1024, 37)])
+@for_each("k, field", [(3, 2), (16, 7), (1024, 37)])
 @for_each("epsilon0", [1e-9, 1.0, 5.0, 20.0, 40.0])
 def test_one_step_less_noise_would_break_the_promise(k: int, field: int, epsilon0: float) -> None:
-    """Planted: the share left out rounded down -> the first assertion fails."""
+    """Planted: one more of 2^64 included -> the first assertion fails."""
     space = Space.of(field, k)
     include = most_include(space, epsilon0)
     assert epsilon0_upper(PureLaw(ratio(space, include))) <= epsilon0
@@ -117,7 +117,7 @@ def test_one_step_less_noise_would_break_the_promise(k: int, field: int, epsilon
 def test_large_domains_are_found_again(k: int, field: int, width: int) -> None:
     """All devices in three cells, in the first, a middle and the last: within 5 standard errors,
     all others within 6.5 (false alarm below 2e-5; fixed seeds). Reports drawn one by one are the
-    same. Planted: the entries of a cell's vector read from the other end -> fails.
+    same. Planted: the support of the next cell -> fails.
     """
     mechanism = ProjectiveResponse(labels(k), field, most_include(Space.of(field, k), 4.0))
     assert mechanism.report_size == width
@@ -143,7 +143,7 @@ def test_large_domains_are_found_again(k: int, field: int, width: int) -> None:
 @for_each(
     "k, field, include, said",
     [
-        (3, 2, WORDS - 1, "wants 4 cells or more: take krr"),
+        (2, 2, WORDS - 1, "wants 3 cells or more: take binary_rr"),
         (4, 4, WORDS - 1, "give a prime"),
         (300, 257, WORDS - 1, "smaller field"),
         (4, 2, WORDS * 3 // 7, '"include"'),
@@ -159,15 +159,16 @@ def test_other_integers_are_refused(k: int, field: int, include: int, said: str)
 
 
 def test_settings_by_number_leave_out_what_is_randomized_response() -> None:
-    """q + 1 < k, and no more than 2^24 vectors."""
+    """q + 1 < k, and no more than 2^24 vectors. Planted: q to k + 2 -> fails."""
     family = REGISTRY["projective"]
     assert [each.name for each in family.settings(domain(13))] == [
         "standard",
         *("q=2", "q=3", "q=5", "q=7", "q=11"),
     ]
     assert [each.name for each in family.settings(domain(4))] == ["standard", "q=2"]
-    with pytest.raises(ShoalError, match="4 cells or more"):
-        family.settings(domain(3))
+    assert [each.name for each in family.settings(domain(3))] == ["standard", "q=2"]
+    with pytest.raises(ShoalError, match="3 cells or more"):
+        family.settings(YesNo())
     assert 251 not in fields(65_536)
     with pytest.raises(ShoalError, match='"k" is 5'):
         create(MechanismSpec.of("projective", k=5, field=2, include=WORDS - 1), domain(4))
@@ -176,11 +177,11 @@ def test_settings_by_number_leave_out_what_is_randomized_response() -> None:
             design("projective", domain(9), wrong)
 
 
-@for_each("k, field, third", [(5, 2, 3), (14, 2, 3), (6, 3, 4), (4, 5, 2), (40, 5, 6)])
+@for_each("k, field, third", [(3, 2, 2), (5, 2, 3), (14, 2, 3), (6, 3, 4), (4, 5, 2), (40, 5, 6)])
 def test_lower_bounds_are_of_three_of_the_cells(k: int, field: int, third: int) -> None:
     """Rows of cells 0, 1 and one off their line, point by point from their products, joined where
-    their proportions are alike. Planted: cell 2, on the line of 0 and 1 -> fails; the law of three
-    that share as many points as two do -> fails.
+    their proportions are alike. Planted: the law of three that
+    share as many points as two do -> fails.
     """
     mechanism = ProjectiveResponse(labels(k), field, 3 * (WORDS // 4))
     law, space = mechanism.privacy(), mechanism.space
