@@ -70,6 +70,7 @@ _MEMBERS = (
     _Member("subset, 1,024 cells", "subset", _cells(1024), 200),
     _Member("Hadamard bit, 1,024 cells", "hadamard", _cells(1024)),
     _Member("Hadamard response, 1,024 cells", "hadamard_response", _cells(1024)),
+    _Member("projective geometry response, 1,024 cells", "projective", _cells(1024)),
 )
 
 

@@ -26,6 +26,7 @@ _ROOMS = {
     "subset": "categories",
     "hadamard": "categories",
     "hadamard_response": "categories",
+    "projective": "categories",
     "l_unary": "longitudinal",
     "dbitflip": "longitudinal",
     "loloha": "longitudinal",

@@ -44,7 +44,7 @@ def with_frame(task: Task, result: LintResult) -> LintResult:
         return LintResult((*result.findings, wrong), result.guarantee)
     if size <= frame_bytes(replace(task, report_size=1, messages=1, fewest_messages=0)):
         return result
-    shorter = "local_hash, hadamard and hadamard_response have short ones"
+    shorter = "local_hash, projective and hadamard_response have short ones"
     if task.messages > 1:
         shorter = "more devices in a batch, or dummies, want fewer messages of each"
     larger = (

@@ -189,4 +189,8 @@ _DRAWN = {
         "one of many codes is drawn by chance, more often one of those that stand for the true "
         "answer, each of which stands for others too"
     ),
+    "projective": (
+        "one of many codes is drawn by chance, more often one of those that stand for the true "
+        "answer, each of which stands for others too"
+    ),
 }

@@ -26,6 +26,7 @@ from shoal.mechanisms.categories.hadamard import HadamardBit
 from shoal.mechanisms.categories.hadamard_response import HadamardResponse, most_include
 from shoal.mechanisms.categories.krr import KaryResponse, least_uniform
 from shoal.mechanisms.categories.local_hash import LocalHash
+from shoal.mechanisms.categories.projective import ProjectiveResponse
 from shoal.mechanisms.categories.subset import SubsetSelection
 from shoal.mechanisms.categories.unary import UnaryEncoding, least_one_if_zero
 from tests.conformance.mechanisms import test_local_hash
@@ -205,6 +206,16 @@ def include_of_one_block() -> HadamardResponse:
     return replace(honest, include=single.include)
 
 
+def include_of_the_field_of_two() -> ProjectiveResponse:
+    """The share of reports in the support that q = 2 may have, where a support is half of all
+    points: of a third of them that is too many.
+    """
+    honest, halves = made("projective", 1.0, "q=3"), made("projective", 1.0, "q=2")
+    assert isinstance(honest, ProjectiveResponse)
+    assert isinstance(halves, ProjectiveResponse)
+    return replace(honest, include=halves.include)
+
+
 def hash_to(g: int, of: int) -> LocalHash:
     """A hash to g values, with the threshold for ``of`` values."""
     return LocalHash(GROUPS.labels, g, least_uniform(of, 1.0))
@@ -250,6 +261,9 @@ DEFECTS = {
     "hadamard_response: modulo bias": Defect(THREE_BLOCKS, blocks_by_remainder, (0, 2)),
     "hadamard_response: include of one block": Defect(
         made("hadamard_response", 1.0, "B=4"), include_of_one_block().randomize
+    ),
+    "projective: include of another field": Defect(
+        made("projective", 1.0, "q=3"), include_of_the_field_of_two().randomize
     ),
 }
 
