@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shoal.clocks.backoff import Backoff
 from shoal.crypto.admission.open import OPEN
 from shoal.crypto.campaign import OneTask
-from shoal.crypto.discovery_steps import first_level
+from shoal.crypto.discovery_steps import level_asked
 from shoal.crypto.sealing import WindowSealer
 from shoal.domain import Discovery
 from shoal.entropy import SYSTEM, Entropy
@@ -189,13 +189,11 @@ class Assignment:
         discovery = self.task.domain
         if not isinstance(discovery, Discovery):
             return None
-        level = first_level(discovery) if window == 0 else None
-        if window in self.steps:
-            level = self.steps[window].step.level
+        steps = {number: signed.step for number, signed in self.steps.items()}
+        level = level_asked(discovery, steps, window)
         if level is not None:
             return level
-        steps = [signed.step for signed in self.steps.values()]
-        if any(step.is_over and step.window <= window for step in steps):
+        if any(step.is_over and step.window <= window for step in steps.values()):
             raise ShoalError(
                 Kind.WINDOW_CLOSED,
                 f"task {self.task.name} has found what it looked for: it takes no more answers",

@@ -32,7 +32,7 @@ from shoal.protos import directory_pb2
 from shoal.questions.discovery import DiscoveryLevel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from shoal.crypto.signing import SigningKey
     from shoal.task import Task
@@ -77,6 +77,15 @@ class SignedStep:
 def first_level(discovery: Discovery) -> DiscoveryLevel:
     """What window 0 asks."""
     return discovery.level(0)
+
+
+def level_asked(
+    discovery: Discovery, steps: Mapping[int, DiscoveryStep], window: int
+) -> DiscoveryLevel | None:
+    """What a window asks, by the steps that are known; None: nothing, as far as they say."""
+    if window in steps:
+        return steps[window].level
+    return first_level(discovery) if window == 0 else None
 
 
 def sign_step(step: DiscoveryStep, discovery: Discovery, key: SigningKey) -> SignedStep:

@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from shoal.crypto.discovery_steps import DiscoveryStep, first_level
+from shoal.crypto.discovery_steps import DiscoveryStep, first_level, level_asked
 from shoal.domain import Discovery
 from shoal.ids import Digest, TaskId
-from shoal.questions.discovery import DiscoveryLevel
 from shoal.task import Task
 
 _LATE = 0.5  # of a window, after which nobody begins to be asked in it
@@ -33,15 +32,6 @@ class ReleasedLevel:
     level: int
     beginnings: tuple[bytes, ...]
     release: Digest
-
-
-def level_asked(
-    discovery: Discovery, steps: Mapping[int, DiscoveryStep], window: int
-) -> DiscoveryLevel | None:
-    """What a window asks, by the steps that were made; None: nothing."""
-    if window in steps:
-        return steps[window].level
-    return first_level(discovery) if window == 0 else None
 
 
 def due_step(

@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from shoal.analyzer.discovery.campaign import ReleasedLevel, due_step, level_asked
+from shoal.analyzer.discovery.campaign import ReleasedLevel, due_step
 from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import SureClock
-from shoal.crypto.discovery_steps import DiscoveryStep, sign_step
+from shoal.crypto.discovery_steps import DiscoveryStep, level_asked, sign_step
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.step_folder import StepFolder
 from shoal.crypto.trust import ServedTask
@@ -48,7 +48,8 @@ class DiscoverySteps:
         self._store, self._tasks, self._key, self._clock = store, tasks, signing_key, clock
         self._given_up = given_up
         self._steps = StepFolder(folder, replace_whole)
-        self._released: dict[tuple[TaskId, int], ReleasedLevel] = {}
+        # of every window that is released: what it published, None: nothing
+        self._released: dict[tuple[TaskId, int], ReleasedLevel | None] = {}
 
     # --- what is told -----------------------------------------------------------------------------
 
@@ -117,21 +118,17 @@ class DiscoverySteps:
         return due_step(task, task_id, steps, released, ended, now)
 
     def _found(self, task_id: TaskId, window: int) -> ReleasedLevel | None:
-        """None: it is withheld, or damaged."""
-        if (task_id, window) not in self._released:
-            stored = next(
-                (
-                    one
-                    for one in self._store.releases()
-                    if (one.task_id, one.window) == (task_id, window)
-                ),
-                None,
+        """None: it is withheld, or damaged. A release never changes, and all are read to find one:
+        each is looked for once.
+        """
+        key = task_id, window
+        if key not in self._released:
+            of_window = (
+                one.release for one in self._store.releases() if (one.task_id, one.window) == key
             )
-            found = None if stored is None else _level_of(stored.release)
-            if found is None:
-                return None
-            self._released[task_id, window] = found
-        return self._released[task_id, window]
+            data = next(of_window, None)
+            self._released[key] = None if data is None else _level_of(data)
+        return self._released[key]
 
 
 def _level_of(data: bytes) -> ReleasedLevel | None:

@@ -5,8 +5,8 @@ Windows are an hour, the first begins at ``START``.
 
 from __future__ import annotations
 
-from shoal.analyzer.discovery.campaign import ReleasedLevel, due_step, level_asked
-from shoal.crypto.discovery_steps import DiscoveryStep, check_step
+from shoal.analyzer.discovery.campaign import ReleasedLevel, due_step
+from shoal.crypto.discovery_steps import DiscoveryStep, check_step, level_asked
 from shoal.ids import Digest
 from tests.worlds.services.analyzer import LENGTH, START
 from tests.worlds.words import SMALL, words_world

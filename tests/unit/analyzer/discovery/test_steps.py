@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.analyzer.core import WITHHELD_NOT_ASKED
 from shoal.analyzer.discovery.steps import DiscoverySteps
+from shoal.analyzer.records import StoredRelease
 from shoal.analyzer.results.release import prepare
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
@@ -133,3 +135,25 @@ def test_a_window_that_was_asked_nothing_is_withheld(desk: Desk) -> None:
     assert prepared.withheld == WITHHELD_NOT_ASKED
     assert prepared.estimate is None
     assert prepared.found is None
+
+
+def test_a_release_is_looked_for_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks come every second, and one reads all releases: also where a window published nothing.
+    Planted: only what was published is remembered -> a read at each look.
+    """
+    made = found_in(desk.world, SMALL.level(0), WORDS, 0)
+    store_release(desk.store, desk.world, replace(made, withheld="few", estimate=None, found=None))
+    reads, read = list[int](), desk.store.releases
+
+    def counted() -> list[StoredRelease]:
+        reads.append(1)
+        return read()
+
+    monkeypatch.setattr(desk.store, "releases", counted)
+    desk.clock.advance(LENGTH)
+    for _ in range(3):
+        desk.steps.look()
+    step = desk.last()
+    assert step is not None
+    assert (step.step.window, step.step.level) == (1, SMALL.level(0))
+    assert len(reads) == 1
