@@ -10,28 +10,22 @@ overlap; tables that do are made of them (``analyzer.tables``).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from fractions import Fraction
 
-from shoal.arrays import NDArray, np
 from shoal.domain import AnswerRecord
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import Estimate, Tally, invalid
-from shoal.mechanisms.parts import cells
 from shoal.mechanisms.several import noise_of_batch
-from shoal.mechanisms.several.bundling import many_bundles, one_bundle
+from shoal.mechanisms.several.in_tables import InTables
 from shoal.mechanisms.several.names import MARGINALS
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import spec_of
-from shoal.mechanisms.several.protocol import Bundles
 from shoal.mechanisms.several.true_message import estimated
-from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
 
 
 @dataclass(frozen=True, slots=True)
-class AllMarginals:
+class AllMarginals(InTables):
     """``record``: answered in all of its marginals; ``noise``: dummies in as many cells as they
     have, with a true message in each. Raises INVALID for anything else.
     """
@@ -69,65 +63,21 @@ class AllMarginals:
         return self.record.labels
 
     @property
-    def report_size(self) -> int:
-        """Bytes of a message, a cell: 1 for up to 256 of them, else 2."""
-        return cells.report_size(self.record.cells)
+    def law(self) -> NoiseLaw:
+        """See ``InTables``."""
+        return self.noise
 
     @property
-    def messages(self) -> int:
-        """Slots of a submission."""
-        return self.noise.slots
-
-    @property
-    def fewest(self) -> int:
-        """The true messages alone."""
-        return self.noise.truths
-
-    @property
-    def mean_messages(self) -> Fraction:
-        """See ``Several``."""
-        return self.noise.mean_messages
-
-    @property
-    def truth_law(self) -> KaryLaw | None:
-        """None: true messages are the value."""
-        return None
-
-    @property
-    def epsilon0(self) -> float:
-        """Infinite."""
-        return math.inf
-
-    @property
-    def least_devices(self) -> int:
-        """As many as the noise is split over."""
-        return self.noise.shares
-
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        """``value``: a record's number. See ``Several``."""
-        truths = self.record.cells_of(cells.check_value(value, self.record.combinations))
-        return one_bundle(truths, self.noise, self.report_size, entropy)
-
-    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> Bundles:
-        """See ``Several``."""
-        k = self.record.combinations
-        return many_bundles(values, k, self._truths, self.noise, self.report_size, entropy)
+    def answers(self) -> int:
+        """Records, by their numbers."""
+        return self.record.combinations
 
     def _truths(self, value: int, _: Entropy) -> tuple[int, ...]:
         return self.record.cells_of(value)
 
-    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """bool[rows]: those that name a cell."""
-        return cells.valid(reports, self.record.cells)
-
-    def tally(self, reports: NDArray[np.uint8]) -> Tally:
-        """How often each cell came: int64[cells], marginal by marginal."""
-        return cells.tally(reports, self.record.cells)
-
     def estimate(self, tally: Tally, reports: int) -> Estimate:
         """Numbers of devices, one per cell of each marginal."""
-        counts = cells.counts_of(tally, self.record.cells)
-        values = counts - noise_of_batch.mean(self.noise, reports)
+        values = self.without_noise(tally, reports)
         return estimated(self.labels, values, self.noise, None, reports)
 
     def expected_stderr(self, reports: int) -> float:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 from shoal.arrays import NDArray, np
 from shoal.domain import Categories, Domain, Numeric
@@ -32,9 +31,8 @@ from shoal.mechanisms.numbers.quantiles import (
     bin_edges,
     quantiles_of_totals,
 )
-from shoal.mechanisms.parts import cells
 from shoal.mechanisms.several import noise_of_batch
-from shoal.mechanisms.several.bundling import many_bundles, one_bundle
+from shoal.mechanisms.several.in_tables import InTables
 from shoal.mechanisms.several.least_squares import (
     covariance,
     fitted,
@@ -44,9 +42,7 @@ from shoal.mechanisms.several.least_squares import (
 from shoal.mechanisms.several.names import RANGES
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import out_of_unit
-from shoal.mechanisms.several.protocol import Bundles
 from shoal.mechanisms.several.tree import CellTree
-from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
 
 MONOTONE = "monotone"
@@ -60,7 +56,7 @@ def is_ordered(domain: Domain) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class Ranges(InTables):
     """``domain``: of ordered cells; ``tree``: over as many cells as it has, "no answer" the last;
     ``noise``: dummies in as many cells as there are nodes, with a true message in each level.
     Raises INVALID for anything else.
@@ -108,60 +104,17 @@ class Ranges:
         return self.domain.labels
 
     @property
-    def report_size(self) -> int:
-        """Bytes of a message, a node: 1 for up to 256 of them, else 2."""
-        return cells.report_size(self.tree.nodes)
+    def law(self) -> NoiseLaw:
+        """See ``InTables``."""
+        return self.noise
 
     @property
-    def messages(self) -> int:
-        """Slots of a submission."""
-        return self.noise.slots
-
-    @property
-    def fewest(self) -> int:
-        """The true messages alone."""
-        return self.tree.levels
-
-    @property
-    def mean_messages(self) -> Fraction:
-        """See ``Several``."""
-        return self.noise.mean_messages
-
-    @property
-    def truth_law(self) -> KaryLaw | None:
-        """None: true messages are the value."""
-        return None
-
-    @property
-    def epsilon0(self) -> float:
-        """Infinite."""
-        return math.inf
-
-    @property
-    def least_devices(self) -> int:
-        """As many as the noise is split over."""
-        return self.noise.shares
-
-    def randomize_one(self, value: int, entropy: Entropy) -> tuple[bytes, ...]:
-        """See ``Several``."""
-        truths = self.tree.path(cells.check_value(value, self.tree.cells))
-        return one_bundle(truths, self.noise, self.report_size, entropy)
-
-    def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> Bundles:
-        """See ``Several``."""
-        k, size = self.tree.cells, self.report_size
-        return many_bundles(values, k, self._truths, self.noise, size, entropy)
+    def answers(self) -> int:
+        """Cells of the domain."""
+        return self.tree.cells
 
     def _truths(self, value: int, _: Entropy) -> tuple[int, ...]:
         return self.tree.path(value)
-
-    def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """bool[rows]: those that name a node."""
-        return cells.valid(reports, self.tree.nodes)
-
-    def tally(self, reports: NDArray[np.uint8]) -> Tally:
-        """How often each node came: int64[nodes], level by level from the cells on."""
-        return cells.tally(reports, self.tree.nodes)
 
     def estimate(self, tally: Tally, reports: int) -> Estimate:
         """Numbers of devices in each cell, consistent: they sum to ``reports``, and any range is
@@ -173,9 +126,7 @@ class Ranges:
         return Estimate(self.labels, values, error, values - Z * error, values + Z * error)
 
     def _cells(self, tally: Tally, reports: int) -> NDArray[np.float64]:
-        counts = cells.counts_of(tally, self.tree.nodes)
-        noise = noise_of_batch.mean(self.noise, reports)
-        return fitted(self.tree, counts - noise, float(reports))
+        return fitted(self.tree, self.without_noise(tally, reports), float(reports))
 
     def node_stderr(self, reports: int) -> float:
         """The standard deviation of the noise in one node, in devices."""
