@@ -22,6 +22,7 @@ from shoal.shuffler.stores.store import Store
 from tests.conformance.store import test_postgresql
 from tests.conformance.store.harness import TASK, mine, reports, seal, submissions
 from tests.conformance.store.test_postgresql import SHUFFLER
+from tests.flipped import last_bit_flipped
 from tests.worlds import postgres
 from tests.worlds.objects import Server
 
@@ -94,7 +95,7 @@ class TestObjects(test_postgresql.TestPostgresStore):  # by its module: else col
         store, _ = await self.sealed(tmp_path)
         (name,) = self.server.objects
         data = self.server.objects[name]
-        for other in (data[:-1] + bytes((data[-1] ^ 1,)), data[:100]):
+        for other in (last_bit_flipped(data), data[:100]):
             self.server.objects[name] = other
             with pytest.raises(ShoalError) as refused:
                 await store.read_rows(WINDOW, 0, 40)
