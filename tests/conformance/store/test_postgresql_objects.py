@@ -79,7 +79,8 @@ class TestObjects(test_postgresql.TestPostgresStore):  # by its module: else col
             for count in (1, 4, 9):
                 got = await store.read_rows(WINDOW, first, count)
                 assert got == whole[first * 60 : (first + count) * 60]
-        assert not any(one in self.remains(tmp_path) for one in sent)
+        remains = self.remains(tmp_path)
+        assert not any(one in remains for one in sent)
 
     async def test_a_batch_goes_with_its_window(self, tmp_path: Path) -> None:
         """Planted: the objects left where a window is shredded -> fails."""
