@@ -12,10 +12,10 @@ from rich.table import Table
 
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner import Option
-from shoal.analyzer.planner.claims import Weighed, weigh
+from shoal.analyzer.planner.deployments.claims import Weighed, weigh
+from shoal.analyzer.planner.deployments.recipes import RECIPES, recipe
 from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.reasons import ALIKE
-from shoal.analyzer.planner.recipes import RECIPES, recipe
 from shoal.cli.figures import figure
 from shoal.cli.output import emit_json, say, say_table
 from shoal.cli.plan.task import task_text, write_task

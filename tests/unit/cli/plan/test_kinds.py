@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from shoal.accounting.lint.task import lint
-from shoal.analyzer.planner.recipes import RECIPES
+from shoal.analyzer.planner.deployments.recipes import RECIPES
 from shoal.analyzer.planner.result import Option
 from shoal.cli.plan.recipe import _alike
 from shoal.domain import Categories

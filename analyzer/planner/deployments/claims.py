@@ -12,10 +12,10 @@ from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.of_task import guaranteed
 from shoal.analyzer.planner.candidates import Candidate
 from shoal.analyzer.planner.choose import plan_window
+from shoal.analyzer.planner.deployments.recipes import Recipe
 from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.predict import frame_bytes, predict
 from shoal.analyzer.planner.question import Request
-from shoal.analyzer.planner.recipes import Recipe
 from shoal.analyzer.planner.repeated import over_windows
 from shoal.analyzer.planner.result import Option, Plan, Repeated, Standing
 from shoal.analyzer.planner.search import largest
@@ -25,7 +25,7 @@ from shoal.privacy import epsilon0_upper
 DAYS = 365
 # The choice is looked for among those that win behind a shuffler, and the deployment's own: a
 # recipe shows one, not the whole table.
-_SHORT_LIST = ("binary_rr", "krr", "kmean", "subset")
+SHORT_LIST = ("binary_rr", "krr", "kmean", "subset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def weigh(recipe: Recipe, n: int | None = None, tell: TellProgress | None = None
     moving = over_windows(replace(request, changes=windows - 1), mechanism, candidate.domain.size)
     option = _option(candidate, mechanism, shuffled, recipe, n)
     deployed = Plan(request, option, shuffled, (), (), n, still)
-    short = tuple(name for name in REGISTRY if name in (*_SHORT_LIST, recipe.mechanism))
+    short = tuple(name for name in REGISTRY if name in (*SHORT_LIST, recipe.mechanism))
     instead = plan_window(replace(request, windows=1, memoized=False, mechanisms=short), tell)
     day, year, worst = _sums(recipe, still, moving)
     central_year = None if recipe.memoized else still.fresh_central
