@@ -21,10 +21,17 @@ from dataclasses import dataclass
 
 from shoal.accounting.of_task import guaranteed_several
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.analyzer.planner.deployments.claims import DAYS, SHORT_LIST, Weighed, weigh
-from shoal.analyzer.planner.deployments.recipes import Recipe
+from shoal.analyzer.discovery.plan import DiscoveryPlan, plan_discovery
+from shoal.analyzer.planner.deployments.claims import (
+    DAYS,
+    SHORT_LIST,
+    Weighed,
+    discovery_request,
+    weigh,
+)
+from shoal.analyzer.planner.deployments.recipes import Recipe, Sought
 from shoal.analyzer.planner.frontier.several import foremost
-from shoal.analyzer.planner.question import Frequencies, Mean, Request, wrong
+from shoal.analyzer.planner.question import Request, wrong
 from shoal.analyzer.planner.result import Plan
 from shoal.analyzer.planner.total import plan
 from shoal.domain import Domain
@@ -80,24 +87,52 @@ def ways_of(recipe: Recipe, n: int, windows: int) -> Ways:
     """Both, for ``n`` devices that answer in so many windows. Raises CONFIG for numbers out of
     range, and for a recipe that lists no answers.
     """
-    question = recipe.question
-    if not isinstance(question, Frequencies | Mean):
+    if isinstance(recipe.question, Sought):
         raise wrong(f"recipe {recipe.name} looks for answers that nobody listed")
     weighed = weigh(recipe, n)
+    matched = _matched(weighed, windows)
+    return Ways(weighed, _claimed(weighed), _planned(weighed, n, matched), matched)
+
+
+def ways_to_find(recipe: Recipe, n: int, known: tuple[bytes, ...]) -> tuple[Ways, DiscoveryPlan]:
+    """Of a recipe that looks for words, of which some are ``known``: the claimed way, which nobody
+    runs, and the plan of a discovery. Raises CONFIG for numbers out of range.
+    """
+    sought = recipe.question
+    if not isinstance(sought, Sought):
+        raise wrong(f"recipe {recipe.name} lists its answers")
+    plain = weigh(recipe, n)
+    found = plan_discovery(discovery_request(sought, n, recipe.delta, known))
+    planned = Way(
+        PLANNED,
+        f"discovery of {found.discovery.levels} levels",
+        found.discovery,
+        found.made.spec,
+        False,
+        found.epsilon_level,
+        found.stderr,
+    )
+    matched = Matched(
+        sought.epsilon,
+        found.discovery.levels,
+        "a part of the claimed epsilon, of all levels together: at all of it little is promised",
+    )
+    return Ways(plain, _claimed(plain), planned, matched), found
+
+
+def _claimed(weighed: Weighed) -> Way:
     deployed = weighed.deployed.choice
     if deployed.spec is None or deployed.errors is None:
         raise TypeError("a deployment's mechanism has integers and errors")
-    claimed = Way(
+    return Way(
         CLAIMED,
         deployed.candidate.title,
         deployed.candidate.domain,
         deployed.spec,
-        recipe.memoized,
+        weighed.recipe.memoized,
         weighed.shuffled.epsilon_upper,
         deployed.errors.ranked,
     )
-    matched = _matched(weighed, windows)
-    return Ways(weighed, claimed, _planned(weighed, n, matched), matched)
 
 
 def _matched(weighed: Weighed, windows: int) -> Matched:
@@ -117,9 +152,7 @@ def _matched(weighed: Weighed, windows: int) -> Matched:
 
 def _planned(weighed: Weighed, n: int, matched: Matched) -> Way:
     recipe = weighed.recipe
-    question = recipe.question
-    if not isinstance(question, Frequencies | Mean):
-        raise TypeError("planned for questions with a list of answers")
+    question = recipe.counted
     if recipe.central:
         several = _several(Request(question, n, recipe.delta, epsilon=matched.epsilon), recipe)
         if several is not None:
@@ -154,7 +187,9 @@ def _several(request: Request, recipe: Recipe) -> Way | None:
     return Way(PLANNED, title, option.domain, spec, False, epsilon, option.error)
 
 
-def _way(made: Plan) -> Way:
+def _way(made: Plan | DiscoveryPlan) -> Way:
+    if not isinstance(made, Plan):
+        raise TypeError("words are sought by a discovery")
     choice = made.choice
     if choice.spec is None:
         raise TypeError("what was chosen has integers")

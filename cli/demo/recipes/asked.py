@@ -7,19 +7,20 @@ so that a week takes a minute, and still is a week to devices, services and acco
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from shoal.accounting.lint.task import lint
 from shoal.analyzer.planner.deployments.ways import Way
 from shoal.cli.demo.recipes.deployments import Deployment
 from shoal.cli.demo.survey import Question
 from shoal.cli.demo.workspace import Site, TaskTerms, task_of
 from shoal.clients.core import Assignment, assign
 from shoal.crypto.trust import trust_schedule, trust_task
-from shoal.errors import Kind, ShoalError
+from shoal.domain import Discovery
 from shoal.task import PPM, Task, WindowPlan
 
 _LENGTH_S, _GRACE_S = 60, 3 * 3_600
+_WINDOWS = 4  # for each level
+_START_S = 6  # until the services are up
 _PURPOSE = "a made-up deployment"
 
 
@@ -50,15 +51,30 @@ def ask(site: Site, deployment: Deployment, way: Way, devices: int, windows: int
         grace_s=_GRACE_S,
         skew_s=_LENGTH_S,
     )
-    task = replace(
-        task_of(question, devices, site, terms),
-        windows=plan,
-        memoized=way.memoized,
-        retention_s=windows * _LENGTH_S + 2 * _GRACE_S,
+    return _signed(site, way, task_of(question, devices, site, terms, plan, memoized=way.memoized))
+
+
+def ask_words(
+    site: Site, deployment: Deployment, way: Way, devices: int, length_s: int
+) -> AskedWay:
+    """As ``ask``, of words that nobody listed: level after level is asked, in windows of
+    ``length_s`` seconds from soon on, some of which may pass while a release is made.
+    """
+    if not isinstance(way.domain, Discovery):
+        raise TypeError("words are looked for by a discovery")
+    question = Question(f"{deployment.name}-{way.name}", deployment.asked, way.domain, way.spec)
+    terms = TaskTerms(_PURPOSE, PPM, deployment.recipe.delta, way.epsilon)
+    plan = WindowPlan(
+        start_s=int(time.time()) + _START_S,
+        length_s=length_s,
+        count=_WINDOWS * way.domain.levels,
+        grace_s=length_s,
+        skew_s=0,
     )
-    errors = lint(task).errors
-    if errors:
-        raise ShoalError(Kind.CONFIG, f"{devices} devices are too few: {errors[0]}")
+    return _signed(site, way, task_of(question, devices, site, terms, plan))
+
+
+def _signed(site: Site, way: Way, task: Task) -> AskedWay:
     _, signed_task, signed_schedule = site.add(task)
     trusted = trust_task(signed_task, {site.authority.public})
     assignment = assign(trusted, trust_schedule(signed_schedule, trusted))

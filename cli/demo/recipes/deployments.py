@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.analyzer.planner.deployments.recipes import Recipe, recipe
-from shoal.cli.demo.recipes import populations
+from shoal.cli.demo.recipes import new_words, populations
 from shoal.domain import Numeric, Value
 from shoal.errors import Kind, ShoalError
+from shoal.questions.spelling import spell
 
 MADE_UP = (
     "The devices and what they answer are made up; how they answer, the services and the "
@@ -55,6 +56,12 @@ def _app_usage(devices: int, windows: int) -> list[list[Value]]:
     return [list(each) for each in populations.app_usage(devices, windows, domain.high)]
 
 
+def _words(devices: int, windows: int) -> list[list[Value]]:
+    """A word stays what it is."""
+    made: list[Value] = list(populations.words(devices, new_words.NEW, new_words.KNOWN))
+    return [made] * windows
+
+
 def _places(devices: int, windows: int) -> list[list[Value]]:
     names = recipe("mobility-counts").domain.labels[:-1]
     return [list(each) for each in populations.places(devices, windows, names)]
@@ -88,7 +95,21 @@ DEPLOYMENTS: tuple[Deployment, ...] = (
         7,
         _places,
     ),
+    Deployment(
+        "new-words",
+        "Which word did you write that the dictionary lacks?",
+        "a level",
+        "a user and day",
+        3_000,
+        6,
+        _words,
+    ),
 )
+
+
+def known_words(discovery_longest: int) -> tuple[bytes, ...]:
+    """What every dictionary has, in symbols: left out of what is looked for."""
+    return tuple(sorted({spell(word, discovery_longest) for word in new_words.KNOWN}))
 
 
 def deployment(name: str) -> Deployment:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.accounting.composition.basic import Composed
+from shoal.analyzer.discovery.plan import DiscoveryPlan
 from shoal.analyzer.planner.deployments.accounts import account
 from shoal.analyzer.planner.deployments.claims import DAYS
 from shoal.analyzer.planner.deployments.ways import Ways
@@ -20,6 +21,7 @@ from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.demo.made import Made
 from shoal.cli.demo.recipes.asked import AskedWay
 from shoal.cli.demo.recipes.deployments import MADE_UP, Deployment
+from shoal.cli.demo.recipes.words_found import true_beginnings, words_of_run
 from shoal.cli.demo.workspace import Site
 from shoal.cli.load.values import truth_of
 from shoal.clients.fleet.plan import SimulationResult
@@ -34,8 +36,9 @@ _NO_ANSWER = "no answer"
 
 @dataclass
 class RecipeCourse:
-    """How far a run has come. ``releases``: of each window, those of all ways in their order;
-    ``ledgers``: of each way, what every device was charged.
+    """How far a run has come. ``asked``: the ways that are run. ``values``: of each window that was
+    answered. ``releases``: of each window, those of all ways in their order; ``ledgers``: of each
+    way, what every device was charged. ``discovery``: where words are looked for, its plan.
     """
 
     deployment: Deployment
@@ -46,11 +49,26 @@ class RecipeCourse:
     ledgers: list[list[float]] = field(default_factory=list)
     acknowledged: int = 0
     unknown: int = 0
+    discovery: DiscoveryPlan | None = None
 
     @property
     def devices(self) -> int:
         """How many answered."""
         return len(self.values[0])
+
+    @property
+    def per_day(self) -> int:
+        """Windows in which a device answers in a day: of a discovery all its levels."""
+        if self.discovery is not None:
+            return self.discovery.discovery.levels
+        return self.deployment.recipe.reports_per_day
+
+    def truth(self, one: AskedWay, at: int, release: Release) -> dict[str, float]:
+        """By label of the release, of the window at this place among those that were answered."""
+        level = one.assignment.level(release.window)
+        if level is None:
+            return truth_of(one.way.domain, self.values[at])
+        return true_beginnings(level, self.values[at], tuple(release.discovered.beginnings))
 
     def took(self, result: SimulationResult) -> None:
         """What became of a window's reports. Raises INTERNAL where one was refused."""
@@ -107,7 +125,7 @@ def results_of(course: RecipeCourse, composed: Sequence[Composed]) -> dict[str, 
             "name": one.task.name,
             "question": one.task.question,
             "mechanism": _mechanism(one),
-            "truth": truth_of(one.way.domain, course.values[window]),
+            "truth": course.truth(one, window, release),
             "release": to_json(release),
         }
         for window, releases in enumerate(course.releases)
@@ -117,6 +135,8 @@ def results_of(course: RecipeCourse, composed: Sequence[Composed]) -> dict[str, 
         _way(course, place, tasks[place :: len(course.asked)], composed[place])
         for place in range(len(course.asked))
     ]
+    if course.discovery is not None:
+        ways = [not_run(course), *ways]
     return {
         "recipe": recipe.name,
         "title": recipe.title,
@@ -124,7 +144,7 @@ def results_of(course: RecipeCourse, composed: Sequence[Composed]) -> dict[str, 
         "devices": course.devices,
         "windows": len(course.values),
         "window": deployment.window,
-        "reports_per_day": recipe.reports_per_day,
+        "reports_per_day": course.per_day,
         "claimed": claimed_json(deployment),
         "matched": {
             "epsilon": course.ways.matched.epsilon,
@@ -133,6 +153,7 @@ def results_of(course: RecipeCourse, composed: Sequence[Composed]) -> dict[str, 
         },
         "ways": ways,
         "trusted_server": trusted_server(course) if recipe.central else None,
+        "found": None if course.discovery is None else _found(course, course.discovery, tasks),
         "tasks": tasks,
         "composed": _both(ways, tasks),
     }
@@ -157,6 +178,18 @@ def _both(ways: Sequence[dict[str, Any]], tasks: Sequence[dict[str, Any]]) -> di
 def _composed_windows(privacy: dict[str, Any]) -> int:
     windows: int = privacy["windows_composed"]
     return windows
+
+
+def _found(
+    course: RecipeCourse, plan: DiscoveryPlan, tasks: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    return words_of_run(
+        plan.discovery,
+        course.values[0],
+        tasks,
+        least=plan.threshold,
+        found_from=plan.found_from,
+    )
 
 
 def claimed_json(deployment: Deployment) -> dict[str, Any]:
@@ -194,13 +227,14 @@ def _way(
         one.task.n_certified,
         recipe.delta,
         windows=len(course.values),
-        per_day=recipe.reports_per_day,
+        per_day=course.per_day,
         memoized=one.way.memoized,
     )
     ledger = course.ledgers[place]
     return {
         "way": one.way.name,
         "task": one.task.name,
+        "run": True,
         "title": one.way.title,
         "mechanism": _mechanism(one),
         "memoized": one.way.memoized,
@@ -213,6 +247,37 @@ def _way(
         },
         "ledgers": {"most": max(ledger), "mean": math.fsum(ledger) / len(ledger)},
         "error": errors_of(one.way.domain, one.way.error, tasks),
+    }
+
+
+def not_run(course: RecipeCourse) -> dict[str, Any]:
+    """The claimed way, where there is nothing here that could run it: what stands in for it is
+    accounted for, and its error predicted.
+    """
+    way, recipe = course.ways.claimed, course.deployment.recipe
+    made = create_any(way.spec, way.domain)
+    turns = {"windows": recipe.reports_per_day, "per_day": recipe.reports_per_day}
+    found = account(
+        made, way.domain.size, course.devices, recipe.delta, memoized=way.memoized, **turns
+    )
+    mechanism = {
+        "name": way.spec.name,
+        "parameters": dict(way.spec.parameters),
+        "report_bytes": made.report_size,
+        "messages": made.messages,
+    }
+    unseen = {"stderr": None, "observed": None, "intervals": 0, "inside": 0}
+    return {
+        "way": way.name,
+        "task": None,
+        "run": False,
+        "title": way.title,
+        "mechanism": mechanism,
+        "memoized": way.memoized,
+        "honest": found.to_json(),
+        "released": None,
+        "ledgers": None,
+        "error": {"unit": "devices", "predicted": _finite(way.error), **unseen},
     }
 
 

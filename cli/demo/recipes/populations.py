@@ -22,6 +22,7 @@ _KEEPS_EMOJI = 0.8  # of devices, from one window to the next; the others draw a
 _UNUSED, _ROUND, _KEEPS_USAGE = 0.35, 0.25, 0.7
 _ROUND_SECONDS = (300, 600, 900, 1_800, 3_600, 7_200)
 _USAGE_MEAN = 2_400.0  # seconds, of the rest, exponentially distributed and cut off at the range
+_KNOWN = 0.1  # of devices, whose word a dictionary has
 # Shares of the kinds of places, in the order of the recipe, on Monday to Friday and at weekends.
 _WEEKDAY = (0.10, 0.08, 0.04, 0.13, 0.45, 0.20)
 _WEEKEND = (0.24, 0.16, 0.17, 0.06, 0.07, 0.30)
@@ -64,11 +65,16 @@ def places(devices: int, windows: int, names: Sequence[str]) -> list[list[str]]:
     return made
 
 
-def words(devices: int, listed: Sequence[str]) -> list[str]:
-    """A word that no dictionary has, by a Zipf law over ``listed``."""
+def words(devices: int, listed: Sequence[str], known: Sequence[str]) -> list[str]:
+    """A word: some have one that is ``known``, the others one by a Zipf law over ``listed``."""
     entropy = SeededEntropy(f"{_SEED} words")
-    drawn = _drawn(1.0 / np.arange(1, len(listed) + 1), devices, entropy)
-    return [listed[place] for place in drawn.tolist()]
+    new = _drawn(1.0 / np.arange(1, len(listed) + 1), devices, entropy)
+    old = _drawn(np.ones(len(known)), devices, entropy)
+    has_old = _uniform(devices, entropy) < _KNOWN
+    return [
+        known[other] if is_old else listed[place]
+        for place, other, is_old in zip(new.tolist(), old.tolist(), has_old.tolist(), strict=True)
+    ]
 
 
 def _usage(devices: int, most: float, entropy: Entropy) -> NDArray[np.float64]:

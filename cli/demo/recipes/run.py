@@ -5,14 +5,13 @@ each way to ask, with a memory of its own; the windows close and are released.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import TaskID
 
+from shoal.analyzer.planner.deployments.recipes import Sought
 from shoal.analyzer.planner.deployments.ways import Ways, ways_of
 from shoal.cli.demo.collect import windows_released
 from shoal.cli.demo.made import Made
@@ -20,17 +19,13 @@ from shoal.cli.demo.processes import Process, progress_bars, running, until
 from shoal.cli.demo.recipes.asked import AskedWay, ask
 from shoal.cli.demo.recipes.deployments import MADE_UP, Deployment
 from shoal.cli.demo.recipes.outcome import RecipeCourse, made_of
-from shoal.cli.demo.reports_run import alone
+from shoal.cli.demo.recipes.sending import after, made_reports, send
+from shoal.cli.demo.recipes.words_run import run_words
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.cli.load.progress import Bars
-from shoal.clients.fleet.misbehaviour import Carrier
-from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.remembering import RememberingDevices
 from shoal.clients.fleet.share import SimulatedTask
-from shoal.clients.fleet.simulator import simulate
 from shoal.domain import Value
-
-_RELAYS = 2  # per process: one makes its batch while the other waits for an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +50,8 @@ async def run_recipe(
     """Everything that is shown of it. Raises INTERNAL if a report was lost or doubled, CONFIG for
     too few devices, UNAVAILABLE if a service can't be kept alive.
     """
+    if isinstance(deployment.recipe.question, Sought):
+        return await run_words(folder, deployment, devices, windows, workers, screen)
     count, turns = devices or deployment.devices, windows or deployment.windows
     ways = await asyncio.to_thread(ways_of, deployment.recipe, count, turns)
     site = await asyncio.to_thread(prepare, folder)
@@ -91,38 +88,22 @@ async def _windows(fleet: _Fleet, course: RecipeCourse, progress: Bars) -> None:
     bar = progress.add_task("windows are released", total=len(fleet.asked) * len(fleet.values))
     for window in range(len(fleet.values)):
         tasks = await asyncio.to_thread(_answer, fleet, window, progress, made)
-        plan = SimulationPlan(
-            tasks,
-            authorities=frozenset({fleet.site.authority.public}),
-            processes=fleet.workers,
-            in_flight=_RELAYS,
-            channels=1,
-            way=Carrier.RELAY,
-            alone=alone(len(fleet.devices)),
-        )
-        course.took(await simulate(plan))
+        course.took(await send(tasks, fleet.site.authority.public, fleet.workers))
         wanted = [(one.assignment.task_id, window) for one in fleet.asked]
-        tell = _after(progress, bar, window * len(fleet.asked))
+        tell = after(progress, bar, window * len(fleet.asked))
         course.releases.append(await windows_released(fleet.site.analyzer_data, wanted, tell))
 
 
-def _after(progress: Bars, bar: TaskID, before: int) -> Callable[[int], None]:
-    """Tells the bar how much more than ``before`` is done."""
-    return lambda now: progress.tell(bar, before + now)
-
-
-def _answer(fleet: _Fleet, window: int, progress: Bars, bar: TaskID) -> tuple[SimulatedTask, ...]:
-    """What every device sends in a window, made by itself."""
-    values, tasks = fleet.values[window], list[SimulatedTask]()
-    for place, one in enumerate(fleet.asked):
-        before = (window * len(fleet.asked) + place) * len(fleet.devices)
-        made = fleet.devices.answers(
-            one.assignment,
+def _answer(fleet: _Fleet, window: int, progress: Bars, bar: TaskID) -> list[SimulatedTask]:
+    """What every device sends in a window."""
+    before = window * len(fleet.asked) * len(fleet.devices)
+    return [
+        made_reports(
+            one,
             window,
-            values,
-            time.time(),
-            central=one.way.epsilon,
-            told=_after(progress, bar, before),
+            fleet.devices,
+            fleet.values[window],
+            after(progress, bar, before + place * len(fleet.devices)),
         )
-        tasks.append(SimulatedTask(one.signed_task, one.signed_schedule, values, window, made=made))
-    return tuple(tasks)
+        for place, one in enumerate(fleet.asked)
+    ]

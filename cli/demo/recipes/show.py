@@ -16,16 +16,18 @@ from shoal.cli.demo.brief import WIDTH, places
 from shoal.cli.figures import figure
 from shoal.cli.output import say_table
 
+_WORDS = 12
 _ROWS = 6  # labels of the last window, those that most devices have
 _NO_ANSWER = "no answer"
-_NOTHING = "everything"  # where no epsilon holds
+_NOTHING = "the value"  # what is seen where no epsilon holds
+_NONE = "none proven"
 
 
 def ending(
     screen: Console, results: dict[str, Any], seconds: float, out: Path, keep: Path | None
 ) -> None:
     """Estimates, figures, what they mean, and where the rest lies."""
-    say_table(_estimates(results), screen)
+    say_table(_estimates(results) if results["found"] is None else _words(results), screen)
     say_table(_figures(results), screen)
     for line in ["", *notes(results), "", f"{seconds:.0f} s."]:
         for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ") or [""]:
@@ -37,23 +39,37 @@ def ending(
 def _estimates(results: dict[str, Any]) -> Table:
     """Of the last window."""
     last = results["tasks"][-len(results["ways"]) :]
-    table = Table(
-        title=f"Window {results['windows']} of {results['windows']}: {last[0]['question']}"
-    )
-    table.title_justify = "left"
-    table.add_column("")
+    table = Table()
+    table.add_column(f"window {results['windows']} of {results['windows']}")
     table.add_column("truth", justify="right")
     for way in results["ways"]:
-        table.add_column(way["way"], justify="right")
-    truth = last[0]["truth"]
+        table.add_column(_heading(way, results), justify="right")
     told = [_by_label(task["release"]) for task in last]
-    labels = [label for label in told[0] if all(label in each for each in told)]
-    labels = [label for label in labels if label in truth]
+    truth = last[0]["truth"]
+    if results["ways"][0]["error"]["unit"] != "devices":  # a mean, which each way names as it is
+        truth = {"mean": truth[next(iter(told[0]))]}
+        told = [{"mean": next(iter(each.values()))} for each in told]
+    labels = list(told[0])
     if len(labels) > _ROWS:
         labels = sorted(labels, key=lambda label: -truth[label])[:_ROWS]
     for label in labels:
         cells = [f"{_number(each[label][0])} +- {figure(each[label][1])}" for each in told]
         table.add_row(label, _number(truth[label]), *cells)
+    return table
+
+
+def _words(results: dict[str, Any]) -> Table:
+    """Those that were found, of most devices first."""
+    table = Table()
+    table.add_column("word found")
+    table.add_column("truth", justify="right")
+    table.add_column("planned", justify="right")
+    found = results["found"]["words"]
+    for one in found[:_WORDS]:
+        estimate = f"{_number(one['estimate'])} +- {figure(one['stderr'])}"
+        table.add_row(one["word"], _number(one["truth"]), estimate)
+    if len(found) > _WORDS:
+        table.add_row(f"... and {len(found) - _WORDS} more", "", "")
     return table
 
 
@@ -68,7 +84,9 @@ def _by_label(release: dict[str, Any]) -> dict[str, tuple[float, float]]:
 def _heading(way: dict[str, Any], results: dict[str, Any]) -> str:
     """A server's claim is no randomizer's: of it devices' own reports are a way to keep it."""
     name = way["way"]
-    if name == "claimed" and results["trusted_server"] is not None:
+    if not way["run"]:
+        name = f"{name}, not run"
+    elif name == "claimed" and results["trusted_server"] is not None:
         name = "on devices"
     return f"{name}: {way['mechanism']['name']}"
 
@@ -110,7 +128,7 @@ def _rows(results: dict[str, Any]) -> list[tuple[str, list[str]]]:
         rows.append((what, [*beside, *(_bound(way["honest"]["apart"][key]) for way in ways)]))
     for key, what in (spans[0], spans[2], spans[3]):
         beside = [] if server is None else [_NOTHING]
-        cells = [_bound(way["honest"]["together"][key]) for way in ways]
+        cells = [_bound(way["honest"]["together"][key], _NOTHING) for way in ways]
         rows.append((f"{what}, if both collude", [*beside, *cells]))
     if any(way["memoized"] for way in ways):
         for key, what in (spans[2], spans[3]):
@@ -124,8 +142,8 @@ def _still(way: dict[str, Any], key: str) -> str:
     return _bound((kept or way["honest"]["apart"])[key])
 
 
-def _bound(epsilon: float | None) -> str:
-    return _NOTHING if epsilon is None else bound_text(epsilon)
+def _bound(epsilon: float | None, nothing: str = _NONE) -> str:
+    return nothing if epsilon is None else bound_text(epsilon)
 
 
 def _error(value: float | None) -> str:
@@ -142,7 +160,7 @@ def notes(results: dict[str, Any]) -> list[str]:
         f"The figures hold for batches of {honest['n']:,} honest reports, each at delta = "
         f"{honest['delta']:g}, while shuffler and analyzer do not collude; if they do, the lines "
         "that say so hold. A value may change in every window.",
-        f"Planned: what Shoal would choose at epsilon {bound_text(matched['epsilon'])}, "
+        f"planned: what Shoal would choose at epsilon {bound_text(matched['epsilon'])}, "
         f"{matched['what']}.",
     ]
     for way in ways:
@@ -158,12 +176,30 @@ def notes(results: dict[str, Any]) -> list[str]:
             "trusted server: the claim as it is made. Nothing of it is run: no service here takes "
             "raw values. Its server sees everything."
         )
-    lines.append(
-        "Here the same devices answered both ways: together that cost them epsilon <= "
-        f"{_bound(results['composed']['epsilon_upper'])} at delta = "
-        f"{results['composed']['delta']:.2g}. {_sources(claimed)}"
-    )
+    composed = results["composed"]
+    if results["found"] is not None:
+        lines += _of_words(results["found"])
+    else:
+        lines.append(
+            "Here the same devices answered both ways: together that cost them epsilon <= "
+            f"{_bound(composed['epsilon_upper'])} at delta = {composed['delta']:.2g}."
+        )
+    lines.append(_sources(claimed))
     return lines
+
+
+def _of_words(found: dict[str, Any]) -> list[str]:
+    missed = ", ".join(f"{one['word']} ({one['truth']:,})" for one in found["missed"])
+    return [
+        f"Of {found['distinct']} words {len(found['words'])} were found, {found['false']} of them "
+        f"false; followed is what {found['threshold']:,} devices have, and what "
+        f"{found['found_from']:,} have is found with 95 %"
+        + (f": missed were {missed}." if missed else ": none was missed.")
+        + f" {found['known']:,} devices have a word that the dictionary knows, and answered "
+        '"another".',
+        "claimed, not run: a stand-in for reports that nothing here makes. A day is one discovery, "
+        "of all its levels; a word that stays is looked for anew on every day of the year.",
+    ]
 
 
 def _sources(claimed: dict[str, Any]) -> str:
