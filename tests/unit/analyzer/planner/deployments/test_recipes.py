@@ -24,6 +24,7 @@ CITED = {
     "emoji-popularity": 4.0,
     "browser-settings": 2.0,
     "mobility-counts": 2.64,
+    "new-words": 16.0,
 }
 N = 2_000
 
