@@ -91,14 +91,14 @@ def demo(
     _check_alone(mechanism or setting, secagg=secagg, near_central=near_central)
     others = mechanism or setting or secagg or near_central
     _check_federated(others, rounds or adaptive, federated=federated)
-    _check_recipe(others or federated or full, windows, recipe)
+    _check_recipe(others or federated, windows, recipe)
     if recipe == LIST:
         show_list(json_path)
         return
     screen, started = stderr if json_path == STDOUT else console, time.monotonic()
     asked = () if recipe else _asked(devices, mechanism, setting, near_central=near_central)
     if recipe:
-        kind = _recipe(recipe, devices, windows, workers, screen)
+        kind = _recipe(recipe, devices, windows, workers, screen, full=full)
     elif secagg or federated:
         kind = _vectors(devices, rounds, screen, secagg=secagg, adaptive=adaptive, full=full)
     else:
@@ -173,7 +173,7 @@ def _check_recipe(others: object, only: object, recipe: str) -> None:
         raise ShoalError(
             Kind.CONFIG,
             "--recipe asks questions of its own: leave --secagg, --near-central, --federated, "
-            "--full, --mechanism and --setting out",
+            "--mechanism and --setting out",
         )
     if only and not recipe:
         raise ShoalError(Kind.CONFIG, "--windows goes with --recipe: add it, or leave it out")
@@ -284,7 +284,13 @@ def _vectors(
 
 
 def _recipe(
-    name: str, devices: int | None, windows: int | None, workers: int | None, screen: Console
+    name: str,
+    devices: int | None,
+    windows: int | None,
+    workers: int | None,
+    screen: Console,
+    *,
+    full: bool,
 ) -> _Kind:
     known = deployment(name)
 
@@ -296,7 +302,7 @@ def _recipe(
     def ending(*told: Any) -> None:
         from shoal.cli.demo.recipes.show import ending as end_recipe
 
-        end_recipe(*told)
+        end_recipe(*told, full=full)
 
     return _Kind(work, known.reports(devices, windows), ending)
 

@@ -46,7 +46,17 @@ class Deployment:
 
 def _emoji(devices: int, windows: int) -> list[list[Value]]:
     names = recipe("emoji-popularity").domain.labels[:-1]
-    return [list(each) for each in populations.emoji(devices, windows, names)]
+    return [list(each) for each in populations.favourites(devices, windows, names, "emoji")]
+
+
+def _health(devices: int, windows: int) -> list[list[Value]]:
+    names = recipe("health-usage").domain.labels[:-1]
+    return [list(each) for each in populations.favourites(devices, windows, names, "health")]
+
+
+def _settings(devices: int, windows: int) -> list[list[Value]]:
+    names = recipe("browser-settings").domain.labels[:-1]
+    return [list(each) for each in populations.favourites(devices, windows, names, "settings")]
 
 
 def _app_usage(devices: int, windows: int) -> list[list[Value]]:
@@ -85,6 +95,24 @@ DEPLOYMENTS: tuple[Deployment, ...] = (
         2_000,
         7,
         _emoji,
+    ),
+    Deployment(
+        "health-usage",
+        "Which kind of health data did you use most today?",
+        "a day",
+        "a user and day",
+        2_000,
+        7,
+        _health,
+    ),
+    Deployment(
+        "browser-settings",
+        "What is your browser's search engine or home page?",
+        "a day",
+        "a report",
+        2_000,
+        7,
+        _settings,
     ),
     Deployment(
         "mobility-counts",

@@ -17,7 +17,7 @@ from shoal.entropy import Entropy, SeededEntropy
 _SEED = "recipes"
 
 # The r-th of a Zipf list has a weight of 1 / r.
-_KEEPS_EMOJI = 0.8  # of devices, from one window to the next; the others draw anew
+_KEEPS = 0.8  # of devices, from one window to the next; the others draw anew
 # A window of app usage: not used at all, a round number of minutes, or anything.
 _UNUSED, _ROUND, _KEEPS_USAGE = 0.35, 0.25, 0.7
 _ROUND_SECONDS = (300, 600, 900, 1_800, 3_600, 7_200)
@@ -29,14 +29,16 @@ _WEEKEND = (0.24, 0.16, 0.17, 0.06, 0.07, 0.30)
 _DAYS, _WORKDAYS = 7, 5
 
 
-def emoji(devices: int, windows: int, names: Sequence[str]) -> list[list[str]]:
-    """A favourite emoji, by a Zipf law over ``names``. Lists of windows, each of devices."""
-    entropy = SeededEntropy(f"{_SEED} emoji")
+def favourites(devices: int, windows: int, names: Sequence[str], what: str) -> list[list[str]]:
+    """A favourite among ``names``, by a Zipf law, which changes now and then. ``what``: devices of
+    another question. Lists of windows, each of devices.
+    """
+    entropy = SeededEntropy(f"{_SEED} {what}")
     weights = 1.0 / np.arange(1, len(names) + 1)
     places = _drawn(weights, devices, entropy)
     made = [places]
     for _ in range(windows - 1):
-        places = _changed(places, _drawn(weights, devices, entropy), _KEEPS_EMOJI, entropy)
+        places = _changed(places, _drawn(weights, devices, entropy), _KEEPS, entropy)
         made.append(places)
     return [[names[place] for place in each.tolist()] for each in made]
 

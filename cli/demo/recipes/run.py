@@ -87,18 +87,18 @@ async def _windows(fleet: _Fleet, course: RecipeCourse, progress: Bars) -> None:
     made = progress.add_task("devices answer", total=each * len(fleet.values))
     bar = progress.add_task("windows are released", total=len(fleet.asked) * len(fleet.values))
     for window in range(len(fleet.values)):
-        tasks = await asyncio.to_thread(_answer, fleet, window, progress, made)
+        tasks = await _answer(fleet, window, progress, made)
         course.took(await send(tasks, fleet.site.authority.public, fleet.workers))
         wanted = [(one.assignment.task_id, window) for one in fleet.asked]
         tell = after(progress, bar, window * len(fleet.asked))
         course.releases.append(await windows_released(fleet.site.analyzer_data, wanted, tell))
 
 
-def _answer(fleet: _Fleet, window: int, progress: Bars, bar: TaskID) -> list[SimulatedTask]:
+async def _answer(fleet: _Fleet, window: int, progress: Bars, bar: TaskID) -> list[SimulatedTask]:
     """What every device sends in a window."""
     before = window * len(fleet.asked) * len(fleet.devices)
     return [
-        made_reports(
+        await made_reports(
             one,
             window,
             fleet.devices,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -20,17 +22,40 @@ from shoal.domain import Value
 _RELAYS = 2  # per process: one makes its batch while the other waits for an answer
 
 
-def made_reports(
+class _StoppedError(Exception):
+    """Nobody waits for the reports any more."""
+
+
+async def made_reports(
     one: AskedWay,
     window: int,
     people: RememberingDevices,
     values: Sequence[Value],
     told: Callable[[int], None],
 ) -> SimulatedTask:
-    """One report of every device. ``told`` hears how many are made."""
-    made = people.answers(
-        one.assignment, window, values, time.time(), central=one.way.epsilon, told=told
-    )
+    """One report of every device, made beside the loop. ``told`` hears how many are made. Who is
+    cancelled here leaves no thread behind that goes on.
+    """
+    stopped = threading.Event()
+
+    def tell(done: int) -> None:
+        if stopped.is_set():
+            raise _StoppedError
+        told(done)
+
+    try:
+        made = await asyncio.to_thread(
+            people.answers,
+            one.assignment,
+            window,
+            values,
+            time.time(),
+            central=one.way.epsilon,
+            told=tell,
+        )
+    except asyncio.CancelledError:
+        stopped.set()
+        raise
     steps = one.assignment.steps
     step = steps[window].data if window in steps else b""
     return SimulatedTask(one.signed_task, one.signed_schedule, values, window, step, made)

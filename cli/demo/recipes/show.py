@@ -13,6 +13,7 @@ from rich.table import Table
 
 from shoal.accounting.meaning import bound_text
 from shoal.cli.demo.brief import WIDTH, places
+from shoal.cli.demo.show import tables
 from shoal.cli.figures import figure
 from shoal.cli.output import say_table
 
@@ -24,9 +25,19 @@ _NONE = "none proven"
 
 
 def ending(
-    screen: Console, results: dict[str, Any], seconds: float, out: Path, keep: Path | None
+    screen: Console,
+    results: dict[str, Any],
+    seconds: float,
+    out: Path,
+    keep: Path | None,
+    *,
+    full: bool = False,
 ) -> None:
-    """Estimates, figures, what they mean, and where the rest lies."""
+    """Estimates, figures, what they mean, and where the rest lies. ``full``: before them every
+    window's estimates.
+    """
+    if full:
+        tables(screen, results)
     say_table(_estimates(results) if results["found"] is None else _words(results), screen)
     say_table(_figures(results), screen)
     for line in ["", *notes(results), "", f"{seconds:.0f} s."]:
@@ -169,7 +180,8 @@ def notes(results: dict[str, Any]) -> list[str]:
             lines.append(
                 f"{way['way']}: devices keep their answers. By their own ledgers this run cost the "
                 f"one whose value changed most {bound_text(ledgers['most'])}, and "
-                f"{bound_text(ledgers['mean'])} on average. When a value changed is not hidden."
+                f"{bound_text(ledgers['mean'])} on average. When a value changed is not hidden, "
+                "and the figure of one window holds of a window that is seen alone."
             )
     if results["trusted_server"] is not None:
         lines.append(

@@ -25,10 +25,10 @@ def test_the_same_devices_answer_in_every_run(name: str) -> None:
         assert all(one.recipe.domain.understands(value) for each in made for value in each)
 
 
-def test_emoji_keep_a_zipf_law_and_change_now_and_then() -> None:
+def test_favourites_keep_a_zipf_law_and_change_now_and_then() -> None:
     """Planted: everybody draws anew -> few the same, fails; nobody -> all the same, fails."""
     names = deployment("emoji-popularity").recipe.domain.labels[:-1]
-    first, second = populations.emoji(N, 2, names)
+    first, second = populations.favourites(N, 2, names, "emoji")
     counts = Counter(first)
     assert 1.6 < counts[names[0]] / counts[names[1]] < 2.4
     kept = sum(one == other for one, other in zip(first, second, strict=True)) / N
