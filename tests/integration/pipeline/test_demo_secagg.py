@@ -14,7 +14,7 @@ import pytest
 
 from shoal.cli.demo import secagg_run
 from shoal.cli.demo.made import Made
-from shoal.cli.demo.secagg import _times
+from shoal.cli.demo.sums.devices import _times
 from shoal.cli.main import main
 from tests.sizes import FULL
 

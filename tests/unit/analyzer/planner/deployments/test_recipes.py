@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from shoal.accounting.accountant import certify
-from shoal.analyzer.planner.claims import DAYS, weigh
-from shoal.analyzer.planner.recipes import RECIPES, Recipe, recipe
+from shoal.analyzer.planner.deployments.claims import DAYS, weigh
+from shoal.analyzer.planner.deployments.recipes import RECIPES, Recipe, recipe
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
@@ -24,6 +24,7 @@ CITED = {
     "emoji-popularity": 4.0,
     "browser-settings": 2.0,
     "mobility-counts": 2.64,
+    "new-words": 16.0,
 }
 N = 2_000
 
