@@ -12,6 +12,7 @@ from typing import Any
 from shoal.checker.chain import Chain
 from shoal.checker.discovered import discovered, shown_level
 from shoal.checker.findings import Outcome, Statement
+from shoal.checker.totals import shown_array
 from shoal.protos import release_pb2, task_pb2
 
 _PRIVACY = (
@@ -32,6 +33,7 @@ _SHOWN = frozenset(
     {
         *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "damaged"),
         *("manifest_hash", "withheld", "quantiles", "rounds", "ranges", "record", "discovered"),
+        "array",
     }
 )
 _TOLD = frozenset({*_PRIVACY, *_MAYBE_INFINITE, "assumptions", "memoized"})
@@ -73,6 +75,7 @@ def consistency(
         shows = bool(release.estimates or release.quantiles or release.counts)
         shows = shows or release.HasField("distribution") or release.HasField("discovered")
         shows = shows or release.HasField("ranges") or release.HasField("record")
+        shows = shows or release.HasField("array")
         yield _said("a release that is withheld shows nothing", not shows, release.withheld)
     else:
         asked = task.domain.record if task.domain.HasField("record") else None
@@ -146,6 +149,7 @@ def _differences(shown: Mapping[str, Any], release: release_pb2.Release) -> Iter
         ("discovered", shown.get("discovered"), shown_level(release)),
         ("ranges", shown.get("ranges"), _ranges(release)),
         ("record", shown.get("record"), _record(release)),
+        ("array", shown.get("array"), shown_array(release)),
         ("memoized", told.get("memoized"), _memoized(release.privacy)),
         *((name, told.get(name), getattr(release.privacy, name)) for name in _PRIVACY),
         *(

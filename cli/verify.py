@@ -53,7 +53,8 @@ def verify(
     authorities = [public_key(key, "--authority") for key in authority or ()]
     paths = _listed(files)
     reports: list[tuple[Path, ReleaseCheck]] = []
-    checks = check_releases([read_bytes(path, MOST_BYTES) for path in paths], authorities)
+    data = [read_bytes(path, MOST_BYTES) for path in paths]
+    checks = check_releases(data, authorities, [path.parent for path in paths])
     try:
         for path, check in zip(paths, checks, strict=True):
             reports.append((path, check))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shoal.study.designed import Design, design
     from shoal.study.estimates import EstimateTable
     from shoal.study.frames import Table
+    from shoal.study.long_vectors import TotalsArray
     from shoal.study.pictures import Picture
     from shoal.study.planning import Planned, plan
     from shoal.study.promise import Promise
@@ -36,6 +37,7 @@ __all__ = [
     "Simulated",
     "SyntheticTable",
     "Table",
+    "TotalsArray",
     "Update",
     "VectorDesign",
     "VectorMean",
@@ -60,6 +62,7 @@ _HOME = {
     "Simulated": "simulated",
     "SyntheticTable": "tables",
     "Table": "frames",
+    "TotalsArray": "long_vectors",
     "Update": "updates",
     "VectorDesign": "vectors",
     "VectorMean": "vectors",

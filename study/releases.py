@@ -13,10 +13,12 @@ from shoal.analyzer.results.ranges import RangeCount, range_of
 from shoal.analyzer.results.reading import read_releases, select
 from shoal.analyzer.results.release_files import Truth, read_release_files
 from shoal.analyzer.results.report_page import certificate_of
+from shoal.analyzer.results.totals import FOLDER, array_of_json
 from shoal.analyzer.store import FILE_NAME
 from shoal.errors import Kind, ShoalError
 from shoal.study.arguments import about, wrong_type, wrong_value
 from shoal.study.frames import Cell, Table
+from shoal.study.long_vectors import TotalsArray
 from shoal.study.pictures import Picture, intervals
 from shoal.study.promise import Promise
 from shoal.study.tables import SyntheticTable, agreeing_tables, synthetic_table
@@ -41,12 +43,16 @@ _KNOWN = "a file of shoal results export --format json, a folder of them, or an 
 
 
 class ReleaseTable(Table):
-    """Releases as rows: one per estimate, one per quantile, and one of a release that was withheld.
-    A 95 % interval is from ``ci_low`` to ``ci_high``. ``releases``: all that is known of each.
+    """Releases as rows: one per estimate, one per quantile, and one of a release that was withheld,
+    or whose totals are an array (``array``). A 95 % interval is from ``ci_low`` to ``ci_high``.
+    ``releases``: all that is known of each.
     """
 
     def __init__(
-        self, releases: tuple[dict[str, Any], ...], truths: Mapping[str, Truth] | None = None
+        self,
+        releases: tuple[dict[str, Any], ...],
+        truths: Mapping[str, Truth] | None = None,
+        arrays: Path | None = None,
     ) -> None:
         told = truths or {}
         rows: list[list[Cell]] = []
@@ -57,7 +63,7 @@ class ReleaseTable(Table):
             rows.append([*shown, *([truth] if told else [])])
         super().__init__((*COLUMNS, *(["truth"] if told else [])), rows, unseen=_WIDE)
         self.releases = releases
-        self._truths = told
+        self._truths, self._arrays = told, arrays
 
     def select(self, task: str) -> ReleaseTable:
         """Those of a task, or of one window: "outpatient-visit" or "outpatient-visit:0"; an id, or
@@ -75,7 +81,7 @@ class ReleaseTable(Table):
                 else error.message
             )
             raise wrong_value("task", said) from None
-        return ReleaseTable(tuple(chosen), self._truths)
+        return ReleaseTable(tuple(chosen), self._truths, self._arrays)
 
     def range(self, task: str, low: float, high: float | None = None) -> RangeCount:
         """How many devices have a value from ``low`` to ``high`` (None: to the end), of a release
@@ -113,11 +119,32 @@ class ReleaseTable(Table):
             )
             for row in means or rows
         ]
+        if "array" in release:
+            raise wrong_value("task", "its totals are too many to draw: use .array(task)")
         if not marks:
             raise wrong_value("task", "this release was withheld: there is nothing to draw")
         unit = "the number's unit" if means else "total" if "rounds" in release else "people"
         title = f"{release['name']}, window {release['window']}: {release['n']:,} reports"
         return intervals(title, unit, marks)
+
+    def array(self, task: str, path: str | os.PathLike[str] | None = None) -> TotalsArray:
+        """The totals of a release of a long vector, read from their file as they are asked for.
+        ``path``: the file, unless it lies where the release was read from.
+        """
+        release = self._one(task)
+        told = release.get("array")
+        if told is None:
+            raise wrong_value("task", "its totals are rows of this table, not an array")
+        where = Path(path) if path is not None else None
+        if where is None and self._arrays is not None:
+            where = self._arrays / told["file"]
+        if where is None or not where.is_file():
+            raise wrong_value(
+                "path",
+                f"{told['file']} is not beside the release: give the file of shoal results export "
+                "--format npy",
+            )
+        return TotalsArray(array_of_json(where, told), told)
 
     def tables(self, task: str) -> list[Table]:
         """Of a release of several answers together: one table for each marginal, made to agree."""
@@ -159,6 +186,7 @@ def read_release(path: str | os.PathLike[str]) -> ReleaseTable:
         )
     with about("path"):
         if where.is_dir() and (where / FILE_NAME).exists():
-            return ReleaseTable(tuple(read_releases(where, None)))
+            return ReleaseTable(tuple(read_releases(where, None)), arrays=where / FOLDER)
         found = read_release_files(where)
-    return ReleaseTable(found.releases, found.truths)
+    folder = where if where.is_dir() else where.parent
+    return ReleaseTable(found.releases, found.truths, folder)

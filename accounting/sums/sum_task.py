@@ -25,6 +25,7 @@ from functools import lru_cache
 from shoal.accounting.sums.pairwise import SumBound, calibrate, certify_sum
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.noise.width import noise_tail, word_bits_for
 from shoal.mechanisms.quantize import bounds, default_grid
@@ -74,6 +75,7 @@ def design_sum(
 
     ``dimension`` >= 1 coordinates; ``clip`` > 0 in the domain's unit, the bound on a vector's
     ``norm``; ``grid``: steps that ``clip`` is divided into (None: one that costs little).
+    More than ``LIMITS.dense_words`` coordinates travel in segments, and are released as one array.
     ``dropout_ppm``, ``honest_fraction_ppm``: shares of a round's devices, in millionths.
     """
     least = (
@@ -109,7 +111,14 @@ def design_sum(
     )
     # Modulo 2^w: a sum that does not fit would be wrong without anybody noticing.
     bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
-    return SumDesign(domain, spec, replace(widest, word_bits=bits))
+    plan = replace(widest, word_bits=bits, segment_words=_segment_words(dimension, mode))
+    return SumDesign(domain, spec, plan)
+
+
+def _segment_words(dimension: int, mode: Mode) -> int:
+    """Long vectors travel in segments; in helper mode, whose vectors are stored whole, none do."""
+    dense = dimension > LIMITS.dense_words and mode is not Mode.HELPER
+    return LIMITS.segment_words if dense else 0
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,6 @@
-"""Releases as a file: JSON, CSV, Parquet, or a page with plots."""
+"""Releases as a file: JSON, CSV, Parquet, or a page with plots. The totals of a long vector, as an
+array, are ``totals``'.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +52,11 @@ class Format(StrEnum):
     html = "html"
     parquet = "parquet"
     release = "release"
+    npy = "npy"
+    arrow = "arrow"
+
+
+ARRAYS = frozenset({Format.npy, Format.arrow})  # of the totals of one long vector
 
 
 def file_of(releases: list[dict[str, Any]], kind: Format) -> bytes:

@@ -16,6 +16,7 @@ from shoal.analyzer.results.records import (
     shown_record,
     shown_tables,
 )
+from shoal.analyzer.results.totals import array_json
 from shoal.codec import VERSION, parse
 from shoal.errors import Kind, ShoalError
 from shoal.protos import release_pb2
@@ -39,7 +40,8 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
 
     ``damaged``: reports that were acknowledged and are missing, because a disk lost or changed
     them. ``processed`` (counts for readers), ``distribution``, ``quantiles`` and ``ranges`` are
-    there where there is something to show (``processed``, ``ranges``), ``record`` and ``tables`` of
+    there where there is something to show (``processed``, ``ranges``), ``array`` of long vectors
+    (``totals``), ``record`` and ``tables`` of
     a record (``records``).
     """
     privacy = release.privacy
@@ -49,6 +51,7 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
         "quantiles": quantiles(release),
         "discovered": discovered.to_json(release),
         "ranges": ranges_shown(release),
+        "array": array_json(release),
         "record": shown_record(release),
         "tables": shown_tables(release),
     }

@@ -22,6 +22,7 @@ from shoal.accounting.several_messages.of_mechanism import METHODS
 from shoal.analyzer.results.cumulative import COMPOSED_MEMOIZED
 from shoal.analyzer.results.plots import Histogram, RowPlot, histogram, plot
 from shoal.analyzer.results.processed import MEANS, OUTSIDE, beside, readable_note
+from shoal.analyzer.results.totals import array_words
 from shoal.errors import Kind, ShoalError
 from shoal.pictures.axes import number
 from shoal.pictures.templates import render
@@ -71,7 +72,8 @@ class PictureShape:
 @dataclass(frozen=True, slots=True)
 class ReportSection:
     """One release as the page shows it. ``release``: its JSON; ``anchor``: the id to link to;
-    ``shape``: None without a distribution; ``words``: what else is said of it, a paragraph each.
+    ``shape``: None without a distribution; ``words``: what else is said of it, a paragraph each;
+    ``array``: of a long vector, headings and words.
     """
 
     release: Mapping[str, Any]
@@ -80,6 +82,7 @@ class ReportSection:
     estimates: tuple[Estimates, ...]
     shape: PictureShape | None
     words: tuple[str, ...]
+    array: tuple[tuple[str, str], ...] = ()
 
 
 def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None = None) -> str:
@@ -134,7 +137,13 @@ def section_of(index: int, release: Mapping[str, Any], truth: Mapping[str, float
     notes = ". ".join(beside(release))
     estimates = tuple(_estimates(title, rows, truth, how, notes) for title, rows in groups if rows)
     return ReportSection(
-        release, f"r{index}", _title(release), estimates, _shape(release), tuple(words_of(release))
+        release,
+        f"r{index}",
+        _title(release),
+        estimates,
+        _shape(release),
+        tuple(words_of(release)),
+        tuple(array_words(release["array"])) if "array" in release else (),
     )
 
 

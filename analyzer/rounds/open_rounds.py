@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from shoal.analyzer.rounds.sums import StoredSum, SumStore
+from shoal.analyzer.rounds.sums import StoredSum, SumStore, sum_form
 from shoal.clocks.clock import SureClock
 from shoal.crypto.secagg.analyzer.collector import Collector
 from shoal.crypto.secagg.records import Reason
@@ -138,6 +138,8 @@ class OpenRounds:
                 try:
                     return await asyncio.to_thread(work)
                 finally:
+                    # a long vector comes in many steps of one call
+                    open_round.touched = self._clock.steady()
                     await self._count_abort(open_round)
 
         task = asyncio.create_task(whole_step())
@@ -156,7 +158,8 @@ class OpenRounds:
         if result is not None and round_id is not None and not open_round.stored:
             hit("analyzer.rounds.unmasked")
             task_id, window = open_round.served.task_id, open_round.window
-            self._sums.add(task_id, window, StoredSum(round_id, result.survivors, result.vector))
+            stored = StoredSum(round_id, result.survivors, result.vector)
+            self._sums.add(task_id, window, stored, sum_form(open_round.served.task))
             open_round.stored = True
             self.ended["done"] += 1
             collector.forget()
