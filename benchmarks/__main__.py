@@ -51,6 +51,7 @@ NAMES = (
     "planner",
     "secagg",
     "long_vectors",
+    "ten_million",
     "prepared",
     "agent",
     "mqtt",

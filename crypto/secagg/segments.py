@@ -144,8 +144,10 @@ class OpenedRow:
         info = segment_info(
             self._round_id, config.key_id, self._row, self._segment, len(self._sizes)
         )
+        with memoryview(self._pending) as pending:
+            sealed = bytes(pending[:size])
         try:
-            plaintext = open_sealed(self._key, bytes(self._pending[:size]), info)
+            plaintext = open_sealed(self._key, sealed, info)
         except ShoalError:
             self.good, self._pending = False, bytearray()
             return False

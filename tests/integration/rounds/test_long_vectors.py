@@ -56,7 +56,8 @@ class Breaking(Wire):
 
 async def released(one: Running) -> Path:
     """The window's end; the analyzer's folder."""
-    await one.advance(one.world.published.served.task.windows.length_s * 1.0)
+    plan = one.world.published.served.task.windows
+    await one.advance(plan.length_s + plan.grace_s + 1)
     task_id = one.world.published.task_id
     await one.until(lambda: one.store.released(task_id, 0))
     return one.store.folder
@@ -70,7 +71,12 @@ async def test_a_long_vector_is_summed_and_released_as_an_array(tmp_path: Path) 
     sum without its last segment -> fails.
     """
     world = World(
-        tmp_path, devices=DEVICES, dimension=DIMENSION, segment_words=SEGMENT, survivors_min=6
+        tmp_path,
+        devices=DEVICES,
+        dimension=DIMENSION,
+        segment_words=SEGMENT,
+        survivors_min=6,
+        target_epsilon=1e12,  # vectors of so many coordinates, each as large as the clip
     )
     devices = world.devices(DEVICES)
     async with running(world) as one:
@@ -83,7 +89,7 @@ async def test_a_long_vector_is_summed_and_released_as_an_array(tmp_path: Path) 
         (stored,) = one.sums()
         np.testing.assert_array_equal(stored.vector, exact)
         folder = await released(one)
-        assert not list((folder / "sums").iterdir())
+        await one.until(lambda: not list((folder / "sums").iterdir()))
         np.testing.assert_array_equal(np.load(next((folder / FOLDER).iterdir())), exact)
         totals = shoal.read_release(folder).array("weights")
         np.testing.assert_allclose(totals[-5:], exact[-5:] / 16)
