@@ -136,7 +136,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def of_task(dimension: int, devices: int) -> Task:
-    """A grid that is coarse enough for so few shares of noise."""
+    """As its author gets it, but for segments in every dimension."""
     made = design_sum(
         dimension=dimension,
         norm=Norm.L2,
@@ -149,7 +149,6 @@ def of_task(dimension: int, devices: int) -> Task:
         honest_fraction_ppm=900_000,
         epsilon=8.0,
         delta=1e-6,
-        grid=20_000,
     )
     plan = replace(made.plan, segment_words=LIMITS.segment_words)
     draft = replace(

@@ -17,7 +17,8 @@ task itself need not trust who signed it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -74,7 +75,8 @@ def design_sum(
     line that names the number to change.
 
     ``dimension`` >= 1 coordinates; ``clip`` > 0 in the domain's unit, the bound on a vector's
-    ``norm``; ``grid``: steps that ``clip`` is divided into (None: one that costs little).
+    ``norm``; ``grid``: steps that ``clip`` is divided into (None: one that costs little, of
+    long vectors one in whose steps the noise can be drawn).
     More than ``LIMITS.dense_words`` coordinates travel in segments, and are released as one array.
     ``dropout_ppm``, ``honest_fraction_ppm``: shares of a round's devices, in millionths.
     """
@@ -97,22 +99,48 @@ def design_sum(
         raise _hides_nobody()
     steps = grid if grid is not None else default_grid(norm, clip, dimension)
     domain = Vector(dimension, norm, clip, steps, tuple(names), unit)
-    limits = bounds(domain)
     share = widest.honest_share(honest_fraction_ppm)
-    spec = calibrate(
-        noise,
-        limits,
-        dimension,
-        epsilon=epsilon,
-        delta=delta,
-        survivors=survivors,
-        honest_fraction=share,
-        windows=windows,
-    )
+
+    def calibrated(domain: Vector) -> MechanismSpec:
+        return calibrate(
+            noise,
+            bounds(domain),
+            dimension,
+            epsilon=epsilon,
+            delta=delta,
+            survivors=survivors,
+            honest_fraction=share,
+            windows=windows,
+        )
+
+    if grid is None and norm is Norm.L2 and dimension > LIMITS.dense_words:
+        domain, spec = _coarsened(domain, calibrated)
+    else:
+        spec = calibrated(domain)
+    limits = bounds(domain)
     # Modulo 2^w: a sum that does not fit would be wrong without anybody noticing.
     bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
     plan = replace(widest, word_bits=bits, segment_words=_segment_words(dimension, mode))
     return SumDesign(domain, spec, plan)
+
+
+def _coarsened(
+    domain: Vector, calibrated: Callable[[Vector], MechanismSpec]
+) -> tuple[Vector, MechanismSpec]:
+    """The grid, halved until a device's share of the noise can be drawn: the usual one grows with
+    the dimension, and so does the noise in its steps.
+
+    Not below 4 sqrt(d) steps, where rounding lengthens a vector by a quarter. Raises what the first
+    grid did if none will do.
+    """
+    least, first = 4 * math.isqrt(domain.dimension), domain
+    while True:
+        try:
+            return domain, calibrated(domain)
+        except ShoalError:
+            if domain.grid // 2 < least:
+                return first, calibrated(first)
+            domain = replace(domain, grid=domain.grid // 2)
 
 
 def _segment_words(dimension: int, mode: Mode) -> int:

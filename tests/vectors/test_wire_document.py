@@ -20,7 +20,7 @@ from shoal.crypto.admission.enrolment import CERTIFICATE_SIZE, SIGNED_CERTIFICAT
 from shoal.crypto.brokered import REPLY_SIZE, make_reply
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info, sealed_size
 from shoal.crypto.keyfiles import HPKE_LABEL
-from shoal.crypto.secagg import exchange, pads, parameters, shares
+from shoal.crypto.secagg import exchange, pads, parameters, segments, shares
 from shoal.crypto.secagg.primitives import shamir
 from shoal.crypto.secagg.records import Reason, Start, Status
 from shoal.crypto.secagg.ring import LEAF_SIZE
@@ -183,9 +183,11 @@ def test_what_a_round_hashes_and_derives() -> None:
     ]
     round_id, key_id, task_id = Digest(bytes(32)), KeyId(bytes(8)), TaskId(bytes(32))
     lengths = {"round_id": 32, "task_id": 32, "u32be(window)": 4, "key_id": 8}
+    lengths |= {"row_id (16)": segments.ROW_ID_SIZE, "u32be(i)": 4, "u32be(m)": 4}
     made = {
         "exchange": exchange.exchange_info(key_id),
         "vector": exchange.vector_info(round_id, key_id),
+        "segment": segments.segment_info(round_id, key_id, bytes(16), 0, 1),
         "shares": exchange.shares_info(round_id, key_id),
         "single": exchange.single_info(task_id, 0, key_id),
     }
