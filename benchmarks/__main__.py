@@ -52,6 +52,7 @@ NAMES = (
     "secagg",
     "long_vectors",
     "ten_million",
+    "cohorts",
     "prepared",
     "agent",
     "mqtt",

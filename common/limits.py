@@ -146,7 +146,7 @@ class Limits:
     # numbers of a segment of a released array: 1 MiB, what is read to check one of them
     array_segment: int = 1 << 17
     # devices of one round: what a device does grows with log n, what the analyzer holds with n
-    cohort: int = 1_024
+    cohort: int = 10_000
     helper_cohort: int = 1_000_000  # devices of one sum in helper mode, where there is no graph
     upload_bytes: int = 256 * KIB  # of a sealed vector in one call
     # one step of a round: a chunk of a vector and its envelope, with room

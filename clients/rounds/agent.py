@@ -307,8 +307,11 @@ def noisy(task: Task, value: VectorValue, entropy: Entropy) -> NDArray[np.int64]
     """
     if not isinstance(task.domain, Vector):
         raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation")
+    noise = create_noise(task.mechanism)
+    # what making its table takes is given back before there is a vector
+    noise.add_to(np.zeros(0, np.int64), entropy)
     vector = quantize(read_vector(value), task.domain, entropy).vector
-    create_noise(task.mechanism).add_to(vector, entropy)
+    noise.add_to(vector, entropy)
     return vector
 
 

@@ -126,6 +126,11 @@ class Collector:
         return None if self._begun is None else self._begun.round_id
 
     @property
+    def seats(self) -> int:
+        """Devices of the round, once started."""
+        return 0 if self._begun is None else len(self._begun.pad_keys)
+
+    @property
     def ended(self) -> bool:
         """Unmasked or aborted."""
         return self.reason is not None or self._done is not None

@@ -89,6 +89,34 @@ def test_published_answers(
     assert fit(n, corrupt, dropout, corruption) == (k, t)
 
 
+def test_what_the_paper_says_of_large_cohorts() -> None:
+    """Bell et al. (CCS 2020), abstract: of 10^4 clients each talks to 3 % of the others where 5 %
+    are corrupt, semi-malicious, and 5 % drop out; semi-honest a billion clients cost each what the
+    complete graph of Bonawitz et al. costs a thousand. Exact tails need no more than that. Planted:
+    the complete graph wherever n is above 1,000 -> fails.
+    """
+    k, t = fit(10**4, ".05", ".05", MAL)
+    assert (k, t) == (62, 44)
+    assert k <= 0.03 * 10**4
+    assert fit(10**9, ".2", ".2", SEMI)[0] < 1_000
+
+
+@for_each("devices", [1_025, 10_000])
+def test_cohorts_of_ten_thousand_have_parameters(devices: int) -> None:
+    """As every party computes them from n, dropout and honest fraction: in default mode the
+    published 10^4 row, in strict mode more. Planted: LIMITS.cohort of before -> refused.
+    """
+    made = PairwisePlan(Mode.DEFAULT, devices, devices, devices // 2, 330_000, 32)
+    found = parameters_for(made, 950_000, devices)
+    if devices == 10_000:
+        assert (found.neighbours, found.threshold) == (86, 29)
+    strict = parameters_for(
+        PairwisePlan(Mode.STRICT, devices, devices, devices // 2, 50_000, 32), 950_000, devices
+    )
+    assert not strict.complete
+    assert found.neighbours < strict.neighbours < devices // 10 + 200
+
+
 @for_each("rates, row", TABLE.items())
 def test_table(rates: tuple[str, str, Corruption], row: list[tuple[int, int]]) -> None:
     assert [fit(n, *rates) for n in (100, 10**3, 10**4, 10**5, 10**6)] == row
