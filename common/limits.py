@@ -147,6 +147,8 @@ class Limits:
     array_segment: int = 1 << 17
     # devices of one round: what a device does grows with log n, what the analyzer holds with n
     cohort: int = 10_000
+    # of one device: who they all are fits into one reply
+    neighbours: int = 1_023
     helper_cohort: int = 1_000_000  # devices of one sum in helper mode, where there is no graph
     upload_bytes: int = 256 * KIB  # of a sealed vector in one call
     # one step of a round: a chunk of a vector and its envelope, with room

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from shoal.study.designed import Design, design
     from shoal.study.estimates import EstimateTable
     from shoal.study.frames import Table
-    from shoal.study.long_vectors import TotalsArray
     from shoal.study.pictures import Picture
     from shoal.study.planning import Planned, plan
     from shoal.study.promise import Promise
-    from shoal.study.releases import ReleaseTable, read_release
+    from shoal.study.releases import ReleaseTable, TotalsArray, read_release
     from shoal.study.reports import Reports
     from shoal.study.simulated import Simulated
     from shoal.study.tables import SyntheticTable
@@ -62,7 +61,7 @@ _HOME = {
     "Simulated": "simulated",
     "SyntheticTable": "tables",
     "Table": "frames",
-    "TotalsArray": "long_vectors",
+    "TotalsArray": "releases",
     "Update": "updates",
     "VectorDesign": "vectors",
     "VectorMean": "vectors",

@@ -80,18 +80,7 @@ def design_sum(
     More than ``LIMITS.dense_words`` coordinates travel in segments, and are released as one array.
     ``dropout_ppm``, ``honest_fraction_ppm``: shares of a round's devices, in millionths.
     """
-    least = (
-        cohort_min
-        if cohort_min is not None
-        else max(2, -(-cohort_max * _COHORT_MIN.numerator // _COHORT_MIN.denominator))
-    )
-    survivors = least - least * dropout_ppm // PPM
-    if survivors < 2:
-        raise ShoalError(
-            Kind.INVALID,
-            f"of cohort_min = {least} devices dropout leaves {survivors}: raise cohort_min or "
-            "lower dropout",
-        )
+    least, survivors = _smallest_round(cohort_min, cohort_max, dropout_ppm)
     # With the widest word first: what is wrong with the sizes is said before anything is computed
     # from them.
     widest = PairwisePlan(mode, least, cohort_max, survivors, dropout_ppm, WORD_BITS[-1], *phases)
@@ -122,6 +111,23 @@ def design_sum(
     bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
     plan = replace(widest, word_bits=bits, segment_words=_segment_words(dimension, mode))
     return SumDesign(domain, spec, plan)
+
+
+def _smallest_round(cohort_min: int | None, cohort_max: int, dropout_ppm: int) -> tuple[int, int]:
+    """(devices that begin, devices that survive). Raises INVALID."""
+    least = (
+        cohort_min
+        if cohort_min is not None
+        else max(2, -(-cohort_max * _COHORT_MIN.numerator // _COHORT_MIN.denominator))
+    )
+    survivors = least - least * dropout_ppm // PPM
+    if survivors < 2:
+        raise ShoalError(
+            Kind.INVALID,
+            f"of cohort_min = {least} devices dropout leaves {survivors}: raise cohort_min or "
+            "lower dropout",
+        )
+    return least, survivors
 
 
 def _coarsened(

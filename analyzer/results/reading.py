@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
-    from shoal.analyzer.results.array_files import ArrayFile
+    from shoal.storage.array_files import ArrayFile
 
 
 def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]]:

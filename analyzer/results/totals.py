@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shoal.analyzer.results.array_files import ArrayFile, ArrayForm, write_array
 from shoal.arrays import NDArray, np
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.protos import release_pb2
 from shoal.services.whole_files import whole_file
+from shoal.storage.array_files import ArrayFile, ArrayForm, write_array
 
 FOLDER, SUFFIX = "arrays", ".npy"
 DTYPE = "<i8"

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from shoal.analyzer.records import Spending, WindowOutcome
-from shoal.analyzer.results.array_files import HASH_SIZE, ArrayFile, ArrayForm, write_array
 from shoal.analyzer.store import AnalyzerStore
 from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
 from shoal.limits import LIMITS
+from shoal.storage.array_files import HASH_SIZE, ArrayFile, ArrayForm, write_array
 from shoal.storage.checksums import fits, row_digest
 from shoal.task import Task
 

@@ -316,8 +316,8 @@ def test_the_list_of_vectors_names_what_the_file_holds() -> None:
 
 
 def test_the_largest_answer_fits_into_a_reply() -> None:
-    """A complete graph of the largest round: who everybody is, to one device. Planted: a cohort
-    of 1,100 -> this fails.
+    """As many neighbours as a device can have, in the largest round: who everybody is. Planted:
+    1,100 neighbours -> this fails.
     """
     one = pairwise_pb2.Neighbour(
         certificate=bytes(SIGNED_CERTIFICATE_SIZE),
@@ -331,17 +331,22 @@ def test_the_largest_answer_fits_into_a_reply() -> None:
     record = pairwise_pb2.SignedRecord(
         record=start, shuffler_signature=bytes(64), analyzer_signature=bytes(64)
     )
-    started = pairwise_pb2.Started(
-        start=record, position=LIMITS.cohort - 1, neighbours=[one] * (LIMITS.cohort - 1)
-    )
-    answer = pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_SHARE, wait_ms=10_000, started=started)
-    reply = pairwise_pb2.ExchangeReply(
-        sealed=bytes(answer.ByteSize() + exchange.NONCE_SIZE + exchange.TAG_SIZE)
-    )
-    assert reply.ByteSize() <= LIMITS.reply_bytes
+    hashes = [bytes(32)] * (2 * LIMITS.cohort.bit_length())
+    # a complete graph needs no proof; any other has an even number of neighbours
+    for count, proof in ((LIMITS.neighbours, []), (LIMITS.neighbours - 1, hashes)):
+        started = pairwise_pb2.Started(
+            start=record, position=LIMITS.cohort - 1, neighbours=[one] * count, proof=proof
+        )
+        answer = pairwise_pb2.Answer(
+            phase=pairwise_pb2.PHASE_SHARE, wait_ms=10_000, started=started
+        )
+        reply = pairwise_pb2.ExchangeReply(
+            sealed=bytes(answer.ByteSize() + exchange.NONCE_SIZE + exchange.TAG_SIZE)
+        )
+        assert reply.ByteSize() <= LIMITS.reply_bytes
     assert (
         f"Replies are at most {LIMITS.reply_bytes // 1024} KiB (the largest brings "
-        f"{LIMITS.cohort - 1:,} neighbours)" in PROSE
+        f"{LIMITS.neighbours:,} neighbours)" in PROSE
     )
 
 

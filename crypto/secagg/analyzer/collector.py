@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.arrays import NDArray, np
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import records, words
+from shoal.crypto.secagg.analyzer.delivered import DeliveredRows
 from shoal.crypto.secagg.analyzer.unmasking import (
     CollectedShares,
     Committed,
@@ -52,9 +53,7 @@ class _Begun:
     graph: GraphParameters
     pad_keys: tuple[bytes, ...]  # by position
     total: NDArray[np.unsignedinteger[Any]]
-    rows: list[bytes] = field(default_factory=list)  # SHA-256 of each row
-    seen: set[bytes] = field(default_factory=set)
-    unusable: list[int] = field(default_factory=list)
+    delivered: DeliveredRows
     opened: OpenedRow | None = None  # of vectors in segments: the row that is coming
     commit: tuple[bytes, pairwise_pb2.CommitRoundReply] | None = None
     collected: CollectedShares | None = None
@@ -185,6 +184,7 @@ class Collector:
             graph,
             tuple(seat.pad_key for seat in ring.order),
             total,
+            DeliveredRows(len(seats)),
         )
         return reply
 
@@ -203,14 +203,14 @@ class Collector:
     @property
     def rows(self) -> int:
         """Delivered until now, usable or not."""
-        return 0 if self._begun is None else len(self._begun.rows)
+        return 0 if self._begun is None else len(self._begun.delivered.digests)
 
     @property
     def unusable(self) -> tuple[int, ...]:
         """Indexes of delivered rows that do not open, have a wrong length, or were in the delivery
         before.
         """
-        return () if self._begun is None else tuple(self._begun.unusable)
+        return () if self._begun is None else tuple(self._begun.delivered.unusable)
 
     def add_vectors(self, rows: Iterable[bytes], start: int = 0) -> tuple[int, ...]:
         """Open sealed rows number ``start``, ``start`` + 1, ... and add them up at once; returns
@@ -224,7 +224,7 @@ class Collector:
         """
         self._not_aborted()
         begun = self._running()
-        _require(0 <= start <= len(begun.rows), _IN_ORDER)
+        _require(0 <= start <= len(begun.delivered.digests), _IN_ORDER)
         info = vector_info(begun.round_id, self.terms.analyzer_config.key_id)
         for index, row in enumerate(rows, start):
             if self.terms.plan.segmented:
@@ -232,11 +232,11 @@ class Collector:
                 self.feed(row, index * self.row_bytes)
                 continue
             digest = hashlib.sha256(row).digest()
-            if not self._known(begun, index, digest):
-                self._check_room(begun, index)
-                usable = digest not in begun.seen and self._add(begun, row, info)
-                _note(begun, index, digest, usable=usable)
-        return tuple(begun.unusable)
+            if not begun.delivered.known(index, digest):
+                begun.delivered.check_room(index, closed=begun.commit is not None)
+                usable = digest not in begun.delivered.seen and self._add(begun, row, info)
+                begun.delivered.note(index, digest, usable=usable)
+        return tuple(begun.delivered.unusable)
 
     def feed(self, data: bytes | memoryview, offset: int) -> None:
         """The same, of a task whose vectors are sealed in segments: bytes of the delivery from
@@ -261,42 +261,20 @@ class Collector:
             if not row.complete:
                 continue
             digest = row.digest
-            if not self._known(begun, row.number, digest):
-                opened = None if digest in begun.seen else row.words
+            if not begun.delivered.known(row.number, digest):
+                opened = None if digest in begun.delivered.seen else row.words
                 if opened is not None:
                     begun.total += opened
-                _note(begun, row.number, digest, usable=opened is not None)
+                begun.delivered.note(row.number, digest, usable=opened is not None)
             if view:
                 self._begin(begun, row, row.number + 1)
 
     def _begin(self, begun: _Begun, row: OpenedRow, index: int) -> None:
-        _require(0 <= index <= len(begun.rows), _IN_ORDER)
-        known = index < len(begun.rows)
+        _require(0 <= index <= len(begun.delivered.digests), _IN_ORDER)
+        known = index < len(begun.delivered.digests)
         if not known:
-            self._check_room(begun, index)
+            begun.delivered.check_room(index, closed=begun.commit is not None)
         row.begin(index, known=known)
-
-    @staticmethod
-    def _known(begun: _Begun, index: int, digest: bytes) -> bool:
-        """Whether the row was added before. Raises CONFLICT for another one under its number."""
-        if index >= len(begun.rows):
-            return False
-        if digest != begun.rows[index]:
-            raise ShoalError(
-                Kind.CONFLICT,
-                "another row was delivered under this number: deliver the same rows in the "
-                "same order",
-            )
-        return True
-
-    @staticmethod
-    def _check_room(begun: _Begun, index: int) -> None:
-        if begun.commit is not None:
-            raise ShoalError(
-                Kind.CONFLICT,
-                "who is in the sum was signed: no vector is taken any more",
-            )
-        _require(index < len(begun.pad_keys), "more rows are delivered than the round has devices")
 
     def commit(self, request: pairwise_pb2.CommitRoundRequest) -> pairwise_pb2.CommitRoundReply:
         """Sign who is in the sum: as many as usable rows came; once.
@@ -327,10 +305,11 @@ class Collector:
             f"the commit speaks of {len(commit.statuses)} devices, the round has {size}",
         )
         _match(
-            list(request.left_out) == begun.unusable, "the rows left out are not the unusable ones"
+            list(request.left_out) == begun.delivered.unusable,
+            "the rows left out are not the unusable ones",
         )
         _match(
-            commit.alive == len(begun.rows) - len(begun.unusable),
+            commit.alive == len(begun.delivered.digests) - len(begun.delivered.unusable),
             "the commit counts other vectors than were delivered",
         )
         _require(
@@ -488,14 +467,6 @@ class Collector:
     def _not_aborted(self) -> None:
         if self.reason is not None:
             raise self.reason.error
-
-
-def _note(begun: _Begun, index: int, digest: bytes, *, usable: bool) -> None:
-    """What came under this number is remembered, usable or not."""
-    if not usable:
-        begun.unusable.append(index)
-    begun.rows.append(digest)
-    begun.seen.add(digest)
 
 
 def _match(condition: bool, message: str) -> None:

@@ -72,7 +72,7 @@ class Step(IntEnum):
     NONE = 7  # it stays to the end
 
 
-@lru_cache(maxsize=2_048)
+@lru_cache(maxsize=16_384)
 def identity(number: int) -> DeviceIdentity:
     """Enrolled for a year; made once for all rounds."""
     key = SigningKey.generate()

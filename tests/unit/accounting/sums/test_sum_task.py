@@ -159,7 +159,7 @@ def test_a_cohort_is_four_fifths_at_least_unless_told() -> None:
         ({"cohort_min": 121}, "cohort_max"),
         ({"cohort_min": None, "cohort_max": 1}, "cohort_max"),
         ({"cohort_min": None, "cohort_max": -7}, "cohort_max"),
-        ({"cohort_max": 1_025}, "1024 devices"),
+        ({"cohort_max": LIMITS.cohort + 1}, f"{LIMITS.cohort} devices"),
         ({"honest_fraction_ppm": 1}, "honest_fraction"),
         ({"noise": "gaussian"}, "skellam or discrete_laplace"),
         ({"noise": "krr"}, "skellam or discrete_laplace"),

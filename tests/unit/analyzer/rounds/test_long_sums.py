@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 import shoal
 from shoal import failpoints
-from shoal.analyzer.results import array_files
-from shoal.analyzer.results.array_files import ArrayFile, ArrayForm, npy_header, write_array
 from shoal.analyzer.results.release_files import read_release_files
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.results.report_page import render_report
@@ -30,6 +28,8 @@ from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.limits import LIMITS
+from shoal.storage import array_files
+from shoal.storage.array_files import ArrayFile, ArrayForm, npy_header, write_array
 from tests.cases import for_each
 from tests.unit.analyzer.rounds.windows_of_sums import ANALYZER, serve
 from tests.worlds.tasks import PAIRWISE, PLAN, pairwise

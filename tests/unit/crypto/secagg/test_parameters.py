@@ -5,6 +5,7 @@ the conditions are made against.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -23,6 +24,7 @@ from shoal.crypto.secagg.parameters import (
 )
 from shoal.crypto.secagg.ring import neighbour_positions
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.secagg import Mode, PairwisePlan
 from tests.cases import for_each
 from tests.sizes import size
@@ -115,6 +117,18 @@ def test_cohorts_of_ten_thousand_have_parameters(devices: int) -> None:
     )
     assert not strict.complete
     assert found.neighbours < strict.neighbours < devices // 10 + 200
+
+
+def test_more_neighbours_than_a_reply_holds_are_refused() -> None:
+    """In strict mode large rounds may want them; the message says what to change. Planted: no look
+    at the limit -> fails.
+    """
+    many = PairwisePlan(Mode.STRICT, 10_000, 10_000, 5_000, 200_000, 32)
+    with pytest.raises(ShoalError) as caught:
+        parameters_for(many, 900_000, 10_000)
+    assert caught.value.kind is Kind.INVALID
+    assert f"can have {LIMITS.neighbours}" in caught.value.message
+    assert parameters_for(replace(many, dropout_ppm=50_000), 950_000, 10_000).neighbours < 1_023
 
 
 @for_each("rates, row", TABLE.items())
