@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow
 import pytest
 from numpy.typing import NDArray
+from starlette.testclient import TestClient
 
 import shoal
 from shoal import failpoints
@@ -27,6 +28,7 @@ from shoal.analyzer.rounds.sum_release import TOO_LARGE, added, conclude_sums
 from shoal.analyzer.rounds.sums import DAMAGED, StoredSum, SumFile, SumStore, sum_form
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
+from shoal.console.operator.app import Places, operator_app
 from shoal.crypto.trust import ServedTask
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
@@ -38,6 +40,7 @@ from tests.cases import for_each
 from tests.unit.analyzer.rounds.windows_of_sums import ANALYZER, serve
 from tests.worlds.tasks import PAIRWISE, PLAN, pairwise
 
+HERE = "127.0.0.1:7450"
 Capture = pytest.CaptureFixture[str]
 DIMENSION, SEGMENT = 1_000, 64
 SMALL = replace(LIMITS, array_segment=SEGMENT)
@@ -293,6 +296,19 @@ def test_people_see_a_summary_and_programs_the_array(
     for kind in ("json", "csv", "html"):
         run(capsys, "export", "--format", kind, "--out", str(tmp_path / f"o.{kind}"), *held)
     assert read_release_files(tmp_path / "o.json").releases[0]["array"] == told
+
+
+def test_the_console_shows_the_summary(kept: Kept) -> None:
+    """On the list, and on the page of the question. Planted: the table left out -> fails."""
+    kept.finish()
+    told = kept.release()["array"]
+    app = operator_app(Places(data_dir=kept.folder), HERE)
+    with TestClient(app, base_url=f"http://{HERE}") as client:
+        assert client.get("/releases").status_code == 200
+        page = client.get("/releases/moments")
+        assert page.status_code == 200
+        assert f"{told['norm']:,.6g}" in page.text
+        assert "export --format npy" in page.text
 
 
 def test_the_schema_and_the_reader_of_files_know_an_array(kept: Kept, tmp_path: Path) -> None:
