@@ -36,10 +36,10 @@ def run(bench: Bench) -> Outcome:
     for devices, one in told.items():
         name = f"n = {devices:,}, k = {one['neighbours']}, t = {one['threshold']}"
         figures += [
+            Figure(f"{name}: the analyzer / its agreements", (one["analyzer"] / one["bare"],)),
             Figure(f"{name}: a device", (1e3 * one["devices"] / devices,), MILLISECONDS),
             Figure(f"{name}: the shuffler", (one["shuffler"],), SECONDS),
             Figure(f"{name}: the analyzer", (one["analyzer"],), SECONDS),
-            Figure(f"{name}: the analyzer / its agreements", (one["analyzer"] / one["bare"],)),
             Figure(f"{name}: all machines, peak of memory", (one["peak"],), MEGABYTES),
         ]
     if len(sizes) > 1:

@@ -438,12 +438,11 @@ class Collector:
         )
         if not words.verify_checks(total, survivors, constants):
             raise Reason.WRONG_SUM.error
-        # a long vector stays where it is
-        vector = (
-            total[:dimension].view(f"<i{total.dtype.itemsize}")
-            if self.terms.plan.segmented
-            else words.decode_signed(total[:dimension])
-        )
+        if self.terms.plan.segmented:  # a long vector stays where it is
+            vector = total[:dimension].view(f"<i{total.dtype.itemsize}")
+        else:
+            vector = words.decode_signed(total[:dimension])
+            total.fill(0)
         return RoundSum(vector, survivors, tuple(sorted(collected.blamed)))
 
     def _erase(self) -> None:

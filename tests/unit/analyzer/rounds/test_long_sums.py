@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pyarrow
 import pytest
 from numpy.typing import NDArray
+from starlette.testclient import TestClient
 
 import shoal
 from shoal import failpoints
+from shoal.analyzer.results import exports
 from shoal.analyzer.results.release_files import read_release_files
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.results.report_page import render_report
+from shoal.analyzer.results.totals import write_totals
 from shoal.analyzer.rounds.sum_release import TOO_LARGE, added, conclude_sums
-from shoal.analyzer.rounds.sums import DAMAGED, StoredSum, SumStore, sum_form
+from shoal.analyzer.rounds.sums import DAMAGED, StoredSum, SumFile, SumStore, sum_form
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
+from shoal.console.operator.app import Places, operator_app
 from shoal.crypto.trust import ServedTask
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
@@ -34,6 +40,7 @@ from tests.cases import for_each
 from tests.unit.analyzer.rounds.windows_of_sums import ANALYZER, serve
 from tests.worlds.tasks import PAIRWISE, PLAN, pairwise
 
+HERE = "127.0.0.1:7450"
 Capture = pytest.CaptureFixture[str]
 DIMENSION, SEGMENT = 1_000, 64
 SMALL = replace(LIMITS, array_segment=SEGMENT)
@@ -237,7 +244,7 @@ def test_a_withheld_window_leaves_no_array(tmp_path: Path) -> None:
 @for_each("point", ["analyzer.totals.rename", "analyzer.totals.renamed"])
 def test_a_release_that_was_broken_off_is_made_anew(tmp_path: Path, point: str) -> None:
     """On a full disk, before and after the array was there: nothing is lost, and the next attempt
-    releases the window. Planted: files of sums deleted before the commit -> fails.
+    releases the window. Planted: a disk error of the array passed over -> fails.
     """
     folder = tmp_path / point
     folder.mkdir()
@@ -291,6 +298,91 @@ def test_people_see_a_summary_and_programs_the_array(
     assert read_release_files(tmp_path / "o.json").releases[0]["array"] == told
 
 
+def test_the_console_shows_the_summary(kept: Kept) -> None:
+    """On the list, and on the page of the question. Planted: the table left out -> fails."""
+    kept.finish()
+    told = kept.release()["array"]
+    app = operator_app(Places(data_dir=kept.folder), HERE)
+    with TestClient(app, base_url=f"http://{HERE}") as client:
+        assert client.get("/releases").status_code == 200
+        page = client.get("/releases/moments")
+        assert page.status_code == 200
+        assert f"{told['norm']:,.6g}" in page.text
+        assert "export --format npy" in page.text
+
+
+def test_the_schema_and_the_reader_of_files_know_an_array(kept: Kept, tmp_path: Path) -> None:
+    """Each key of it, missing or wrong, is refused in one line that names it. Planted: a key
+    without a check -> fails.
+    """
+    kept.finish()
+    release = kept.release()
+    schema = json.loads(Path(exports.__file__).with_name("release.schema.json").read_text())
+    jsonschema.validate([release], schema)
+    path = tmp_path / "r.json"
+    wrong: dict[str, list[Any]] = {
+        "file": ["../x.npy", "x.npy", 3],
+        "dtype": ["<f8", None],
+        "length": [0, -1, 1.5, LIMITS.vector_words + 1, True],
+        "segment": [0, -1, "64"],
+        "sha256": ["", "x", release["array"]["sha256"][:-1], release["array"]["sha256"] + "00"],
+        "clip": [0, -1.0, None],
+        "grid": [0, 1.5],
+        "stderr": [-1.0, None],
+        "reach": [-1.0, "wide"],
+        "norm": [-1.0, []],
+        "first": [[1.0] * 9, [None], 3],
+    }
+    assert set(wrong) == set(release["array"])
+    for key, values in wrong.items():
+        changed = [{**release["array"], key: value} for value in values]
+        changed.append({name: part for name, part in release["array"].items() if name != key})
+        for array in changed:
+            path.write_text(json.dumps([{**release, "array": array}]))
+            with pytest.raises(ShoalError) as caught:
+                read_release_files(path)
+            assert key in caught.value.message
+            assert "\n" not in caught.value.message
+
+
+def test_writing_a_release_holds_segments_alone(tmp_path: Path) -> None:
+    """However long the vector is: a tenth of a sum at most here. Planted: the sums read whole ->
+    fails.
+    """
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    kept = Kept(folder)
+    kept.finish()  # tables and modules are there
+    sums = [
+        StoredSum(Digest.of(bytes([at])), 110, np.arange(1 << 20, dtype="<i4")) for at in range(2)
+    ]
+    form = ArrayForm("<i4", 1 << 20, 1 << 12)
+    files = [
+        SumFile(
+            one.round_id,
+            110,
+            ArrayFile(
+                tmp_path / str(at),
+                form,
+                write_array(
+                    tmp_path / str(at), form, (one.vector[form.span(i)] for i in range(256)), ""
+                ),
+            ),
+        )
+        for at, one in enumerate(sums)
+    ]
+    tracemalloc.start()
+    try:
+        told = write_totals(
+            tmp_path / "t.npy", 1 << 20, added(files), clip=1.0, grid=1, stderr=1.0, reach=2.0
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < (4 << 20) / 10 + len(told.segments) * 3
+    assert np.load(tmp_path / "t.npy").tolist() == (2 * np.arange(1 << 20)).tolist()
+
+
 def test_an_analyst_reads_the_totals_as_they_are_asked_for(kept: Kept, tmp_path: Path) -> None:
     """From the analyzer's folder, or from JSON with the array beside it. Planted: slices of one
     segment alone; steps not scaled -> fails.
@@ -311,7 +403,7 @@ def test_an_analyst_reads_the_totals_as_they_are_asked_for(kept: Kept, tmp_path:
         with pytest.raises(IndexError):
             totals[bad]
     with pytest.raises(TypeError):
-        totals["a"]  # type: ignore[index] # what a caller may do
+        totals["a"]  # type: ignore[index]  # that is the point
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / "r.json").write_text(json.dumps([kept.release()]))
