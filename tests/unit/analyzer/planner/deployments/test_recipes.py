@@ -11,6 +11,7 @@ import pytest
 from shoal.accounting.accountant import certify
 from shoal.analyzer.planner.deployments.claims import DAYS, weigh
 from shoal.analyzer.planner.deployments.recipes import RECIPES, Recipe, recipe
+from shoal.analyzer.planner.result import Plan
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
@@ -71,6 +72,7 @@ def test_a_claim_is_per_report_per_day_and_per_year(name: str) -> None:
     # The alternative keeps what the deployment's reports guarantee after shuffling, and errs no
     # more.
     assert found.deployed.request.epsilon is not None
+    assert isinstance(found.instead, Plan)
     assert found.instead.guarantee.epsilon_upper <= found.deployed.request.epsilon
     assert found.instead.choice.errors is not None
     assert found.deployed.choice.errors is not None
