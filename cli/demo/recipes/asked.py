@@ -18,7 +18,8 @@ from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Discovery
 from shoal.task import PPM, Task, WindowPlan
 
-_LENGTH_S, _GRACE_S = 60, 3 * 3_600
+_LENGTH_S, _GRACE_S = 60, 10_800
+_WORDS_GRACE_S = 600
 _WINDOWS = 4  # for each level
 _START_S = 6  # until the services are up
 _PURPOSE = "a made-up deployment"
@@ -68,7 +69,7 @@ def ask_words(
         start_s=int(time.time()) + _START_S,
         length_s=length_s,
         count=_WINDOWS * way.domain.levels,
-        grace_s=length_s,
+        grace_s=_WORDS_GRACE_S,
         skew_s=0,
     )
     return _signed(site, way, task_of(question, devices, site, terms, plan))

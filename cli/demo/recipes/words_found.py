@@ -37,11 +37,11 @@ def words_of_run(
     95 %, and those that nobody has. ``tasks``: of each level, with its truth. ``least``: the
     threshold at the largest level; ``found_from``: see ``DiscoveryPlan``.
     """
-    found = list[dict[str, Any]]()
+    by_word = dict[str, dict[str, Any]]()  # a level that is asked again finds its words again
     for task in tasks:
         is_last = task["release"]["discovered"]["level"] == discovery.levels - 1
-        found += [
-            {
+        by_word |= {
+            one["label"]: {
                 "word": one["label"],
                 "estimate": one["value"],
                 "stderr": one["stderr"],
@@ -49,15 +49,14 @@ def words_of_run(
             }
             for one in task["release"]["estimates"]
             if one["label"] != ANOTHER and (is_last or not one["label"].endswith(MORE))
-        ]
-    found.sort(key=lambda one: -one["estimate"])
+        }
+    found = sorted(by_word.values(), key=lambda one: -one["estimate"])
     spelled = Counter(word for word in map(discovery.word, values) if word)
     held = {shown(word): devices for word, devices in spelled.items()}
-    named = {one["word"] for one in found}
     missed = {
         word: devices
         for word, devices in held.items()
-        if devices >= found_from and word not in named
+        if devices >= found_from and word not in by_word
     }
     return {
         "words": found,
