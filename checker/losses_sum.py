@@ -59,7 +59,7 @@ SMOOTHING = (1e-2, 1e-3, 2e-4)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Summand:
+class LossSummand:
     """``count`` independent losses of one law: ``losses``, finite, with ``chances`` > 0 that sum to
     1 or less (the rest is infinite, or left out). ``error``: of chances, relative, at most.
     """
@@ -70,7 +70,9 @@ class Summand:
     count: int
 
 
-def smoothed_divergence(summands: Sequence[Summand], epsilon: float, smoothing: float) -> Between:
+def smoothed_divergence(
+    summands: Sequence[LossSummand], epsilon: float, smoothing: float
+) -> Between:
     """G(``epsilon``), for an epsilon from 0 on. ``smoothing``: tau theta, in (0, 0.1]: the smaller,
     the closer and slower.
     """
@@ -80,7 +82,7 @@ def smoothed_divergence(summands: Sequence[Summand], epsilon: float, smoothing: 
 class _Line:
     """One path of integration."""
 
-    def __init__(self, summands: Sequence[Summand], epsilon: float, smoothing: float) -> None:
+    def __init__(self, summands: Sequence[LossSummand], epsilon: float, smoothing: float) -> None:
         largest = max(float(np.abs(one.losses).max()) for one in summands)
         self._summands, self._epsilon = summands, epsilon
         self._count = sum(one.count for one in summands)
@@ -187,7 +189,7 @@ def _power(factor: NDArray[np.complex128], count: int) -> NDArray[np.complex128]
     return result
 
 
-def _tilt(one: Summand, theta: float) -> tuple[float, Floats]:
+def _tilt(one: LossSummand, theta: float) -> tuple[float, Floats]:
     """ln E[e^(theta L)], and the law tilted by it."""
     exponents = theta * one.losses
     top = float(exponents.max())
@@ -196,7 +198,7 @@ def _tilt(one: Summand, theta: float) -> tuple[float, Floats]:
     return math.log(total) + top, weights / total
 
 
-def _saddle(summands: Sequence[Summand], epsilon: float) -> float:
+def _saddle(summands: Sequence[LossSummand], epsilon: float) -> float:
     """theta > 0 near the least of ln M(theta) - theta epsilon - ln(theta (theta + 1)). Any theta is
     sound.
     """

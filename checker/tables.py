@@ -48,7 +48,7 @@ from shoal.checker.errors import UnreadableError
 from shoal.checker.expectation import Between
 from shoal.checker.exponential import exp_above
 from shoal.checker.findings import Outcome
-from shoal.checker.losses_sum import SMOOTHING, Floats, Summand, smoothed_divergence
+from shoal.checker.losses_sum import SMOOTHING, Floats, LossSummand, smoothed_divergence
 
 _WORDS, _UNIT = 1 << 64, 1 << 32
 _ROUND = 16 * 2.0**-53
@@ -77,12 +77,12 @@ Batch: TypeAlias = tuple[TablesLaw, int]  # with so many honest devices
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownLosses:
     """What releases show of one device: losses that are finite, the chance of one that is not, what
     windows leave out of P at most, and t, the chance that dummies did not fit, at most.
     """
 
-    summands: tuple[Summand, ...]
+    summands: tuple[LossSummand, ...]
     infinite: float
     lost: float
     unlike: float
@@ -171,7 +171,9 @@ def _decided(releases: tuple[Batch, ...], epsilon: float, delta: float) -> Decis
     return Decision(Outcome.OPEN, "too close to call for the bounds of this checker")
 
 
-def divergence(shown: Shown, epsilon: float, smoothing: float, charge: float = math.inf) -> Between:
+def divergence(
+    shown: ShownLosses, epsilon: float, smoothing: float, charge: float = math.inf
+) -> Between:
     """delta at ``epsilon``, of answers that differ in every table. ``smoothing`` as of
     ``smoothed_divergence``; ``charge``: what dummies that did not fit add at most, where that is
     known better.
@@ -196,7 +198,7 @@ def _charge(releases: Sequence[Batch], epsilon: float) -> float:
     return total * (1 + 1e-9)
 
 
-def _least(alone: Shown, epsilon: float) -> float:
+def _least(alone: ShownLosses, epsilon: float) -> float:
     """h(e^l) + (1 + e^l) t at a good place l below ``epsilon``; any is sound."""
     found = dict[float, float]()
 
@@ -214,14 +216,14 @@ def _least(alone: Shown, epsilon: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def shown_by(releases: tuple[Batch, ...]) -> Shown | None:
+def shown_by(releases: tuple[Batch, ...]) -> ShownLosses | None:
     """By all of them together, each a law with so many honest devices. None where there are too
     many dummies, or losses.
     """
     counts = dict[Batch, int]()
     for one in releases:
         counts[one] = counts.get(one, 0) + 1
-    summands, log_finite, lost, unlike = list[Summand](), 0.0, 0.0, 0.0
+    summands, log_finite, lost, unlike = list[LossSummand](), 0.0, 0.0, 0.0
     for (law, devices), times in counts.items():
         mean = devices * law.mean
         if mean > _LARGEST_MEAN:
@@ -231,15 +233,15 @@ def shown_by(releases: tuple[Batch, ...]) -> Shown | None:
         more = np.log((numbers + 1) / float(mean))
         some = numbers > 0
         fewer = np.log(float(mean) / numbers[some])
-        summands.append(Summand(more, chances, error, count))
-        summands.append(Summand(fewer, chances[some], error, count))
+        summands.append(LossSummand(more, chances, error, count))
+        summands.append(LossSummand(fewer, chances[some], error, count))
         if first == 0:
             log_finite += count * math.log1p(-float(chances[0]))
         lost += 2 * count * outside
         unlike += times * devices * _without_room(law)
     if sum(len(one.losses) for one in summands) > _MOST_LOSSES:
         return None
-    return Shown(tuple(summands), -math.expm1(log_finite), lost, min(1.0, unlike))
+    return ShownLosses(tuple(summands), -math.expm1(log_finite), lost, min(1.0, unlike))
 
 
 def _without_room(law: TablesLaw) -> float:

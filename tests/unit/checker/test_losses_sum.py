@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from shoal.checker.losses_sum import SMOOTHING, Summand, smoothed_divergence
+from shoal.checker.losses_sum import SMOOTHING, LossSummand, smoothed_divergence
 from tests.cases import for_each
 
 # e^loss and chance: of P, and where they sum to less than 1 the rest is infinite
@@ -28,9 +28,9 @@ def exact(laws: list[tuple[Law, int]], e: Fraction) -> Fraction:
     return total
 
 
-def summands(laws: list[tuple[Law, int]]) -> list[Summand]:
+def summands(laws: list[tuple[Law, int]]) -> list[LossSummand]:
     return [
-        Summand(
+        LossSummand(
             np.array([math.log(ratio) for ratio, _ in law]),
             np.array([float(chance) for _, chance in law]),
             1e-15,
