@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from shoal.checker.discovered_places import discovered_places, shown_map
 from shoal.checker.findings import Outcome, Statement
 from shoal.protos import release_pb2, task_pb2
 
@@ -23,12 +24,14 @@ def shown_level(release: release_pb2.Release) -> dict[str, Any] | None:
     if not release.HasField("discovered"):
         return None
     found = release.discovered
+    places = found.HasField("parts")
+    whole = [one[-1:] == bytes((_END,)) for one in found.beginnings]
     return {
         "level": found.level,
         "levels": found.levels,
         "threshold": found.threshold,
         "no_room": found.no_room,
-        "whole": [one[-1:] == bytes((_END,)) for one in found.beginnings],
+        **(shown_map(found) if places else {"whole": whole}),
     }
 
 
@@ -41,6 +44,9 @@ def discovered(release: release_pb2.Release, task: task_pb2.Task) -> Iterator[St
         return
     if release.withheld:
         return  # "a release that is withheld shows nothing"
+    if asked.HasField("parts"):
+        yield from discovered_places(release, asked)
+        return
     levels, depth = asked.longest - asked.first + 1, asked.first + found.level
     yield _said(
         "the level is one of the discovery's",

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from shoal.analyzer.discovery.plan import DiscoveryPlan
 from shoal.analyzer.planner.question import wrong
 from shoal.analyzer.planner.simulation.crowd import ByCounts
 from shoal.analyzer.planner.simulation.simulate import HERE, MOST_DEVICES, Tell
 from shoal.analyzer.planner.simulation.stretches import Engine, Rehearsal, stretches_of
-from shoal.analyzer.results.discovered import LevelFindings, found_in
+from shoal.analyzer.results.discovered import LevelFindings, found_in, level_json, rows_of
 from shoal.arrays import NDArray, np
 from shoal.entropy import SYSTEM, Entropy, part_of
 from shoal.mechanisms import Tally
@@ -165,6 +166,21 @@ def words_of(done: Iterable[LevelDone]) -> list[tuple[FoundBeginning, int]]:
         if one.is_whole or level.level.is_last
     ]
     return sorted(words, key=lambda pair: (-pair[0].value, pair[0].symbols))
+
+
+def releases_of(done: Iterable[LevelDone]) -> list[dict[str, Any]]:
+    """What releases would tell of the levels, in the shape of ``release_json.to_json``: the parts
+    of it that a tree or a map is drawn of, a window for each level.
+    """
+    return [
+        {
+            "window": level.level.number,
+            "n": level.n,
+            "estimates": rows_of(level.findings.estimate),
+            "discovered": level_json(level.findings.message()),
+        }
+        for level in done
+    ]
 
 
 def _tally(work: Rehearsal, engine: Engine, tell: Tell | None) -> Tally:

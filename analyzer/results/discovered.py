@@ -92,6 +92,14 @@ def found_in(level: DiscoveryLevel, estimate: Estimate, least: int) -> LevelFind
     return LevelFindings(level, tuple(found), told, shown, least, no_room)
 
 
+def rows_of(estimate: Estimate) -> list[dict[str, Any]]:
+    """As a release's JSON has them."""
+    columns = (estimate.values, estimate.stderr, estimate.ci_low, estimate.ci_high)
+    rows = zip(estimate.labels, *(column.tolist() for column in columns), strict=True)
+    names = ("label", "value", "stderr", "ci_low", "ci_high")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
 def to_json(release: release_pb2.Release) -> dict[str, Any] | None:
     """For the machine shape of a release; None of one that is no level of a discovery."""
     return level_json(release.discovered) if release.HasField("discovered") else None

@@ -1,0 +1,138 @@
+"""What a discovery of places found so far, as a map: cells of different sizes, small ones where
+many devices are, which together are the whole map.
+
+Each cell shows what its own level asked, a count that nothing was selected by, so that the interval
+of a cell holds the truth in 95 % of all cells that were asked for, and of all that are drawn about
+as often. Among those alone that reached the threshold it holds less often: they are more often
+too large than too small. A part that was followed is drawn by its cells, and its own count is kept
+(``followed``).
+
+It is made of releases alone, as their JSON has them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.errors import Kind, ShoalError
+
+
+@dataclass(frozen=True, slots=True)
+class MapCell:
+    """``path``: its symbols as digits; edges in degrees; ``value``, ``low``, ``high``: devices that
+    are there, with the interval of 95 %; ``level``: that asked for it; ``reached``: whether it came
+    to that level's threshold, and had room.
+    """
+
+    path: str
+    label: str
+    south: float
+    west: float
+    north: float
+    east: float
+    value: float
+    low: float
+    high: float
+    level: int
+    reached: bool
+
+    @property
+    def area(self) -> float:
+        """In square degrees of the equator: as large as it is drawn."""
+        middle = math.radians((self.north + self.south) / 2)
+        return (self.north - self.south) * (self.east - self.west) * math.cos(middle)
+
+    @property
+    def density(self) -> float:
+        """Devices by area, none below 0."""
+        return max(0.0, self.value) / self.area
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceMap:
+    """``box``: south, west, north, east in degrees. ``cells``: the map, each part once, southern
+    ones first. ``followed``: parts that are drawn by their cells. ``found``: cells of the last of
+    all levels that reached the threshold, most devices first. ``level`` of ``levels``: the last one
+    that was released; ``window``: in which it was asked; ``no_room``: parts that all levels did not
+    follow for want of room; ``going_on``: those of the last level, of which the next one asks.
+    """
+
+    box: tuple[float, float, float, float]
+    cells: tuple[MapCell, ...]
+    followed: tuple[MapCell, ...]
+    found: tuple[MapCell, ...]
+    level: int
+    levels: int
+    window: int
+    no_room: int
+    going_on: tuple[MapCell, ...]
+
+    @property
+    def densest(self) -> float:
+        """Of all cells that are drawn; above 0."""
+        return max((cell.density for cell in self.cells), default=0.0) or 1.0
+
+
+def place_map(releases: Sequence[Mapping[str, Any]]) -> PlaceMap:
+    """Of the releases of one task. Raises NOT_FOUND if none of them is a level of a discovery of
+    places.
+    """
+    levels = dict[int, Mapping[str, Any]]()
+    for release in sorted(releases, key=lambda one: one["window"]):
+        if "cells" in release.get("discovered", ()):
+            levels[release["discovered"]["level"]] = release
+    if not levels:
+        raise ShoalError(
+            Kind.NOT_FOUND,
+            "no level of a discovery of places is released yet: shoal results list shows what "
+            "there is",
+        )
+    asked = {number: tuple(_cells(levels[number])) for number in sorted(levels)}
+    # a level that a restored store lost leaves those around it without one another
+    parents = {number: {cell.path[:-1] for cell in asked.get(number + 1, ())} for number in asked}
+    drawn, followed = list[MapCell](), list[MapCell]()
+    for number, cells in asked.items():
+        for cell in cells:
+            (followed if cell.path in parents[number] else drawn).append(cell)
+    deepest = max(asked)
+    last = levels[deepest]
+    told = last["discovered"]
+    reached = sorted((cell for cell in asked[deepest] if cell.reached), key=_most)
+    is_last = deepest == told["levels"] - 1
+    return PlaceMap(
+        tuple(told["box"]),
+        tuple(sorted(drawn, key=lambda cell: (cell.south, cell.west))),
+        tuple(followed),
+        tuple(reached) if is_last else (),
+        deepest,
+        told["levels"],
+        last["window"],
+        sum(release["discovered"]["no_room"] for release in levels.values()),
+        () if is_last else tuple(reached),
+    )
+
+
+def _cells(release: Mapping[str, Any]) -> Iterator[MapCell]:
+    level = release["discovered"]["level"]
+    rows = zip(release["estimates"], release["discovered"]["cells"], strict=False)
+    for row, cell in rows:
+        yield MapCell(
+            cell["path"],
+            row["label"],
+            cell["south"],
+            cell["west"],
+            cell["north"],
+            cell["east"],
+            row["value"],
+            row["ci_low"],
+            row["ci_high"],
+            level,
+            cell["reached"],
+        )
+
+
+def _most(cell: MapCell) -> tuple[float, str]:
+    return -cell.value, cell.path
