@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.errors import Kind, ShoalError
+from shoal.pictures.maps import Tile, map_svg
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +137,19 @@ def _cells(release: Mapping[str, Any]) -> Iterator[MapCell]:
 
 def _most(cell: MapCell) -> tuple[float, str]:
     return -cell.value, cell.path
+
+
+def picture_of(found: PlaceMap, name: str) -> str:
+    """An SVG element of the map, for a page; each cell says its count where one points at it."""
+    tiles = [
+        Tile(
+            cell.south,
+            cell.west,
+            cell.north,
+            cell.east,
+            cell.density / found.densest,
+            f"{cell.label}: {cell.value:,.0f} devices ({cell.low:,.0f} to {cell.high:,.0f})",
+        )
+        for cell in found.cells
+    ]
+    return map_svg(found.box, tiles, name, f"{len(tiles):,} cells")

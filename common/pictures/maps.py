@@ -67,6 +67,5 @@ def map_svg(
         width=f"{width:.0f}",
         height=f"{height:.0f}",
         tiles=drawn,
-        name=name,
-        summary=summary,
+        title=f"{name}: {summary}",
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 import pytest
 
 from shoal.analyzer.results.place_map import place_map
 from shoal.analyzer.results.release_json import decode_release, to_json
+from shoal.analyzer.results.report_page import render_report
 from shoal.analyzer.results.word_tree import word_tree
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
+from shoal.pictures.maps import Tile, map_svg
 from shoal.questions.discovery import DiscoveryLevel
 from tests.worlds.maps import SMALL, places_of
 from tests.worlds.words import found_in, release_of, words_world
@@ -66,3 +70,31 @@ def test_words_and_places_are_not_taken_for_one_another() -> None:
         with pytest.raises(ShoalError) as caught:
             draw(released(1) if draw is word_tree else [{"window": 0}])
         assert caught.value.kind is Kind.NOT_FOUND
+
+
+def test_the_report_draws_every_cell_once_with_its_interval() -> None:
+    """Planted: text that is not escaped -> a tag of the task's name is there."""
+    releases = [{**one, "name": "<b>"} for one in released(3)]
+    found = place_map(releases)
+    page = render_report(releases)
+    assert page.count('class="tile"') == len(found.cells)
+    assert "&lt;b&gt;: where they are" in page
+    assert "<b>: " not in page
+    most = found.found[0]
+    assert f"{most.label}: {most.value:,.0f} devices ({most.low:,.0f} to {most.high:,.0f})" in page
+
+
+def test_the_picture_has_north_above_and_the_right_shape() -> None:
+    """Two cells of a map at 60 degrees north, where a degree of longitude is half as wide: the
+    northern one is above, and the darkest. Planted: south above -> fails; a degree as wide as high
+    -> fails.
+    """
+    tiles = [Tile(60, 10, 60.5, 11, 0.25, "south"), Tile(60.5, 10, 61, 11, 1.0, "north")]
+    picture = map_svg((60, 10, 61, 11), tiles, "a map", "2 cells")
+    rows = re.findall(
+        r'x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)" fill-opacity="(.*?)">', picture
+    )
+    (_, low, width, height, faint), (_, high, _, _, dark) = [tuple(map(float, row)) for row in rows]
+    assert high == 0.0 < low
+    assert (faint, dark) == (0.5, 1.0)
+    assert width / height == pytest.approx(2 * math.cos(math.radians(60.5)), rel=1e-4)
