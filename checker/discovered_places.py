@@ -103,10 +103,10 @@ def _edges(symbols: bytes, parts: task_pb2.MapParts) -> tuple[int, int, int, int
     for symbol in symbols:
         row = row * parts.across + symbol // parts.across
         column = column * parts.across + symbol % parts.across
-    rows, box = parts.across ** len(symbols), parts.map
+    rows, box = int(parts.across ** len(symbols)), parts.map
 
     def edge(low: int, high: int, at: int) -> int:
-        return low + (at * (high - low) + rows - 1) // rows
+        return low - (-at * (high - low) // rows)
 
     return (
         edge(box.south, box.north, row),

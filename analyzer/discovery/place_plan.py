@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from shoal.accounting.several_messages.noise_design import design_dummies
 from shoal.analyzer.discovery.plan import DiscoveryPlan, DiscoveryRequest, plan_discovery
 from shoal.analyzer.planner.question import wrong
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.questions.place_paths import ACROSS, PlacePaths
 from shoal.questions.places import Places
 
@@ -68,11 +70,15 @@ def plan_places(
     that comes nearest, and for cells that there can't be.
     """
     plans, refused = list[DiscoveryPlan](), list[ShoalError]()
+    # in a cell: one level has no less, whatever the others are
+    dummies = design_dummies(2, request.n_honest, request.epsilon, request.delta, windows=1).dummies
     for each in reversed(ACROSS) if across is None else (across,):
         paths = PlacePaths(box, each)
         longest = longest_for(paths, cell_m)
         finest = min(longest, paths.most_first)
         for begin in range(finest, 0, -1) if first is None else (first,):
+            if begin > 1 and paths.symbols**begin * dummies > LIMITS.messages * request.n_honest:
+                continue
             asked = replace(request, first=begin, longest=longest, alphabet=paths)
             try:
                 plans.append(plan_discovery(asked))
@@ -83,7 +89,14 @@ def plan_places(
             else:
                 break
     if not plans:
-        raise refused[-1]
+        raise (
+            refused[-1]
+            if refused
+            else wrong(
+                "a device would send too many messages: ask for fewer symbols first, or give more "
+                "devices or a larger epsilon"
+            )
+        )
     least = min(plan.found_from for plan in plans) * (1 + _NEAR)
     best = min(
         (plan for plan in plans if plan.found_from <= least),

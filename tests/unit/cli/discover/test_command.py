@@ -132,7 +132,10 @@ def test_a_file_that_is_no_list_of_words_is_refused(
         (("plan", "--n", "2000", *CITY, "--across", "3"), "across = 2 or 4"),
         (("plan", "--n", "2000", *CITY, "--longest", "3"), "--longest is for words"),
         (("plan", "--n", "2000", *CITY, "--fresh"), "--fresh is for words"),
-        (("plan", "--n", "5", *CITY), "give more devices"),
+        (
+            ("plan", "--n", "5", *CITY, "--across", "4", "--first", "1", "--most", "8"),
+            "give more devices",
+        ),
     ],
 )
 def test_bad_requests_are_refused_in_one_line(
