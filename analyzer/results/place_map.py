@@ -1,11 +1,13 @@
 """What a discovery of places found so far, as a map: cells of different sizes, small ones where
 many devices are, which together are the whole map.
 
-Each cell shows what its own level asked, a count that nothing was selected by, so that the interval
-of a cell holds the truth in 95 % of all cells that were asked for, and of all that are drawn about
-as often. Among those alone that reached the threshold it holds less often: they are more often
-too large than too small. A part that was followed is drawn by its cells, and its own count is kept
-(``followed``).
+Each cell shows the count of the level that asked for it (``value``). Of all cells that were asked
+for, followed or not, an interval holds the truth in 95 %. Among those that reached the threshold
+they are more often too large, and among the others too small: that is what a threshold does. So the
+``value``s of drawn cells, of which those that are followed are left out, sum to too little where
+many lie near it. ``fitted`` is for sums: the cells of a part that was followed are moved alike, so
+that they sum to the part's own count. Any union of parts of level 0 then has the sum of their
+counts, unbiased; inside of a part the choice of what is drawn no longer matters to its sum.
 
 It is made of releases alone, as their JSON has them.
 """
@@ -13,8 +15,8 @@ It is made of releases alone, as their JSON has them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.errors import Kind, ShoalError
@@ -24,7 +26,8 @@ from shoal.pictures.maps import Tile, map_svg
 @dataclass(frozen=True, slots=True)
 class MapCell:
     """``path``: its symbols as digits; edges in degrees; ``value``, ``low``, ``high``: devices that
-    are there, with the interval of 95 %; ``level``: that asked for it; ``reached``: whether it came
+    are there, with the interval of 95 %; ``fitted``: the same made consistent with the parts that
+    it lies in, for sums; ``level``: that asked for it; ``reached``: whether it came
     to that level's threshold, and had room.
     """
 
@@ -37,6 +40,7 @@ class MapCell:
     value: float
     low: float
     high: float
+    fitted: float
     level: int
     reached: bool
 
@@ -49,7 +53,7 @@ class MapCell:
     @property
     def density(self) -> float:
         """Devices by area, none below 0."""
-        return max(0.0, self.value) / self.area
+        return max(0.0, self.fitted) / self.area
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,15 @@ def place_map(releases: Sequence[Mapping[str, Any]]) -> PlaceMap:
             "no level of a discovery of places is released yet: shoal results list shows what "
             "there is",
         )
-    asked = {number: tuple(_cells(levels[number])) for number in sorted(levels)}
+    asked = dict[int, tuple[MapCell, ...]]()
+    for number in sorted(levels):
+        cells = tuple(_cells(levels[number]))
+        before = asked.get(number - 1)
+        if before is not None:
+            # other windows may have other devices: shares are what they have in common
+            share = levels[number]["n"] / levels[number - 1]["n"]
+            cells = _within(cells, {cell.path: cell.fitted * share for cell in before})
+        asked[number] = cells
     # a level that a restored store lost leaves those around it without one another
     parents = {number: {cell.path[:-1] for cell in asked.get(number + 1, ())} for number in asked}
     drawn, followed = list[MapCell](), list[MapCell]()
@@ -130,9 +142,25 @@ def _cells(release: Mapping[str, Any]) -> Iterator[MapCell]:
             row["value"],
             row["ci_low"],
             row["ci_high"],
+            row["value"],
             level,
             cell["reached"],
         )
+
+
+def _within(cells: Iterable[MapCell], parts: Mapping[str, float]) -> tuple[MapCell, ...]:
+    """With ``fitted`` moved alike in each part, to what ``parts`` says that it has."""
+    together = dict[str, list[MapCell]]()
+    for cell in cells:
+        together.setdefault(cell.path[:-1], []).append(cell)
+    moved = {
+        path: (parts[path] - sum(cell.value for cell in inside)) / len(inside)
+        for path, inside in together.items()
+        if path in parts
+    }
+    return tuple(
+        replace(cell, fitted=cell.value + moved.get(cell.path[:-1], 0.0)) for cell in cells
+    )
 
 
 def _most(cell: MapCell) -> tuple[float, str]:

@@ -32,7 +32,8 @@ def map_text(found: PlaceMap) -> str:
         aside = _shares(cell.west - west, cell.east - west, (east - west) / COLUMNS)
         for line, part in _shares(north - cell.north, north - cell.south, (north - south) / lines):
             for column, share in aside:
-                devices[min(line, lines - 1)][min(column, COLUMNS - 1)] += cell.value * part * share
+                here = cell.fitted * part * share
+                devices[min(line, lines - 1)][min(column, COLUMNS - 1)] += here
     most = max(map(max, devices)) or 1.0
     return "\n".join("".join(_shade(one / most) for one in line) for line in devices)
 
@@ -108,6 +109,7 @@ def _cell(cell: MapCell) -> dict[str, Any]:
         "value": cell.value,
         "ci_low": cell.low,
         "ci_high": cell.high,
+        "fitted": cell.fitted,
         "level": cell.level,
         "reached": cell.reached,
     }

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from shoal.analyzer.discovery.plan import DiscoveryRequest, plan_discovery
 from shoal.analyzer.discovery.played import Population, simulate_discovery
@@ -14,7 +15,7 @@ from shoal.mechanisms.several.events import below
 from shoal.mechanisms.several.levels import histogram_of
 from shoal.questions.coordinates import degrees
 from tests.sizes import size
-from tests.worlds.maps import CITY
+from tests.worlds.place_trees import CITY
 
 RUNS = size(12, 200)
 CROWDS = 12  # cells of the smallest size with just as many devices as are found with 95 %
@@ -27,6 +28,7 @@ def middle(symbols: bytes) -> str:
     return f"{degrees((south + north) // 2)}, {degrees((west + east) // 2)}"
 
 
+@pytest.mark.timeout(size(300, 3_000))
 def test_cells_err_as_predicted_and_crowded_ones_are_found() -> None:
     """200 runs at full counts, 12 at reduced ones, of one population: twelve cells of the smallest
     size with as many devices as the plan finds with 95 %, and scattered devices.

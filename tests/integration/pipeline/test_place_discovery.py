@@ -28,7 +28,7 @@ from shoal.protos.release_pb2 import Release
 from shoal.questions.discovery import DiscoveryLevel
 from tests.sizes import size
 from tests.worlds import discoveries
-from tests.worlds.maps import CITY, places_of
+from tests.worlds.place_trees import CITY, places_of
 from tests.worlds.ports import free_port
 from tests.worlds.services.releasing import running
 

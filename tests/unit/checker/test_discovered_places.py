@@ -10,7 +10,7 @@ from shoal.checker.findings import Outcome
 from shoal.entropy import SeededEntropy
 from shoal.protos import release_pb2, task_pb2
 from tests.cases import for_each
-from tests.worlds.maps import SMALL, places_of
+from tests.worlds.place_trees import SMALL, places_of
 from tests.worlds.words import found_in, release_of, words_world
 
 WORLD = words_world(SMALL)

@@ -12,7 +12,7 @@ from shoal.console.operator.app import Sources, operator_app
 from shoal.domain import Discovery
 from shoal.entropy import SeededEntropy
 from shoal.questions.discovery import DiscoveryLevel
-from tests.worlds.maps import SMALL, places_of
+from tests.worlds.place_trees import SMALL, places_of
 from tests.worlds.services.analyzer import World
 from tests.worlds.words import found_in, store_release, words_world
 

@@ -16,7 +16,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.pictures.maps import Tile, map_svg
 from shoal.questions.discovery import DiscoveryLevel
-from tests.worlds.maps import SMALL, places_of
+from tests.worlds.place_trees import SMALL, places_of
 from tests.worlds.words import found_in, release_of, words_world
 
 WORLD = words_world(SMALL)
@@ -54,6 +54,34 @@ def test_the_cells_are_the_whole_map_and_each_part_once(levels: int) -> None:
     reached = found.found or found.going_on
     assert [one.value for one in reached] == sorted((one.value for one in reached), reverse=True)
     assert all(one.value >= releases[-1]["discovered"]["threshold"] for one in reached)
+
+
+def test_cells_of_a_part_sum_to_its_count() -> None:
+    """At every level, so that the whole map sums to level 0. Planted: cells as they were counted
+    -> fails; only the last level fitted -> the map sums to something else.
+    """
+    releases = released(3)
+    found = place_map(releases)
+    first = sum(row["value"] for row in releases[0]["estimates"][:-1])
+    assert sum(cell.fitted for cell in found.cells) == pytest.approx(first)
+    every = {cell.path: cell for cell in (*found.cells, *found.followed)}
+    for part in found.followed:
+        inside = [every[f"{part.path}{digit:x}"] for digit in range(16)]
+        assert sum(cell.fitted for cell in inside) == pytest.approx(part.fitted)
+        moved = {round(cell.fitted - cell.value, 6) for cell in inside}
+        assert len(moved) == 1
+    assert any(cell.fitted != cell.value for cell in found.cells)
+
+
+def test_a_map_of_fewer_devices_is_scaled() -> None:
+    """A window that half of the devices answered has half of a part's devices in its cells.
+    Planted: the counts of the other window as they are -> fails.
+    """
+    releases = released(2)
+    releases[1]["n"] //= 2
+    found = place_map(releases)
+    inside = [cell for cell in found.cells if cell.path.startswith(found.followed[0].path)]
+    assert sum(cell.fitted for cell in inside) == pytest.approx(found.followed[0].value / 2)
 
 
 def test_a_level_that_was_lost_leaves_the_others() -> None:
