@@ -26,7 +26,7 @@ _FIRST, _LONGEST = 2, 11  # of words
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DiscoveryOptions:
     """The options of ``plan`` and ``simulate`` that say what is looked for, as they were given;
     ``n``: devices, 1 or more.
     """

@@ -22,7 +22,7 @@ from shoal.analyzer.planner.simulation.processes import Processes
 from shoal.analyzer.planner.simulation.simulate import Tell
 from shoal.cli import options as shared
 from shoal.cli.discover import options
-from shoal.cli.discover.asked import Asked
+from shoal.cli.discover.asked import DiscoveryOptions
 from shoal.cli.discover.show import (
     done_json,
     level_line,
@@ -88,7 +88,7 @@ def plan(
             raise ShoalError(
                 Kind.CONFIG, "devices of a task answer at every level: leave --fresh out"
             )
-    asked = Asked(
+    asked = DiscoveryOptions(
         epsilon,
         delta,
         fresh,
@@ -137,7 +137,7 @@ def simulate(
     Example: shoal discover simulate words.txt --epsilon 1
     Places: shoal discover simulate places.csv --places 48.06,11.36,48.25,11.72 --cell 50
     """
-    asked = Asked(
+    asked = DiscoveryOptions(
         epsilon,
         delta,
         fresh,

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
 
-from shoal.analyzer.results.place_map import PlaceMap, place_map
+from shoal.analyzer.results.maps.tree import PlaceMap, place_map
 from shoal.analyzer.results.reading import check_damage, read_releases, select
 from shoal.analyzer.results.word_tree import WordNode, WordTree, word_tree
 from shoal.cli.discover.map import drawn_map, map_json

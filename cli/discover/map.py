@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from shoal.analyzer.results.place_map import MapCell, PlaceMap
+from shoal.analyzer.results.maps.tree import MapCell, PlaceMap
 from shoal.cli.results.terminal import up
 
 COLUMNS = 64

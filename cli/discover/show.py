@@ -14,7 +14,7 @@ from shoal.accounting.several_messages.liars import liar_words
 from shoal.analyzer.discovery.plan import DiscoveryPlan
 from shoal.analyzer.discovery.played import LevelDone, Population, releases_of, words_of
 from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, Settings, file_text
-from shoal.analyzer.results.place_map import place_map
+from shoal.analyzer.results.maps.tree import place_map
 from shoal.cli.discover.map import map_text
 from shoal.cli.output import console, say, say_table
 from shoal.mechanisms.several.levels import FALSE_WORDS, FoundBeginning

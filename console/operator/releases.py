@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from shoal.analyzer.results.place_map import PlaceMap, picture_of, place_map
+from shoal.analyzer.results.maps.tree import PlaceMap, place_map, tree_picture
 from shoal.analyzer.results.processed import MEANS
 from shoal.analyzer.results.report_page import Estimates, ReportSection, section_of
 from shoal.analyzer.results.word_tree import WordTree, word_tree
@@ -55,6 +55,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             groups=[_group(estimates, release) for estimates in section.estimates],
             shape=section.shape,
             histogram=_bars(release),
+            map=section.map,
             promise=section.words[0] if section.words else "",
             odds=odds(release["privacy"]["epsilon_upper"], release["privacy"]["delta"]),
             spent=_spent(desk, chosen),
@@ -62,7 +63,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             drawn=min(len(chosen.releases), _MOST_POINTS),
             absent=_absent(chosen),
             tree=desk.once(("tree", chosen.task_id), lambda _: _tree(chosen)),
-            map=desk.once(("map", chosen.task_id), lambda _: _map(chosen)),
+            tree_map=desk.once(("tree map", chosen.task_id), lambda _: _map(chosen)),
             offers=offers(_offered(request, chosen)),
             windows=[(row, dates(chosen, row["window"])) for row in shown],
             newer=shown[0] is not chosen.latest,
@@ -191,7 +192,7 @@ def _map(question: ReleasedQuestion) -> tuple[PlaceMap, str] | None:
         found = place_map(question.releases)
     except ShoalError:  # no level of one
         return None
-    return found, picture_of(found, question.name)
+    return found, tree_picture(found, question.name)
 
 
 def _history(question: ReleasedQuestion) -> list[Line]:

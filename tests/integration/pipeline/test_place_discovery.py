@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.analyzer.results.place_map import place_map
+from shoal.analyzer.results.maps.tree import place_map
 from shoal.analyzer.results.release_json import to_json
 from shoal.cli.demo.workspace import prepare
 from shoal.cli.main import main

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.analyzer.results.place_map import place_map
+from shoal.analyzer.results.maps.tree import place_map
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.results.report_page import render_report
 from shoal.analyzer.results.word_tree import word_tree

@@ -167,7 +167,7 @@ def _most(cell: MapCell) -> tuple[float, str]:
     return -cell.value, cell.path
 
 
-def picture_of(found: PlaceMap, name: str) -> str:
+def tree_picture(found: PlaceMap, name: str) -> str:
     """An SVG element of the map, for a page; each cell says its count where one points at it."""
     tiles = [
         Tile(
