@@ -52,7 +52,7 @@ class _Way:
 def run(bench: Bench) -> Outcome:
     """Populations of several sizes on grids of several sizes."""
     figures = list[Figure]()
-    runs = bench.pick(1, 2, 10)
+    runs = bench.pick(1, 2, 3)
     cases = bench.pick(((20_000, 128),), ((200_000, 128),), _CASES)
     for n, rows in cases:
         ways = list(_ways(n, rows))
