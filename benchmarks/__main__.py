@@ -43,6 +43,7 @@ NAMES = (
     "near_central",
     "ranges",
     "place_trees",
+    "maps",
     "memory",
     "mechanisms",
     "peers",

@@ -27,12 +27,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shoal.arrays import np
 from shoal.domain import Domain, Places
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Mechanism
 from shoal.mechanisms.base import Z
 from shoal.mechanisms.categories.krr import KaryResponse
-from shoal.mechanisms.maps.block_squares import BlockGrid, rectangle_variance
+from shoal.mechanisms.maps.block_squares import (
+    BlockGrid,
+    mean_rectangle_variance,
+    rectangle_variance,
+)
 from shoal.mechanisms.maps.blocks import MapBlocks
 from shoal.mechanisms.several import noise_of_batch
 from shoal.mechanisms.several.histogram import BundledHistogram
@@ -98,6 +103,25 @@ class RectangleLaw:
         noise = cells * (1.0 - cells / places.size) * self.noise**2
         draws = held * inside * (1.0 - inside) + (devices - held) * outside * (1.0 - outside)
         return math.sqrt(max(noise + draws, 0.0)) / (self.kept - self.other)
+
+    def mean_stderr(self, places: Places, devices: int) -> float:
+        """In devices: the root of the mean square over all rectangles of one cell or more, devices
+        being spread evenly over all cells. Not a number where nothing is known.
+        """
+        if self.side:
+            grid = BlockGrid(places.rows, places.columns, self.side)
+            return math.sqrt(mean_rectangle_variance(grid)) * self.noise
+        gap = self.kept - self.other
+        if gap <= 0.0:
+            return math.nan
+        heights, widths = (np.arange(1, lines + 1) for lines in (places.rows, places.columns))
+        cells = np.outer(heights, widths).astype(np.float64)
+        often = np.outer(places.rows + 1 - heights, places.columns + 1 - widths)
+        held, outside = devices * cells / places.size, cells * self.other
+        inside = gap + outside
+        noise = cells * (1.0 - cells / places.size) * self.noise**2
+        draws = held * inside * (1.0 - inside) + (devices - held) * outside * (1.0 - outside)
+        return math.sqrt(float(np.average(noise + draws, weights=often))) / gap
 
 
 def law_of_rectangles(made: Mechanism | Several, reports: int) -> RectangleLaw:

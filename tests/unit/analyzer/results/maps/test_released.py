@@ -122,7 +122,7 @@ def test_bounds_are_edges_of_cells() -> None:
         ((-48.1,), "give 48.000000"),
     ):
         with pytest.raises(ShoalError, match=mends) as caught:
-            rectangle_of(release, *bounds)  # type: ignore[arg-type] # of several lengths
+            rectangle_of(release, *bounds)
         assert caught.value.kind is Kind.CONFIG
     bare = {key: value for key, value in release.items() if key != "map"}
     with pytest.raises(ShoalError, match="a question for places"):
