@@ -53,6 +53,8 @@ NAMES = (
     "planner",
     "secagg",
     "long_vectors",
+    "ten_million",
+    "cohorts",
     "prepared",
     "agent",
     "mqtt",

@@ -132,7 +132,7 @@ def _task(dimension: int) -> Task:
 def _release(dimension: int) -> dict[str, float]:
     """Write a release of one sum; in a process of its own."""
     task = _task(dimension)
-    served = cast(ServedTask, _Served(task))
+    served = cast(ServedTask, Served(task))
     sums = [StoredSum(Digest(bytes(32)), task.min_batch, np.arange(dimension))]
     key = SigningKey.generate()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -143,7 +143,7 @@ def _release(dimension: int) -> dict[str, float]:
     return {"peak": peak, "size": len(outcome.release) / 1e6, "seconds": seconds}
 
 
-class _Served:
+class Served:
     """A task as its release wants it."""
 
     def __init__(self, task: Task) -> None:

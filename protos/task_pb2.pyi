@@ -668,6 +668,7 @@ class Pairwise(_message.Message):
     SHARE_S_FIELD_NUMBER: _builtins.int
     MASK_S_FIELD_NUMBER: _builtins.int
     UNMASK_S_FIELD_NUMBER: _builtins.int
+    SEGMENT_WORDS_FIELD_NUMBER: _builtins.int
     mode: Global___PairwiseMode.ValueType
     cohort_min: _builtins.int
     """devices that begin a round, at least"""
@@ -684,6 +685,10 @@ class Pairwise(_message.Message):
     share_s: _builtins.int
     mask_s: _builtins.int
     unmask_s: _builtins.int
+    segment_words: _builtins.int
+    """coordinates of a segment: masked vectors are sealed, and their sum released, in segments of so
+    many; 0: sealed in one piece, and released as one estimate per coordinate
+    """
     def __init__(
         self,
         *,
@@ -697,10 +702,11 @@ class Pairwise(_message.Message):
         share_s: _builtins.int = ...,
         mask_s: _builtins.int = ...,
         unmask_s: _builtins.int = ...,
+        segment_words: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort_max", b"cohort_max", "cohort_min", b"cohort_min", "dropout_ppm", b"dropout_ppm", "join_s", b"join_s", "mask_s", b"mask_s", "mode", b"mode", "share_s", b"share_s", "survivors_min", b"survivors_min", "unmask_s", b"unmask_s", "word_bits", b"word_bits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort_max", b"cohort_max", "cohort_min", b"cohort_min", "dropout_ppm", b"dropout_ppm", "join_s", b"join_s", "mask_s", b"mask_s", "mode", b"mode", "segment_words", b"segment_words", "share_s", b"share_s", "survivors_min", b"survivors_min", "unmask_s", b"unmask_s", "word_bits", b"word_bits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,6 +24,7 @@ from shoal.analyzer.results.maps.drawing import MapPicture, largest, picture_of
 from shoal.analyzer.results.maps.tree import PlaceMap, place_map, tree_picture
 from shoal.analyzer.results.plots import Histogram, RowPlot, histogram, plot
 from shoal.analyzer.results.processed import MEANS, OUTSIDE, beside, readable_note
+from shoal.analyzer.results.totals import array_words
 from shoal.errors import Kind, ShoalError
 from shoal.pictures.axes import number
 from shoal.pictures.templates import render
@@ -73,7 +74,8 @@ class PictureShape:
 @dataclass(frozen=True, slots=True)
 class ReportSection:
     """One release as the page shows it. ``release``: its JSON; ``anchor``: the id to link to;
-    ``shape``: None without a distribution; ``words``: what else is said of it, a paragraph each.
+    ``shape``: None without a distribution; ``words``: what else is said of it, a paragraph each;
+    ``array``: of a long vector, headings and words.
     """
 
     release: Mapping[str, Any]
@@ -83,6 +85,7 @@ class ReportSection:
     shape: PictureShape | None
     words: tuple[str, ...]
     map: MapPicture | None = None
+    array: tuple[tuple[str, str], ...] = ()
 
 
 def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None = None) -> str:
@@ -160,6 +163,7 @@ def section_of(index: int, release: Mapping[str, Any], truth: Mapping[str, float
         _shape(release),
         tuple(words_of(release)),
         picture_of(release),
+        tuple(array_words(release["array"])) if "array" in release else (),
     )
 
 

@@ -53,6 +53,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             release=release,
             dates=dates(chosen, release["window"]),
             groups=[_group(estimates, release) for estimates in section.estimates],
+            array=section.array,
             shape=section.shape,
             histogram=_bars(release),
             map=section.map,

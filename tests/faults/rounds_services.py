@@ -315,7 +315,8 @@ class Services:
         with contextlib.closing(
             AnalyzerStore(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)
         ) as store:
-            return SumStore(store).of(self.world.published.task_id, window)
+            found = SumStore(store).of(self.world.published.task_id, window)
+            return [one for one in found if isinstance(one, StoredSum)]
 
     def check(self, window: int, parts: Sequence[Part]) -> list[set[int]]:
         """The law, of a window that is over. Returns who is in each sum."""
