@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal.domain import Discovery, Value
-from shoal.questions.discovery import ANOTHER, DiscoveryLevel
-from shoal.questions.spelling import MORE, shown
+from shoal.questions.spelling import ANOTHER, MORE, DiscoveryLevel, shown
 
 
 def true_beginnings(
