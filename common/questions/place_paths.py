@@ -23,7 +23,8 @@ from shoal.questions.places import ELSEWHERE, Places, edge
 
 ACROSS = (2, 4)
 MOST_ROWS = 65_536
-_MOST_FIRST_ROWS = 64  # of level 0: 4,096 cells
+FIRST_ROWS = 64
+"""Rows, and columns, of level 0, at most: 4,096 cells."""
 _BLUR = 20  # a label is off by so small a part of its cell at most
 
 
@@ -55,7 +56,7 @@ class PlacePaths:
     @property
     def most_first(self) -> int:
         """As many as make 64 rows."""
-        return _symbols_of(_MOST_FIRST_ROWS, self.across)
+        return _symbols_of(FIRST_ROWS, self.across)
 
     @property
     def most_length(self) -> int:

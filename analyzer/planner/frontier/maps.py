@@ -32,6 +32,7 @@ from shoal.mechanisms.maps.block_squares import mean_length
 from shoal.mechanisms.several.names import BLOCKS, CANCELLING, DUMMIES
 from shoal.mechanisms.several.protocol import Noisy
 from shoal.mechanisms.several.registry import create as create_several
+from shoal.questions.place_paths import FIRST_ROWS
 from shoal.task import PPM, MechanismSpec
 
 KRR = "krr"
@@ -149,6 +150,8 @@ def plan_map(request: MapRequest) -> MapPlan:
 def _tree(request: MapRequest) -> TreeWay | None:
     """With cells as small as the map's, or the next smaller ones that it can have."""
     places = request.places
+    if max(places.rows, places.columns) <= FIRST_ROWS:
+        return None
     box = replace(places, rows=1, columns=1)
     fine = min(places.cell_height_m, places.cell_width_m)
     asked = DiscoveryRequest(request.n, request.epsilon, request.delta, honest=request.honest)
