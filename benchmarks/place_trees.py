@@ -105,7 +105,7 @@ def _population(n: int, rows: int, entropy: Entropy, *, crowds: bool) -> Grid:
 def _uniform(count: int, entropy: Entropy) -> Grid:
     """float64[count] in [0, 1)."""
     words = np.frombuffer(entropy.bytes(8 * count), dtype="<u8")
-    return (words >> np.uint64(11)).astype(np.float64) / (1 << 53)
+    return np.asarray((words >> np.uint64(11)) / float(1 << 53), dtype=np.float64)
 
 
 def _add(counts: Grid, places: Grid) -> None:
@@ -119,7 +119,7 @@ def _noise(shape: tuple[int, ...], mean: float, entropy: Entropy) -> Grid:
     log = np.arange(most) * math.log(mean) - mean
     log -= np.array([math.lgamma(at + 1.0) for at in range(most)])
     drawn = np.searchsorted(np.cumsum(np.exp(log)), _uniform(math.prod(shape), entropy))
-    return drawn.reshape(shape) - mean
+    return np.asarray(drawn.reshape(shape) - mean, dtype=np.float64)
 
 
 def _ways(n: int, rows: int) -> Iterator[_Way]:
@@ -161,7 +161,7 @@ def _signed(law: NoiseLaw) -> Callable[[Grid, Entropy], Grid]:
         one, other = (
             np.floor(np.log(1 - _uniform(size, entropy)) / math.log(ratio)) for _ in range(2)
         )
-        return truth + (one - other).reshape(truth.shape)
+        return np.asarray(truth + (one - other).reshape(truth.shape), dtype=np.float64)
 
     return draw
 
