@@ -68,6 +68,14 @@ def _room(release: release_pb2.Release) -> None:
     release.discovered.no_room += 1
 
 
+def _preferred(release: release_pb2.Release) -> None:
+    """The most crowded cell had no room, and others had."""
+    rows = zip(release.estimates, release.discovered.asked, strict=False)
+    largest = max(rows, key=lambda pair: pair[0].value)[1]
+    release.discovered.beginnings.remove(largest)
+    release.discovered.no_room += 1
+
+
 LEVEL = "the cells are all that such a level asks for"
 REACHED = "followed are the cells that reach the threshold, of too many the largest"
 LIES: dict[str, tuple[Change, str]] = {
@@ -76,6 +84,7 @@ LIES: dict[str, tuple[Change, str]] = {
     "one that is not": (_favourite, REACHED),
     "one is not told": (_hidden, REACHED),
     "others had no room": (_room, REACHED),
+    "the largest had no room": (_preferred, REACHED),
     "another map": (_box, "the map is the task's"),
     "another level": (_level, "the level is one of the discovery's"),
     "a cell left out": (_cell_left_out, LEVEL),
