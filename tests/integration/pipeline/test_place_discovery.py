@@ -33,7 +33,7 @@ from tests.worlds.ports import free_port
 from tests.worlds.services.releasing import running
 
 DEVICES = size(2_000, 20_000)
-LENGTH_S = size(12, 150)
+LENGTH_S = size(20, 150)
 EPSILON = float(size(3, 1))  # of one window
 MOST_FALSE = 5
 
