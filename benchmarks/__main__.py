@@ -42,6 +42,7 @@ NAMES = (
     "several",
     "near_central",
     "ranges",
+    "place_trees",
     "maps",
     "memory",
     "mechanisms",

@@ -235,16 +235,30 @@ class DiscoveredLevel(_message.Message):
     THRESHOLD_FIELD_NUMBER: _builtins.int
     NO_ROOM_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
     level: _builtins.int
     threshold: _builtins.int
-    """devices that an estimate must come to; smaller ones are not told"""
+    """devices that an estimate must come to; smaller ones are no beginnings"""
     no_room: _builtins.int
     """beginnings that reached it and are not followed, for want of room"""
     levels: _builtins.int
     """of the discovery; at the last one words that go on are told as far as it asks"""
     @_builtins.property
     def beginnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """of each estimate but the last: a beginning of words, or a whole word, in symbols"""
+        """of each estimate but the last: a beginning of words, or a whole word, in symbols. Of places
+        fewer than estimates: see ``asked``
+        """
+
+    @_builtins.property
+    def parts(self) -> _task_pb2.MapParts:
+        """of a discovery of places: as its task has it"""
+
+    @_builtins.property
+    def asked(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of places: the cell of each estimate but the last, in symbols: all that the level asked for.
+        Those in ``beginnings`` reached the threshold.
+        """
 
     def __init__(
         self,
@@ -254,10 +268,12 @@ class DiscoveredLevel(_message.Message):
         threshold: _builtins.int = ...,
         no_room: _builtins.int = ...,
         levels: _builtins.int = ...,
+        parts: _task_pb2.MapParts | None = ...,
+        asked: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beginnings", b"beginnings", "level", b"level", "levels", b"levels", "no_room", b"no_room", "threshold", b"threshold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "beginnings", b"beginnings", "level", b"level", "levels", b"levels", "no_room", b"no_room", "parts", b"parts", "threshold", b"threshold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

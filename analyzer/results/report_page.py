@@ -21,6 +21,7 @@ from shoal.accounting.several_messages.messages import MessagesBound
 from shoal.accounting.several_messages.of_mechanism import METHODS
 from shoal.analyzer.results.cumulative import COMPOSED_MEMOIZED
 from shoal.analyzer.results.maps.drawing import MapPicture, largest, picture_of
+from shoal.analyzer.results.maps.tree import PlaceMap, place_map, tree_picture
 from shoal.analyzer.results.plots import Histogram, RowPlot, histogram, plot
 from shoal.analyzer.results.processed import MEANS, OUTSIDE, beside, readable_note
 from shoal.analyzer.results.totals import array_words
@@ -114,7 +115,18 @@ def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None =
         randomized=any(release["privacy"]["epsilon0"] is not None for release in shuffled),
         mixed=any(release["privacy"]["epsilon0"] is None for release in shuffled),
         summed=any("rounds" in release for release in releases),
+        maps=_maps(releases),
     )
+
+
+def _maps(releases: Sequence[Mapping[str, Any]]) -> list[tuple[str, PlaceMap, str]]:
+    """Of every discovery of places: its name, what it found in all its windows, and the picture."""
+    tasks = dict[str, list[Mapping[str, Any]]]()
+    for release in releases:
+        if "cells" in release.get("discovered", ()):
+            tasks.setdefault(release["task_id"], []).append(release)
+    found = [(of_task[0]["name"], place_map(of_task)) for of_task in tasks.values()]
+    return [(name, one, tree_picture(one, name)) for name, one in found]
 
 
 def section_of(index: int, release: Mapping[str, Any], truth: Mapping[str, float]) -> ReportSection:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal.domain import Discovery, Value
-from shoal.questions.discovery import ANOTHER, DiscoveryLevel
-from shoal.questions.spelling import MORE, shown
+from shoal.questions.discovery import DiscoveryLevel
+from shoal.questions.spelling import ANOTHER, MORE, shown
 
 
 def true_beginnings(

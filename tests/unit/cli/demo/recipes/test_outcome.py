@@ -12,8 +12,7 @@ from shoal.cli.demo.recipes import show
 from shoal.cli.demo.recipes.outcome import errors_of
 from shoal.cli.demo.recipes.words_found import true_beginnings, words_of_run
 from shoal.domain import Categories, Discovery, Numeric
-from shoal.questions.discovery import ANOTHER
-from shoal.questions.spelling import spell
+from shoal.questions.spelling import ANOTHER, spell
 
 
 def row(label: str, value: float, stderr: float = 2.0) -> dict[str, Any]:
