@@ -1,0 +1,1 @@
+"""Randomizers of places on a map."""
