@@ -22,6 +22,7 @@ from shoal.limits import LIMITS
 from shoal.questions.answers import Value, number_of, text_of, yes_or_no
 from shoal.questions.categories import NO_ANSWER, Categories, check_blanks
 from shoal.questions.discovery import Discovery
+from shoal.questions.places import Places
 from shoal.questions.record import AnswerRecord
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Domain",
     "Norm",
     "Numeric",
+    "Places",
     "Value",
     "Vector",
     "Words",
@@ -344,4 +346,4 @@ class Vector:
         return f"a list of {self.dimension:,} numbers, as [1.5, 0]"
 
 
-Domain = YesNo | Categories | Numeric | Words | Vector | AnswerRecord | Discovery
+Domain = YesNo | Categories | Numeric | Words | Vector | AnswerRecord | Discovery | Places

@@ -270,6 +270,7 @@ class Domain(_message.Message):
     WORDS_FIELD_NUMBER: _builtins.int
     DISCOVERY_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def yes_no(self) -> Global___YesNo: ...
     @_builtins.property
@@ -284,6 +285,8 @@ class Domain(_message.Message):
     def discovery(self) -> Global___Discovery: ...
     @_builtins.property
     def record(self) -> Global___Record: ...
+    @_builtins.property
+    def places(self) -> Global___Places: ...
     def __init__(
         self,
         *,
@@ -294,12 +297,13 @@ class Domain(_message.Message):
         words: Global___Words | None = ...,
         discovery: Global___Discovery | None = ...,
         record: Global___Record | None = ...,
+        places: Global___Places | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "discovery", b"discovery", "kind", b"kind", "numeric", b"numeric", "record", b"record", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "discovery", b"discovery", "kind", b"kind", "numeric", b"numeric", "places", b"places", "record", b"record", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "discovery", b"discovery", "kind", b"kind", "numeric", b"numeric", "record", b"record", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["categories", b"categories", "discovery", b"discovery", "kind", b"kind", "numeric", b"numeric", "places", b"places", "record", b"record", "vector", b"vector", "words", b"words", "yes_no", b"yes_no"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["yes_no", "categories", "numeric", "vector", "words", "discovery", "record"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["yes_no", "categories", "numeric", "vector", "words", "discovery", "record", "places"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -485,6 +489,45 @@ class Record(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Record: _TypeAlias = Record  # noqa: Y015
+
+@_typing.final
+class Places(_message.Message):
+    """A map: a box of latitudes and longitudes in rows and columns, cell = row * columns + column, row 0
+    the southernmost, column 0 the westernmost. A last cell is for elsewhere and for no answer.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOUTH_FIELD_NUMBER: _builtins.int
+    WEST_FIELD_NUMBER: _builtins.int
+    NORTH_FIELD_NUMBER: _builtins.int
+    EAST_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    south: _builtins.int
+    """microdegrees, all four; north and east are positive"""
+    west: _builtins.int
+    north: _builtins.int
+    east: _builtins.int
+    rows: _builtins.int
+    columns: _builtins.int
+    def __init__(
+        self,
+        *,
+        south: _builtins.int = ...,
+        west: _builtins.int = ...,
+        north: _builtins.int = ...,
+        east: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "east", b"east", "north", b"north", "rows", b"rows", "south", b"south", "west", b"west"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Places: _TypeAlias = Places  # noqa: Y015
 
 @_typing.final
 class Attribute(_message.Message):

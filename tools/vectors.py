@@ -26,6 +26,7 @@ from vectors_tasks import (
     fixed,
     hpke_key,
     mechanisms,
+    places,
     records,
 )
 
@@ -436,6 +437,7 @@ def make() -> Json:
         "discoveries": discoveries(),
         "steps": steps(),
         "records": records(),
+        "places": places(),
         "mechanisms": mechanisms(),
         "refuse": {
             "configurations": bad_configurations(),

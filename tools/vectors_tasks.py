@@ -21,7 +21,7 @@ from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.schedules import sign_keys
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId, public_config
-from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Words, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Places, Words, YesNo
 from shoal.ids import KeyId, TaskId
 from shoal.mechanisms.registry import create
 from shoal.questions import domain_codec
@@ -319,6 +319,29 @@ _RECORDS: list[tuple[Domain, list[Any]]] = [
     ]),
     (AnswerRecord(_ATTRIBUTES, ((0, 1, 2), (2,)), together=True), ['{"health": "fair"}', None]),
 ]
+_PLACES: list[tuple[Domain, list[Any]]] = [
+    (Places(48_000_000, 11_300_000, 48_300_001, 11_800_000, 7, 3), [
+        "48.137, 11.575", " 48.137,11.575\t", "48,11.3", "48.3,11.3", "48.30000099,11.3",
+        "48.300001,11.3", "47.9999999,11.5", "48.1,11.8", "48.1,11.799999", "48.1,11.2999999",
+        "+48.1,1.15e1", "481e-1,115E-1", "48.1 11.5", "48,1,11,5", "48.1,", "", None, 48, 48.1,
+        True,
+        "91,11.5", "48.1,191", "nan,11.5", "48.1,inf", ".5,11.5", "48.,11.5", "1e999,11.5",
+        "48.042857,11.5", "48.042858,11.5", "48.085714,11.466666", "48.085715,11.466667",
+        '{"latitude": 48.137, "longitude": 11.575}', '{"lat": "48.137", "lon": " 11.575 "}',
+        '\n{"lon": 11.575, "lat": 4.8137e1, "accuracy": [1, {}]}', '{"lat": 48.1}',
+        '{"lat": 48.1, "latitude": 48.1, "lon": 11.5}', '{"lat": 48.1, "longitude": 11.5}',
+        '{"lat": true, "lon": 11.5}', '{"lat": NaN, "lon": 11.5}', '{"lat": null, "lon": 11.5}',
+        '{"lat": 48.1, "lat": 48.1, "lon": 11.5}', '[48.1, 11.5]',
+        '{"lat": 48.300000999999999999999999, "lon": 11.5}', '{"lat": "{}", "lon": 11.5}',
+    ]),
+    (Places(-1_000_000, -2_000_000, 1_000_000, 2_000_000, 2, 4), [
+        "0,0", "-0,-0.0", "-0.0000001,0", "0,-1e-99999", "1e-99999,1e-7", "-1,-2", "1,2",
+        "0.0000009,-0.0000010", "-1.0000001,0", "000.5,-00000001.5", "\u0664,0", "-0e5,0e99999",
+    ]),
+    (Places(-85_000_000, -180_000_000, 85_000_000, 180_000_000, 255, 257), [
+        "85,0", "84.9999999,179.9999999", "-85,-180", "-85,180", "-85.0000001,0", "0,0", "90,0",
+    ]),
+]
 # fmt: on
 
 
@@ -330,6 +353,14 @@ def domains() -> list[Json]:
 def records() -> list[Json]:
     """The same of records that are answered in all marginals: a cell is the record's number."""
     return _cells(_RECORDS)
+
+
+def places() -> list[Json]:
+    """Values and their cells on maps; no labels, of which there may be too many."""
+    entries = _cells(_PLACES)
+    for entry in entries:
+        del entry["labels"]
+    return entries
 
 
 def _cells(domains: list[tuple[Domain, list[Any]]]) -> list[Json]:

@@ -13,7 +13,7 @@ from typing import Protocol
 from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.accounting.certificate import check_delta, check_honest, count_honest
 from shoal.arrays import NDArray, np
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import Categories, Domain, Numeric, Places, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 
@@ -50,7 +50,7 @@ class Frequencies:
     long as no cell has more than the ``heavy`` share of them. Raises CONFIG otherwise.
     """
 
-    domain: YesNo | Categories
+    domain: YesNo | Categories | Places
     shares: tuple[float, ...] = ()
     heavy: float = 0.5
     worst: bool = False

@@ -16,7 +16,8 @@ import tomlkit
 
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.result import Plan
-from shoal.domain import Categories, Discovery, Domain, Numeric
+from shoal.domain import Categories, Discovery, Domain, Numeric, Places
+from shoal.questions.coordinates import MICRO
 from shoal.questions.spelling import readable
 
 if TYPE_CHECKING:
@@ -243,6 +244,14 @@ def _describe(table: Any, domain: Domain) -> None:
             "longest": domain.longest,
             "most": domain.most,
             "leave_out": [readable(word) for word in domain.known],
+        }
+    elif isinstance(domain, Places):
+        bounds = ("south", "west", "north", "east")
+        table |= {
+            "kind": "places",
+            **{name: getattr(domain, name) / MICRO for name in bounds},  # degrees
+            "rows": domain.rows,
+            "columns": domain.columns,
         }
     else:
         table["kind"] = "yes_no"

@@ -14,7 +14,7 @@ from shoal.cli.output import emit_json, say
 
 if TYPE_CHECKING:
     from shoal.cli.console.access import ConsoleAccess
-    from shoal.console.operator.app import Places
+    from shoal.console.operator.app import Sources
 
 _LISTEN = "127.0.0.1:7450"
 group = typer.Typer(no_args_is_help=False)
@@ -85,7 +85,7 @@ def console(
         _serve(known, places(analyzer, shuffler, releases, tasks), opening, as_json)
 
 
-def _serve(known: ConsoleAccess, shown: Places, opening: bool, as_json: bool) -> None:
+def _serve(known: ConsoleAccess, shown: Sources, opening: bool, as_json: bool) -> None:
     from shoal.console import serving
     from shoal.console.operator.app import operator_app
 

@@ -12,14 +12,14 @@ from shoal.services.settings import AdminSection, load_settings
 from shoal.task import split_address
 
 if TYPE_CHECKING:
-    from shoal.console.operator.app import Places
+    from shoal.console.operator.app import Sources
 
 
 def places(
     analyzer: str | None, shuffler: str | None, releases: Path | None, tasks: Path | None
-) -> Places:
+) -> Sources:
     """``analyzer`` and ``shuffler``: configuration files, or HOST:PORT. Raises CONFIG, KEY_FILE."""
-    from shoal.console.operator.app import Places
+    from shoal.console.operator.app import Sources
 
     data_dir: Path | None = None
     analyzer_port, shuffler_port = _port("analyzer", analyzer), _port("shuffler", shuffler)
@@ -36,7 +36,7 @@ def places(
         there = load_settings(ShufflerConfig, Path(shuffler))
         shuffler_port = _configured("shuffler", there.admin_listen, there.admin)
         tasks = tasks or there.tasks_dir
-    return Places(data_dir, releases, tasks, analyzer_port, shuffler_port)
+    return Sources(data_dir, releases, tasks, analyzer_port, shuffler_port)
 
 
 def _port(service: str, given: str | None) -> AdminPort | None:

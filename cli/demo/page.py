@@ -24,7 +24,7 @@ def look_around(
     """
     # as far as the demo is that nobody looks at: it needs none of it
     from shoal.console import serving
-    from shoal.console.operator.app import Places, operator_app
+    from shoal.console.operator.app import Sources, operator_app
 
     try:
         bound, address = serving.listen(_USUAL)
@@ -32,7 +32,7 @@ def look_around(
         if error.kind is not Kind.PORT_IN_USE:
             raise
         bound, address = serving.listen(_ANY)
-    app = operator_app(Places(releases=results, tasks_dir=tasks), address)
+    app = operator_app(Sources(releases=results, tasks_dir=tasks), address)
     url = f"http://{address}/"
 
     def ready() -> None:

@@ -30,6 +30,7 @@ from shoal.domain import (
     Discovery,
     Domain,
     Numeric,
+    Places,
     Value,
     Vector,
     Words,
@@ -300,6 +301,8 @@ def values_of(domain: Domain) -> list[Value]:
             return [f"{letter}{letter}" for letter in "etaoinshrdlu"]
         case AnswerRecord():
             return [dumps(one) for one in _records(domain)]
+        case Places():
+            return [domain.text_of(cell) for cell in range(domain.size - 1)]
         case Vector():
             raise ShoalError(
                 Kind.CONFIG,

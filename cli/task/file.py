@@ -24,6 +24,7 @@ from shoal.cli.task.schema import (
     MechanismTable,
     NumericTable,
     PairwiseTaskFile,
+    PlacesTable,
     RecordTable,
     ShuffledTaskFile,
     TaskFile,
@@ -32,11 +33,22 @@ from shoal.cli.task.schema import (
     checked,
 )
 from shoal.cli.task.unfilled import unfilled, unset_keys
-from shoal.domain import AnswerRecord, Categories, Discovery, Domain, Numeric, Words, YesNo, normal
+from shoal.domain import (
+    AnswerRecord,
+    Categories,
+    Discovery,
+    Domain,
+    Numeric,
+    Places,
+    Words,
+    YesNo,
+    normal,
+)
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, design
 from shoal.mechanisms.several.names import NAMES, is_several
 from shoal.mechanisms.several.registry import create_any, fewest_messages
+from shoal.questions.coordinates import exact_microdegrees
 from shoal.questions.record import Attribute, all_pairs
 from shoal.questions.spelling import spell
 from shoal.storage.toml import read_toml
@@ -188,6 +200,8 @@ def _domain(name: str, values: dict[str, Any]) -> Domain:
             return Discovery(table.first, table.longest, table.most, tuple(sorted(known)))
         case RecordTable():
             return _record(name, table)
+        case PlacesTable():
+            return _places(name, table)
     return YesNo()
 
 
@@ -210,6 +224,19 @@ def _record(name: str, table: RecordTable) -> AnswerRecord:
         else tuple(sorted(tuple(sorted(map(names.index, one))) for one in table.marginals))
     )
     return AnswerRecord(attributes, marginals, table.together)
+
+
+def _places(name: str, table: PlacesTable) -> Places:
+    """Degrees as microdegrees, exactly. Raises CONFIG naming the bound that is finer."""
+
+    def micro(key: str) -> int:
+        try:
+            return exact_microdegrees(repr(getattr(table, key)))
+        except ShoalError as error:
+            raise _wrong(name, f"domain.{key}", error.message) from None
+
+    south, west, north, east = map(micro, ("south", "west", "north", "east"))
+    return Places(south, west, north, east, table.rows, table.columns)
 
 
 def _mechanism(name: str, table: MechanismTable, domain: Domain) -> MechanismSpec:

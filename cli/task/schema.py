@@ -156,6 +156,18 @@ class RecordTable(TaskFileTable):
     together: bool = False
 
 
+class PlacesTable(TaskFileTable):
+    """A map: a box in degrees, in rows and columns."""
+
+    kind: str
+    south: float
+    west: float
+    north: float
+    east: float
+    rows: int
+    columns: int
+
+
 class VectorTable(TaskFileTable):
     """A vector that is clipped in a norm and summed."""
 
@@ -236,6 +248,7 @@ DOMAINS: Mapping[str, type[TaskFileTable]] = {
     "words": WordsTable,
     "discovery": DiscoveryTable,
     "record": RecordTable,
+    "places": PlacesTable,
 }
 
 T = TypeVar("T", bound=TaskFileTable)

@@ -24,9 +24,10 @@ from shoal.clients.owner.explain_group import group_lines
 from shoal.clients.owner.policy import check, counted_on, never_accepted
 from shoal.clients.owner.rules import describe
 from shoal.crypto.admission.members import frame_bytes
-from shoal.domain import NO_ANSWER, AnswerRecord, Discovery, Numeric, Vector, Words, YesNo
+from shoal.domain import NO_ANSWER, AnswerRecord, Discovery, Numeric, Places, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.questions.discovery import ANOTHER
+from shoal.questions.places import ELSEWHERE, metres
 from shoal.task import SHUFFLER_NOISE, Admission
 
 if TYPE_CHECKING:
@@ -197,6 +198,15 @@ def _record(record: AnswerRecord) -> str:
     )
 
 
+def _places(places: Places) -> str:
+    return (
+        f"Only one of the {places.size - 1:,} cells of a map is told, not where in it: "
+        f"{metres(places.cell_width_m)} from west to east and {metres(places.cell_height_m)} "
+        f"from south to north each, in {places.box}. Every place beyond, and a missing or "
+        f'unreadable value, becomes "{ELSEWHERE}", and the device takes part all the same.'
+    )
+
+
 def _cells(domain: Domain) -> str:
     if isinstance(domain, Vector):
         return (
@@ -220,6 +230,8 @@ def _cells(domain: Domain) -> str:
         )
     elif isinstance(domain, AnswerRecord):
         return _record(domain)
+    elif isinstance(domain, Places):
+        return _places(domain)
     elif isinstance(domain, Words):
         return (
             "It may be any text, and becomes a number made of it (its SHA-256, shortened). Counted "

@@ -34,7 +34,7 @@ MOST_CHARS = 1_000  # of the text of a number
 # So that a whole number's text, and its number from a text, are never longer than Python converts
 # in linear time.
 _MOST_BITS = 3_300
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _YES, _NO = frozenset({"yes", "true", "1"}), frozenset({"no", "false", "0"})
 
 
@@ -74,7 +74,7 @@ def yes_or_no(value: Value) -> bool | None:
 def _parsed(text: str) -> int | float | None:
     if len(text) > MOST_CHARS:
         return None
-    match = _NUMBER.fullmatch(text)
+    match = NUMBER.fullmatch(text)
     if match is None:
         return None
     if match[1] is None and match[2] is None:

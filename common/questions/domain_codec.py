@@ -9,6 +9,7 @@ from shoal.domain import (
     Domain,
     Norm,
     Numeric,
+    Places,
     Vector,
     Words,
     YesNo,
@@ -17,7 +18,14 @@ from shoal.errors import Kind, ShoalError
 from shoal.protos import task_pb2
 from shoal.questions.record import Attribute
 
-__all__ = ["decode_domain", "decode_record", "encode_domain", "encode_record"]
+__all__ = [
+    "decode_domain",
+    "decode_places",
+    "decode_record",
+    "encode_domain",
+    "encode_places",
+    "encode_record",
+]
 
 
 def encode_domain(domain: Domain) -> task_pb2.Domain:
@@ -47,6 +55,8 @@ def encode_domain(domain: Domain) -> task_pb2.Domain:
                 first=domain.first, longest=domain.longest, most=domain.most, known=domain.known
             )
             return task_pb2.Domain(discovery=discovery)
+        case Places():
+            return task_pb2.Domain(places=encode_places(domain))
         case Vector():
             vector = task_pb2.Vector(
                 dimension=domain.dimension,
@@ -59,6 +69,25 @@ def encode_domain(domain: Domain) -> task_pb2.Domain:
             return task_pb2.Domain(vector=vector)
         case AnswerRecord():
             return task_pb2.Domain(record=encode_record(domain))
+
+
+def encode_places(places: Places) -> task_pb2.Places:
+    """The domain of a map as its own message."""
+    return task_pb2.Places(
+        south=places.south,
+        west=places.west,
+        north=places.north,
+        east=places.east,
+        rows=places.rows,
+        columns=places.columns,
+    )
+
+
+def decode_places(message: task_pb2.Places) -> Places:
+    """The other way round. Raises INVALID for what its class refuses."""
+    return Places(
+        message.south, message.west, message.north, message.east, message.rows, message.columns
+    )
 
 
 def encode_record(record: AnswerRecord) -> task_pb2.Record:
@@ -121,6 +150,8 @@ def decode_domain(message: task_pb2.Domain) -> Domain:
             )
         case "record":
             return decode_record(message.record)
+        case "places":
+            return decode_places(message.places)
         case _:
             raise ShoalError(Kind.INVALID, "task: its domain is of no known kind")
 

@@ -21,21 +21,19 @@ linearly. A task of such records is never memoized: a coin that is drawn anew is
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
-from typing import Any, NoReturn
 
 from shoal.entropy import SYSTEM, Entropy, uniform_below
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.questions.answers import Value, text_of
 from shoal.questions.categories import Categories
+from shoal.questions.json_object import members_of
 
 MOST_ATTRIBUTES = 12
 MOST_COMBINATIONS = 1 << 62
-MOST_CHARS = 16_384  # of a record's text
 _RESERVED = frozenset("=,")  # what labels are put together with
 Marginal = tuple[int, ...]
 """Places of attributes, increasing."""
@@ -173,7 +171,7 @@ class AnswerRecord:
 
     def answers_of(self, value: Value) -> tuple[int, ...]:
         """The cell of each attribute."""
-        members = _object_of(value)
+        members = members_of(value)
         return tuple(
             one.answers.encode(_plain(members.get(one.name)), SYSTEM) for one in self.attributes
         )
@@ -205,7 +203,7 @@ class AnswerRecord:
         """Whether the value is an object that answers one of the attributes, and has no member
         that is none of them.
         """
-        members = _object_of(value)
+        members = members_of(value)
         known = {one.name: one.answers for one in self.attributes}
         return not set(members) - set(known) and any(
             known[name].understands(_plain(given)) for name, given in members.items()
@@ -216,28 +214,6 @@ class AnswerRecord:
         """What values it takes, in words for an owner."""
         members = "; ".join(f"{one.name}: {one.answers.accepted}" for one in self.attributes)
         return f"a JSON object with these members, each of which may be left out: {members}"
-
-
-def _object_of(value: Value) -> dict[str, Any]:
-    """The members of a JSON object; none of anything else."""
-    if not isinstance(value, str) or len(value) > MOST_CHARS:
-        return {}
-    try:
-        found = json.loads(value, object_pairs_hook=_once, parse_constant=_refused)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError
-    return members
-
-
-def _refused(_: str) -> NoReturn:
-    raise ValueError
 
 
 def _plain(value: object) -> Value:

@@ -36,7 +36,7 @@ _EVERY_S = 3.0  # between two readings of releases, or of a service's status
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Sources:
     """Where the console reads from. ``data_dir``: of an analyzer on this machine; ``releases``: a
     file or a folder of releases instead; ``tasks_dir``: signed tasks, for their words.
     ``analyzer``, ``shuffler``: where they say how they are.
@@ -60,7 +60,7 @@ class Places:
 
 
 def operator_app(
-    places: Places,
+    places: Sources,
     address: str,
     hosts: frozenset[str] = frozenset(),
     gate: Gate | None = None,
@@ -89,7 +89,7 @@ def operator_app(
     return desk.site.app([*routes, *downloads.routes(desk)], address, hosts, gate)
 
 
-def _reader(places: Places) -> Unchanged[Holdings]:
+def _reader(places: Sources) -> Unchanged[Holdings]:
     tasks, data = places.tasks_dir, places.data_dir
     if data is not None:
         own = [data / FILE_NAME, data / f"{FILE_NAME}-wal"]

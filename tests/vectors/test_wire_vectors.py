@@ -258,6 +258,14 @@ def test_records(entry: dict[str, Any]) -> None:
         assert str(domain.encode(_value(case))) == case["cell"], case
 
 
+@for_each("entry", VECTORS["places"])
+def test_places(entry: dict[str, Any]) -> None:
+    """Planted: microdegrees of a double, or rounded toward 0 -> another cell."""
+    domain = _domain(entry)
+    for case in entry["cells"]:
+        assert str(domain.encode(_value(case))) == case["cell"], case
+
+
 def _value(case: dict[str, Any]) -> Value:
     if "integer" in case:
         return int(case["integer"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shoal.domain import AnswerRecord, Categories, Norm, Numeric, Vector, Words, YesNo
+from shoal.domain import AnswerRecord, Categories, Norm, Numeric, Places, Vector, Words, YesNo
 from shoal.questions.record import Attribute, all_pairs
 from shoal.secagg import Mode, PairwisePlan
 from shoal.task import Admission, Aggregator, MechanismSpec, Task, WindowPlan
@@ -61,6 +61,7 @@ DOMAINS = (
     Numeric(0.0, 20.0, 21, unit="visits"),
     Numeric(-1.5, 1.5, 7, clip=False),
     Words(("flu", "grippe", "\u6d41\u611f")),
+    Places(48_000_000, 11_300_000, 48_300_000, 11_800_000, 4, 5),
     AnswerRecord(ATTRIBUTES, all_pairs(3)),
     AnswerRecord(ATTRIBUTES, ((0, 1, 2), (2,)), together=True),
 )

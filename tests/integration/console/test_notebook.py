@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from shoal.console.operator.app import Places, operator_app
+from shoal.console.operator.app import Sources, operator_app
 from tests.worlds.console import write_data
 
 HERE = "127.0.0.1:7450"
@@ -24,7 +24,7 @@ def test_the_notebook_has_the_same_figures_to_the_digit(tmp_path: Path) -> None:
     from nbclient import NotebookClient
 
     data, tasks = write_data(tmp_path, 4)
-    places = Places(data_dir=data, tasks_dir=tasks)
+    places = Sources(data_dir=data, tasks_dir=tasks)
     with TestClient(operator_app(places, HERE), base_url=f"http://{HERE}") as client:
         book: Any = nbformat.reads(client.get("/download/visits.ipynb").text, as_version=4)  # type: ignore[no-untyped-call]
         page = client.get("/download/visits.html").text

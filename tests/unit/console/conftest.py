@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
-from shoal.console.operator.app import Places, operator_app
+from shoal.console.operator.app import Sources, operator_app
 from shoal.console.operator.planner.work import Workshop
 from tests.worlds.console import write_data
 
@@ -18,7 +18,7 @@ HERE = "127.0.0.1:7450"
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A console of an analyzer's data and tasks, for a file of tests."""
     data, tasks = write_data(tmp_path_factory.mktemp("console"))
-    app = operator_app(Places(data_dir=data, tasks_dir=tasks), HERE)
+    app = operator_app(Sources(data_dir=data, tasks_dir=tasks), HERE)
     with TestClient(app, base_url=f"http://{HERE}") as client:
         yield client
 

@@ -15,7 +15,7 @@ from shoal.analyzer.records import Spending
 from shoal.analyzer.results.cumulative import compose_spendings
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
-from shoal.console.operator.app import Places, operator_app
+from shoal.console.operator.app import Sources, operator_app
 from shoal.console.operator.budget import versions
 from shoal.console.operator.forecast import composed, forecast
 from shoal.console.operator.holdings import from_files, from_store
@@ -143,7 +143,7 @@ def test_the_page_shows_what_the_command_shows(
         ("all questions", 3, 5),
     ]
     here = "127.0.0.1:7450"
-    client = TestClient(operator_app(Places(data, None, tasks), here), base_url=f"http://{here}")
+    client = TestClient(operator_app(Sources(data, None, tasks), here), base_url=f"http://{here}")
     budget = Page(client.get("/budget").text).text
     for row in told:
         assert row["question"] in budget

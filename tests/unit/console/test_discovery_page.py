@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
-from shoal.console.operator.app import Places, operator_app
+from shoal.console.operator.app import Sources, operator_app
 from shoal.domain import Discovery
 from shoal.questions.discovery import DiscoveryLevel
 from tests.worlds.words import found_in, store_release, words_world
@@ -41,7 +41,7 @@ def client_of(folder: Path, levels: int) -> TestClient:
         store_release(store, WORLD, prepared)
         level = ASKED.after(level.number, prepared.found.beginnings)
     store.close()
-    places = Places(data_dir=data, tasks_dir=folder / "tasks")
+    places = Sources(data_dir=data, tasks_dir=folder / "tasks")
     return TestClient(operator_app(places, HERE), base_url=f"http://{HERE}")
 
 

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from shoal.analyzer.results.exports import COLUMNS
 from shoal.console.known import Watched
-from shoal.console.operator.app import Places, operator_app
+from shoal.console.operator.app import Sources, operator_app
 from shoal.console.operator.desk import Desk
 from shoal.console.operator.holdings import Holdings, from_store
 from shoal.console.operator.sources import Unchanged, in_folder
@@ -43,7 +43,7 @@ def many(folder: Path, windows: int = WINDOWS) -> Path:
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    places = Places(releases=many(tmp_path_factory.mktemp("many")))
+    places = Sources(releases=many(tmp_path_factory.mktemp("many")))
     with TestClient(operator_app(places, HERE), base_url=f"http://{HERE}") as client:
         yield client
 

@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from shoal.analyzer.results.reading import read_releases
-from shoal.console.operator.app import Places, operator_app
+from shoal.console.operator.app import Sources, operator_app
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
 from tests.unit.analyzer.results.test_report_page import Page
@@ -24,18 +24,18 @@ HERE = "127.0.0.1:7450"
 LATEST = 3
 
 
-def client_of(places: Places) -> TestClient:
+def client_of(places: Sources) -> TestClient:
     return TestClient(operator_app(places, HERE), base_url=f"http://{HERE}")
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+def places(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     data, tasks = write_data(tmp_path_factory.mktemp("console"))
-    return Places(data_dir=data, tasks_dir=tasks)
+    return Sources(data_dir=data, tasks_dir=tasks)
 
 
 @pytest.fixture(scope="module")
-def client(places: Places) -> Iterator[TestClient]:
+def client(places: Sources) -> Iterator[TestClient]:
     with client_of(places) as client:
         yield client
 
@@ -148,7 +148,7 @@ def test_wrong_input_is_refused_in_place(
     assert "Releases" in found.text  # the frame, from which one gets on
 
 
-def test_downloads_are_what_the_command_line_exports(client: TestClient, places: Places) -> None:
+def test_downloads_are_what_the_command_line_exports(client: TestClient, places: Sources) -> None:
     """Planted: all releases for those of one question -> fails."""
     exported = read_releases(places.data_dir, None)
     assert json.loads(client.get("/download/all.json").text) == exported
@@ -166,7 +166,7 @@ def test_files_of_releases_show_the_same(client: TestClient, tmp_path: Path) -> 
     releases = json.loads(client.get("/download/minutes/0.json").text)
     shown = {"tasks": [{"name": "minutes", "truth": {"mean": 30.0}, "release": releases[0]}]}
     (tmp_path / "results.json").write_text(json.dumps(shown))
-    with client_of(Places(releases=tmp_path / "results.json")) as other:
+    with client_of(Sources(releases=tmp_path / "results.json")) as other:
         found = page(other, "/releases/minutes").text
         assert "truth" in found
         assert "not readable here" in found
@@ -181,7 +181,7 @@ def test_a_console_without_its_store_keeps_what_it_has(
     """
     monkeypatch.setattr("shoal.console.operator.app._EVERY_S", 0.0)
     data, tasks = write_data(tmp_path, 1)
-    with client_of(Places(data_dir=data, tasks_dir=tasks)) as client:
+    with client_of(Sources(data_dir=data, tasks_dir=tasks)) as client:
         assert "was read" not in page(client, "/releases").text
         (data / "analyzer.db").unlink()
         found = page(client, "/releases").text
@@ -194,7 +194,7 @@ def test_a_console_without_its_store_keeps_what_it_has(
 def test_a_console_wants_one_source(places: dict[str, Any]) -> None:
     """Planted: files preferred in silence -> fails."""
     with pytest.raises(ShoalError, match="either --analyzer") as caught:
-        Places(**places)
+        Sources(**places)
     assert caught.value.kind is Kind.CONFIG
 
 

@@ -22,7 +22,7 @@ from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles
 from shoal.cli.main import main
 from shoal.cli.task.file import read_task
 from shoal.codec import decode_signed_task, decode_task
-from shoal.console.operator.app import Places, operator_app
+from shoal.console.operator.app import Sources, operator_app
 from shoal.console.operator.planner.form import PlannerForm
 from shoal.console.operator.planner.work import Workshop
 from shoal.crypto import keyfiles
@@ -340,7 +340,7 @@ def test_the_processes_start_with_any_page(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Workshop, "_spawn", counted)
     data, tasks = write_data(tmp_path, 1)
-    app = operator_app(Places(data_dir=data, tasks_dir=tasks), HERE)
+    app = operator_app(Sources(data_dir=data, tasks_dir=tasks), HERE)
     client = TestClient(app, base_url=f"http://{HERE}")
     assert not started
     assert client.get("/releases").status_code == 200

@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from shoal.console.operator import services
-from shoal.console.operator.app import Places, operator_app
+from shoal.console.operator.app import Sources, operator_app
 from shoal.console.words import moment
 from shoal.errors import Kind, ShoalError
 from shoal.rpc.admin_pages import AdminPort
@@ -143,7 +143,7 @@ def client_of(folders: tuple[Path, Path], servers: tuple[HTTPServer, HTTPServer]
         AdminPort(name, f"127.0.0.1:{server.server_port}")
         for name, server in zip(("shuffler", "analyzer"), servers, strict=True)
     ]
-    places = Places(folders[0], None, folders[1], ports[1], ports[0])
+    places = Sources(folders[0], None, folders[1], ports[1], ports[0])
     return TestClient(operator_app(places, "127.0.0.1:1"), base_url="http://127.0.0.1:1")
 
 

@@ -18,7 +18,7 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 from starlette.testclient import TestClient
 
-from shoal.console.operator.app import Places, operator_app
+from shoal.console.operator.app import Sources, operator_app
 from shoal.console.signin import oidc, sessions
 from shoal.console.signin.audit import Audit, check
 from shoal.console.signin.fetching import Fetcher
@@ -65,7 +65,7 @@ class Console:
         fetcher = Fetcher(issuer, ssl.create_default_context())
         known = Provider(client, fetcher, clock=lambda: self.ticks)
         gate = OidcGate(self.audit, known, Sessions(lambda: self.ticks))
-        places = Places(data_dir=folders[0], tasks_dir=folders[1])
+        places = Sources(data_dir=folders[0], tasks_dir=folders[1])
         self.app = operator_app(places, "0.0.0.0:443", frozenset({NAME}), gate, kept)
 
     def browser(self) -> TestClient:

@@ -26,7 +26,7 @@ from shoal.codec import Signed, encode_signed_task, encode_task
 from shoal.crypto.admission.members import frame_bytes
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import trust_task
-from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Words, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Places, Words, YesNo
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
 from shoal.mechanisms.several.registry import create as several
 from shoal.privacy import PureLaw
@@ -364,6 +364,35 @@ def test_a_record_in_a_task_file(tmp_path: Path, capsys: Capture) -> None:
             main(["task", "lint", str(write_record(tmp_path, mechanism, together=together))]) == 2
         )
         assert "mechanism" in capsys.readouterr().err
+
+
+def test_a_map_in_a_task_file(tmp_path: Path, capsys: Capture) -> None:
+    """Degrees become microdegrees exactly, and what is finer is refused by name. Planted: rounded
+    to microdegrees -> the finer one passes.
+    """
+    path = write(tmp_path, "mechanism.name=krr")
+    box = "south = 48\nwest = {west}\nnorth = 48.3\neast = 11.8\nrows = 4\ncolumns = {columns}"
+    text = path.read_text()
+
+    def file(west: str, columns: int = 5) -> Path:
+        there = box.format(west=west, columns=columns)
+        path.write_text(text.replace('kind = "yes_no"', f'kind = "places"\n{there}'))
+        return path
+
+    made = read_task(file("-11.300001"))
+    assert made.domain == Places(48_000_000, -11_300_001, 48_300_000, 11_800_000, 4, 5)
+    assert shown_of(made)["map"].startswith("4 x 5 cells of 8,340 m (north-south) x 343 km")
+    for west, columns, mends in (
+        ("11.3000001", 5, "domain.west: the bounds of a map are degrees with at most 6 digits"),
+        ("nan", 5, "domain.west: the bounds"),
+        ("11.8", 5, "date line"),
+        ("11.3", 65_535, "fewer rows or columns"),
+        ('"11.3"', 5, "domain.west: must be a number"),
+    ):
+        assert main(["task", "lint", str(file(west, columns))]) == 2
+        error = capsys.readouterr().err
+        assert mends in error
+        assert error.count("\n") == 1
 
 
 def test_show_says_that_the_shuffler_is_trusted_for_noise() -> None:

@@ -19,7 +19,7 @@ from shoal.clients.owner.explain_cost import guaranteed_epsilon
 from shoal.clients.owner.fleet_policy import FleetPolicy
 from shoal.clients.owner.rules import Rule
 from shoal.clients.sources.spec import KINDS, SourceSpec
-from shoal.domain import Categories, Domain, Norm, Numeric, YesNo
+from shoal.domain import Categories, Domain, Norm, Numeric, Places, YesNo
 from shoal.mechanisms import create
 from shoal.secagg import Mode
 from shoal.task import Admission, Aggregator
@@ -203,6 +203,12 @@ def test_the_rules_that_apply_are_told_and_no_others() -> None:
         (Categories(tuple(f"c{n}" for n in range(30))), "krr", '"c11" and 18 more'),
         (VISITS, "krr", "each of the 6 others"),
         (YesNo(), "krr", ", the other in"),
+        (
+            Places(48_000_000, 11_300_000, 48_300_000, 11_800_000, 4, 5),
+            "krr",
+            "one of the 20 cells of a map is told, not where in it: 7,419 m from west to east and "
+            "8,340 m from south to north each, in latitude 48 to 48.3, longitude 11.3 to 11.8.",
+        ),
     ],
 )
 def test_the_possible_answers(domain: Domain, mechanism: str, words: str) -> None:

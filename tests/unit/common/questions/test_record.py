@@ -13,7 +13,8 @@ import pytest
 from shoal.domain import AnswerRecord, Categories, Value
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
-from shoal.questions.record import MOST_CHARS, Attribute, all_pairs
+from shoal.questions.json_object import MOST_CHARS
+from shoal.questions.record import Attribute, all_pairs
 from tests.cases import for_each
 from tests.worlds.tapes import Tape
 
