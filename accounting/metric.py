@@ -110,9 +110,10 @@ def epsilon_per_km(law: FiniteLaw, plane: Plane) -> float:
     logs = _logs(law, plane)
     rows, columns = _places(plane)
     most = 0.0
-    for cell in range(plane.cells):
+    for cell in _images(law, plane).tolist():
         apart = np.hypot(
-            (rows - rows[cell]) * float(plane.height), (columns - columns[cell]) * float(plane.width)
+            (rows - rows[cell]) * float(plane.height),
+            (columns - columns[cell]) * float(plane.width),
         )
         ratios = (logs[cell] - logs).max(axis=1) + _LOGS
         ratios[cell], apart[cell] = 0.0, 1.0
@@ -157,15 +158,23 @@ def epsilon_within(law: FiniteLaw, asked: NDArray[np.bool_]) -> float:
 
 
 def moves_upper(
-    law: FiniteLaw, asked: NDArray[np.bool_], n_honest: int, delta: float, ceiling: float
+    law: FiniteLaw,
+    plane: Plane,
+    asked: NDArray[np.bool_],
+    n_honest: int,
+    delta: float,
+    ceiling: float,
 ) -> float:
     """The smallest epsilon proven at ``delta`` for changing one answer as ``asked``, among
     ``n_honest`` reports; ``ceiling``, which is proven otherwise, where this proves nothing smaller.
-    Direction: upper bound.
+    ``asked`` is its own mirror image, as the map is. Direction: upper bound.
     """
     if n_honest < 2 or not asked.any():
         return ceiling
-    pairs = some_pairs(law, _one_of_images(asked))
+    from_images = np.zeros_like(asked)
+    first = _images(law, plane)
+    from_images[first] = asked[first]
+    pairs = some_pairs(law, from_images)
     if pairs is None:
         return ceiling
     return min(ceiling, pairs.bound(min(n_honest, LARGEST_N), delta, ceiling))
@@ -205,7 +214,7 @@ def _made(
     for radius in radii_m or _radii(plane):
         asked = within(plane, radius)
         local = epsilon_within(law, asked)
-        central = moves_upper(law, asked, n_honest, delta, min(local, epsilon_upper))
+        central = moves_upper(law, plane, asked, n_honest, delta, min(local, epsilon_upper))
         moves.append(Move(radius, local, central))
     return MetricGuarantee(
         epsilon_per_km=epsilon_per_km(law, plane),
@@ -228,6 +237,19 @@ def _radii(plane: Plane) -> tuple[float, ...]:
     )
     radii = [float(f"{first * 2**i / 1000.0:.2g}") for i in range(_MOVES)]
     return tuple(dict.fromkeys(r for r in radii if r <= plane.diameter / 2000.0)) or (radii[0],)
+
+
+def _images(law: FiniteLaw, plane: Plane) -> NDArray[np.int64]:
+    """The cells of the map that stand for all: those of its south-western quarter where the law is
+    its own mirror image both ways, by its integers; else all of them.
+    """
+    rows, columns = _places(plane)
+    table = np.array(law.rows, dtype=np.uint64)
+    for at, across in ((plane.rows - 1 - rows, columns), (rows, plane.columns - 1 - columns)):
+        mirror = np.append(at * plane.columns + across, plane.cells)
+        if not np.array_equal(table[mirror][:, mirror], table):
+            return np.arange(plane.cells)
+    return np.flatnonzero((2 * rows < plane.rows) & (2 * columns < plane.columns))
 
 
 def _places(plane: Plane) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
