@@ -37,6 +37,7 @@ from typing import Protocol, runtime_checkable
 
 from shoal.accounting.bounds.many_pairs import some_pairs
 from shoal.accounting.certificate import check_delta
+from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.numerics.curve import LARGEST_N
 from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
@@ -45,6 +46,8 @@ from shoal.questions.plane import MM_PER_KM, Plane
 
 _LOGS = 1e-13  # added to every difference of two logarithms
 _UP = 1.0 + 1e-14
+# of epsilon0: where shuffling hides less of the whole map than that, moves are not looked at
+_AMPLIFIED = 0.8
 _MOVES = 4  # radii that are told of: a cell, and its doubles
 
 
@@ -199,6 +202,17 @@ def metric_guarantee(
     )
 
 
+def metric_of(mechanism: object, guarantee: Guarantee) -> MetricGuarantee | None:
+    """What a task's mechanism promises by distance beside ``guarantee``; None where its cells do
+    not lie on a map.
+    """
+    if not isinstance(mechanism, OnAMap):
+        return None
+    return metric_guarantee(
+        mechanism, guarantee.n_honest, guarantee.delta, guarantee.epsilon_upper
+    )
+
+
 @lru_cache(maxsize=8)  # the same task is explained, linted, shown and released
 def _made(
     law: FiniteLaw,
@@ -210,17 +224,19 @@ def _made(
 ) -> MetricGuarantee:
     ends = np.zeros((plane.cells + 1,) * 2, dtype=np.bool_)
     ends[-1, :-1] = ends[:-1, -1] = True
-    moves = []
+    moves, whole = [], log_upper(law.max_ratio)
     for radius in radii_m or _radii(plane):
         asked = within(plane, radius)
         local = epsilon_within(law, asked)
-        central = moves_upper(law, plane, asked, n_honest, delta, min(local, epsilon_upper))
+        central = min(local, epsilon_upper)
+        if epsilon_upper < _AMPLIFIED * whole:
+            central = moves_upper(law, plane, asked, n_honest, delta, central)
         moves.append(Move(radius, local, central))
     return MetricGuarantee(
         epsilon_per_km=epsilon_per_km(law, plane),
         diagonal_m=math.ceil(math.hypot(plane.width, plane.height) * _UP) / 1000.0,
         across_m=plane.diameter / 1000.0,
-        epsilon0=log_upper(law.max_ratio),
+        epsilon0=whole,
         epsilon_elsewhere=epsilon_within(law, ends),
         delta=delta,
         n_honest=n_honest,

@@ -76,8 +76,8 @@ class Unsuited:
 
 
 def candidates(request: Request) -> tuple[tuple[Candidate, ...], tuple[Unsuited, ...]]:
-    """In the registry's order; sketches only if they are named: their collisions are not predicted. ``planar``
-    likewise: its tables take long, and what it is for is in no error.
+    """In the registry's order; sketches only if they are named: their collisions are not predicted.
+    ``planar`` likewise: its tables take long, and what it is for is in no error.
 
     Raises CONFIG for a name that is not registered, and if nothing answers the question.
     """

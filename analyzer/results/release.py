@@ -31,7 +31,7 @@ from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch
 from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.discovered import LevelFindings, findings
-from shoal.analyzer.results.privacy import privacy_message
+from shoal.analyzer.results.privacy import metric_message, privacy_message
 from shoal.analyzer.results.processed import (
     counted_cells,
     distribution_of,
@@ -102,6 +102,7 @@ class Prepared:
     quantiles: tuple[Quantile, ...] = ()
     found: LevelFindings | None = None
     ranges: release_pb2.Ranges | None = None
+    metric: release_pb2.Metric | None = None
 
     @property
     def charge(self) -> Spending:
@@ -168,6 +169,7 @@ def prepare(
         lifetime,
         shape,
         quantiles,
+        metric=metric_message(task, guarantee, mechanism),
     )
 
 
@@ -353,6 +355,7 @@ def _privacy(
         assumptions=[*_assumptions(task, prepared.guarantee), *_given_up_words(given_up)],
         spendings=spendings,
         memoized=_memoized(prepared, spendings),
+        metric=prepared.metric,
     )
 
 

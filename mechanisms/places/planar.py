@@ -178,6 +178,10 @@ class PlanarResponse(SolvedResponse):
         """The family's name in tasks and in the registry."""
         return NAME
 
+    def privacy(self) -> FiniteLaw:
+        """The table's own law: cells and outputs are those of the map, and the last."""
+        return self.response.privacy()
+
     @property
     def spec(self) -> MechanismSpec:
         """The name and the integers that a task carries."""

@@ -1,4 +1,4 @@
-"""Places on a map keep the suite: the table in whole numbers, the larger grid drawn cell by cell."""
+"""Places on a map keep the suite: its table in whole numbers, the larger grid cell by cell."""
 
 from __future__ import annotations
 

@@ -83,7 +83,6 @@ def test_distances_are_rounded_down() -> None:
         lambda: cell_size(-10, -175_000_000, 10, 5_000_000, 1, 2),
         lambda: cell_size(0, 0, 1, 1, 200, 1),
     ],
-    ids=lambda make: "",
 )
 def test_what_is_no_map_is_refused(make: object) -> None:
     with pytest.raises(ShoalError) as caught:
