@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vectors_mechanisms import Recorder
 
-from shoal.domain import AnswerRecord, Categories, Domain, Numeric, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Places, YesNo
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import UNIT, spec_of
 from shoal.mechanisms.several.registry import create
@@ -68,6 +68,15 @@ def _marginals(shares: int, slots: int) -> MechanismSpec:
     )
 
 
+_MAP = Places(48_000_000, 11_000_000, 48_500_000, 11_700_000, 5, 7)  # 36 cells, 13 blocks of 3
+
+
+def _blocks(shares: int, slots: int) -> MechanismSpec:
+    return MechanismSpec.of(
+        "blocks", k=36, side=3, shares=shares, slots=slots, dummies=42 * UNIT + 12_345
+    )
+
+
 _HALF = 1 << 63  # a "uniform" of the true message: half of the cells are drawn from all
 
 CASES: tuple[tuple[str, str, Domain, NoiseLaw | MechanismSpec], ...] = (
@@ -101,6 +110,8 @@ CASES: tuple[tuple[str, str, Domain, NoiseLaw | MechanismSpec], ...] = (
     ),
     ("ranges", "ranges", Numeric(0.0, 1.0, 40), _ranges(41, 4, 3, 800, 30)),
     ("ranges of few slots", "ranges", Numeric(0.0, 1.0, 16), _ranges(17, 3, 2, 300, 4)),
+    ("blocks", "blocks", _MAP, _blocks(500, 30)),
+    ("blocks of few slots", "blocks", _MAP, _blocks(400, 5)),
     ("marginals", "marginals", _RECORD, _marginals(700, 40)),
     ("marginals of few slots", "marginals", _RECORD, _marginals(300, 5)),
     ("a number", "split_mix", Numeric(0.0, 10.0, 6), _split(3, 5, 3)),

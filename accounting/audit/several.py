@@ -30,6 +30,7 @@ from shoal.accounting.numerics.binomial import Floats, Ints
 from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.maps.blocks import MapBlocks
 from shoal.mechanisms.several.marginals import AllMarginals
 from shoal.mechanisms.several.noise_law import Truth
 from shoal.mechanisms.several.protocol import Noisy, Several
@@ -76,7 +77,8 @@ def several_views(
     """
     check_n(n)
     of_shares = isinstance(made, SplitMix)
-    others = answers[0] if of_shares else cells // 2 if isinstance(made, Ranges) else None
+    of_levels = isinstance(made, Ranges | MapBlocks)
+    others = answers[0] if of_shares else cells // 2 if of_levels else None
     crowd = crowd_of(cells, answers, others)
     statistics = several_statistics(made, answers)
 
@@ -101,7 +103,7 @@ def attacked_answers(made: Several, cells: int) -> tuple[int, int]:
     """
     if isinstance(made, AllMarginals):
         return 0, cells - 1
-    return (0, cells - 2) if isinstance(made, SplitMix | Ranges) else (0, 1)
+    return (0, cells - 2) if isinstance(made, SplitMix | Ranges | MapBlocks) else (0, 1)
 
 
 def numbers_of(made: Several, rows: NDArray[np.uint8]) -> Ints:
@@ -133,6 +135,8 @@ def _truths(made: Several, cell: int) -> tuple[int, ...]:
     """The true messages of an answer."""
     if isinstance(made, Ranges):
         return made.tree.path(cell)
+    if isinstance(made, MapBlocks):
+        return made.grid.path(cell)
     return made.record.cells_of(cell) if isinstance(made, AllMarginals) else (cell,)
 
 

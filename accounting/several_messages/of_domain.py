@@ -7,14 +7,27 @@ from __future__ import annotations
 from shoal.accounting.several_messages.noise_design import design_cancelling, design_dummies
 from shoal.accounting.several_messages.shuffler_noise import design_shuffler_noise
 from shoal.accounting.several_messages.split import design_split
-from shoal.domain import AnswerRecord, Categories, Discovery, Domain, Numeric, Vector, Words, YesNo
+from shoal.domain import (
+    AnswerRecord,
+    Categories,
+    Discovery,
+    Domain,
+    Numeric,
+    Places,
+    Vector,
+    Words,
+    YesNo,
+)
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.categories.krr import law as krr_law
 from shoal.mechanisms.categories.krr import least_uniform
+from shoal.mechanisms.maps.block_squares import BlockGrid, usual_grid
+from shoal.mechanisms.maps.blocks import LEVELS, MapBlocks
 from shoal.mechanisms.several.least_squares import usual_tree
 from shoal.mechanisms.several.marginals import AllMarginals
 from shoal.mechanisms.several.names import (
+    BLOCKS,
     CANCELLING,
     DUMMIES,
     MARGINALS,
@@ -30,12 +43,14 @@ from shoal.mechanisms.several.shuffler_noise import ShufflerNoise
 from shoal.task import SHUFFLER_NOISE, MechanismSpec
 
 _KINDS = {
+    BLOCKS: "questions for places on a map",
     SIGNED_COUNT: "yes/no questions",
     SPLIT_MIX: "questions for a mean of numbers",
     RANGES: "questions for numbers, in levels or in bins with lower_bounds,",
     MARGINALS: "records that are answered in all marginals (together = true)",
 }
 _AS_THEY_ARE = {
+    BLOCKS: "sends values as they are, a cell and its block",
     SPLIT_MIX: "has no true message to randomize",
     SHUFFLER_NOISE: "sends values as they are",
     RANGES: "sends values as they are, once in each level",
@@ -53,6 +68,8 @@ def serves(name: str, domain: Domain) -> bool:
         return isinstance(domain, Numeric)
     if name == RANGES:
         return is_ordered(domain)
+    if name == BLOCKS:
+        return isinstance(domain, Places)
     together = isinstance(domain, AnswerRecord) and domain.together
     if together or name == MARGINALS:
         return together and name == MARGINALS
@@ -97,6 +114,8 @@ def design_several(
             raise ShoalError(Kind.CONFIG, error.message) from None
     if name == RANGES and isinstance(domain, Numeric | Categories):
         return _ranges(domain, n_honest, epsilon, delta, windows)
+    if name == BLOCKS and isinstance(domain, Places):
+        return design_blocks(domain, n_honest, epsilon, delta, windows=windows)
     if name == MARGINALS and isinstance(domain, AnswerRecord):
         return _marginals(domain, n_honest, epsilon, delta, windows)
     uniform = None
@@ -129,6 +148,22 @@ def _ranges(
     law = design_dummies(tree.nodes, n_honest, epsilon, delta, windows=windows, tables=tree.levels)
     _check_slots(RANGES, law)
     return Ranges(domain, tree, law).spec
+
+
+def design_blocks(
+    domain: Places, n_honest: int, epsilon: float, delta: float, *, windows: int, side: int = 0
+) -> MechanismSpec:
+    """The same of a map in blocks of ``side`` x ``side`` cells; 0: those with which rectangles err
+    least. Raises CONFIG.
+    """
+    try:
+        rows, columns = domain.rows, domain.columns
+        grid = BlockGrid(rows, columns, side) if side else usual_grid(rows, columns)
+    except ShoalError as error:  # so many cells
+        raise ShoalError(Kind.CONFIG, error.message) from None
+    law = design_dummies(grid.nodes, n_honest, epsilon, delta, windows=windows, tables=LEVELS)
+    _check_slots(BLOCKS, law)
+    return MapBlocks(domain, grid, law).spec
 
 
 def _marginals(

@@ -12,7 +12,7 @@ from shoal.domain import Categories, Domain, Numeric, Places, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms import serves
-from shoal.mechanisms.several.names import MARGINALS
+from shoal.mechanisms.several.names import BLOCKS, MARGINALS
 
 _KM = 9_000  # microdegrees, about
 
@@ -67,6 +67,12 @@ def domain_of_several(name: str, k: int | None) -> Domain:
             Kind.CONFIG,
             f"{name} answers several attributes together, which no --k describes: shoal tables "
             "plan has its epsilon",
+        )
+    if name == BLOCKS:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{name} answers for the rows and columns of a map, which no --k describes: shoal "
+            "places plan has its epsilon",
         )
     yes_or_no = serves_several(name, YesNo())
     if k == 2 and yes_or_no:

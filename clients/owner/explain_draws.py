@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shoal.accounting.meaning import bound_text, percent_text
 from shoal.arrays import np
 from shoal.errors import ShoalError
-from shoal.mechanisms.several.names import MARGINALS, RANGES
+from shoal.mechanisms.several.names import BLOCKS, MARGINALS, RANGES
 from shoal.mechanisms.several.protocol import Summed
 from shoal.privacy import KaryLaw, epsilon0_upper
 from shoal.task import SHUFFLER_NOISE
@@ -76,6 +76,12 @@ def several_line(several: Several) -> str:
         said = (
             f"your answer is said in {true} sealed messages ({several.name}), {how}: the first "
             "names it, each further one a wider group of answers that holds it"
+        )
+    if several.name == BLOCKS:
+        it = "them"
+        said = (
+            f"your answer is said in {true} sealed messages ({several.name}), {how}: one names the "
+            "cell of the map, the other the square of cells around it"
         )
     if several.name == MARGINALS:
         it = "them"

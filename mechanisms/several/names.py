@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from shoal.task import SHUFFLER_NOISE
 
-CANCELLING, DUMMIES, MARGINALS, RANGES, SIGNED_COUNT, SPLIT_MIX = (
+BLOCKS, CANCELLING, DUMMIES, MARGINALS, RANGES, SIGNED_COUNT, SPLIT_MIX = (
+    "blocks",
     "cancelling",
     "dummies",
     "marginals",
@@ -12,7 +13,16 @@ CANCELLING, DUMMIES, MARGINALS, RANGES, SIGNED_COUNT, SPLIT_MIX = (
     "signed_count",
     "split_mix",
 )
-NAMES = CANCELLING, DUMMIES, MARGINALS, RANGES, SIGNED_COUNT, SPLIT_MIX, SHUFFLER_NOISE
+NAMES = (
+    BLOCKS,
+    CANCELLING,
+    DUMMIES,
+    MARGINALS,
+    RANGES,
+    SIGNED_COUNT,
+    SPLIT_MIX,
+    SHUFFLER_NOISE,
+)
 
 
 def is_several(name: str) -> bool:

@@ -7,10 +7,12 @@ from fractions import Fraction
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.base import Parameter
+from shoal.mechanisms.maps.block_squares import MOST_SIDE
 from shoal.mechanisms.noise import polya
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.mechanisms.several.cell_noise import MOST_REACH
 from shoal.mechanisms.several.names import (
+    BLOCKS,
     CANCELLING,
     DUMMIES,
     MARGINALS,
@@ -43,6 +45,12 @@ _DUMMIES = Parameter(
 _CELLS = Parameter("k", 2, LIMITS.cells, "number of cells of the domain")
 
 PARAMETERS = {
+    BLOCKS: (
+        _CELLS,
+        Parameter("side", 2, MOST_SIDE, "cells from one end of a block to the other"),
+        *_SHARED,
+        _DUMMIES,
+    ),
     CANCELLING: (_CELLS, *_SHARED, *_SIGNED),
     DUMMIES: (_CELLS, *_SHARED, _DUMMIES),
     MARGINALS: (
@@ -90,12 +98,11 @@ def law_of(spec: MechanismSpec) -> NoiseLaw:
     """The law of these integers. Raises INVALID if they do not fit together."""
     shares, slots = spec.get("shares"), spec.get("slots")
     if spec.name == RANGES:
-        tree, dummies = tree_of(spec), Fraction(spec.get("dummies"), UNIT)
-        return NoiseLaw(Truth.CELL, tree.nodes, shares, slots, dummies=dummies, truths=tree.levels)
+        tree = tree_of(spec)
+        return dummies_of(spec, tree.nodes, tree.levels)
     if spec.name in (DUMMIES, MARGINALS):
-        dummies = Fraction(spec.get("dummies"), UNIT)
         tables = spec.get("tables") if spec.name == MARGINALS else 1
-        return NoiseLaw(Truth.CELL, spec.get("k"), shares, slots, dummies=dummies, truths=tables)
+        return dummies_of(spec, spec.get("k"), tables)
     counts = spec.name == SIGNED_COUNT
     return NoiseLaw(
         Truth.SIGN if counts else Truth.CELL,
@@ -107,6 +114,13 @@ def law_of(spec: MechanismSpec) -> NoiseLaw:
         floods=Fraction(spec.get("floods"), UNIT),
         largest=spec.get("largest"),
     )
+
+
+def dummies_of(spec: MechanismSpec, cells: int, truths: int) -> NoiseLaw:
+    """The law of dummies in so many cells with so many true messages, of these integers."""
+    dummies = Fraction(spec.get("dummies"), UNIT)
+    shares, slots = spec.get("shares"), spec.get("slots")
+    return NoiseLaw(Truth.CELL, cells, shares, slots, dummies=dummies, truths=truths)
 
 
 def tree_of(spec: MechanismSpec) -> CellTree:

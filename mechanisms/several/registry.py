@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.domain import AnswerRecord, Categories, Discovery, Numeric, YesNo
+from shoal.domain import AnswerRecord, Categories, Discovery, Numeric, Places, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.base import Mechanism, check_parameters, invalid
 from shoal.mechanisms.registry import create as create_local
 from shoal.mechanisms.several.names import (
+    BLOCKS,
     DUMMIES,
     MARGINALS,
     NAMES,
@@ -70,6 +71,8 @@ def create(spec: MechanismSpec, domain: Domain) -> Several:
         )
     if spec.name == RANGES:
         return _ranges(spec, domain)
+    if spec.name == BLOCKS:
+        return _blocks(spec, domain)
     if spec.name == SHUFFLER_NOISE:
         return shuffler_noise_of(spec, domain)
     response = None if uniform is None else KaryResponse(domain.labels, uniform)
@@ -83,6 +86,17 @@ def _ranges(spec: MechanismSpec, domain: Domain) -> Several:
     if not isinstance(domain, Numeric | Categories):
         raise invalid(f"{RANGES} answers questions for numbers, in levels or in bins, and no other")
     return Ranges(domain, tree_of(spec), law_of(spec))
+
+
+def _blocks(spec: MechanismSpec, domain: Domain) -> Several:
+    from shoal.mechanisms.maps.block_squares import BlockGrid
+    from shoal.mechanisms.maps.blocks import MapBlocks
+    from shoal.mechanisms.several.parameters import dummies_of
+
+    if not isinstance(domain, Places):
+        raise invalid(f"{BLOCKS} answers questions for places on a map, and no other")
+    grid = BlockGrid(domain.rows, domain.columns, spec.get("side"))
+    return MapBlocks(domain, grid, dummies_of(spec, grid.nodes, len(grid.path(0))))
 
 
 def _marginals(spec: MechanismSpec, domain: Domain) -> Several:

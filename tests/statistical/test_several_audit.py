@@ -4,7 +4,7 @@ same attack with the same numbers.
 Real ``randomize`` with seeded entropy: ``DEVICES`` send their bundles, the victim yes or no (the
 first cell or the second), and the analyzer sees how often each message came. Noise is designed for
 (2, 0.01), which so few trials can see. Every assertion "not refuted" is wrong with probability at
-most 1e-6 (``FALSE_ALARM``) over seeds; there are 12, and the seeds are fixed. That the attack has
+most 1e-6 (``FALSE_ALARM``) over seeds; there are 15, and the seeds are fixed. That the attack has
 teeth is asserted too: of an honest mixture it measures at least a stated share of what is claimed.
 
 The broken ones: noise that is split over more than are honest, the grouping left in, and the noise
@@ -29,7 +29,7 @@ from shoal.accounting.audit.several import (
     several_views,
 )
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import Categories, Domain, Numeric, Places, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms.several.histogram import BundledHistogram
 from shoal.mechanisms.several.protocol import Several
@@ -47,6 +47,7 @@ DOMAINS: dict[str, Domain] = {"cancelling": TWO, "dummies": TWO, "signed_count":
 SHARED: dict[str, Domain] = {
     **DOMAINS,
     "ranges": Numeric(0.0, 1.0, 20),  # two levels
+    "blocks": Places(0, 0, 400, 400, 4, 4),  # blocks of 2 x 2
     "split_mix": Numeric(0.0, 1.0, 2),
 }
 EVERY: dict[str, Domain] = {**SHARED, "shuffler_noise": TWO}

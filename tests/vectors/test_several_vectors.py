@@ -15,7 +15,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal.domain import AnswerRecord, Categories, Domain, Numeric, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Places, YesNo
 from shoal.mechanisms.several.registry import create
 from shoal.questions.record import all_pairs
 from shoal.task import MechanismSpec
@@ -46,6 +46,8 @@ def domain_of(case: dict[str, Any]) -> Domain:
         return YesNo()
     if case["mechanism"] == "marginals":
         return AnswerRecord(ATTRIBUTES, all_pairs(3), together=True)
+    if case["mechanism"] == "blocks":
+        return Places(48_000_000, 11_000_000, 48_500_000, 11_700_000, 5, 7)
     if case["mechanism"] in ("split_mix", "ranges"):
         return Numeric(0.0, 1.0, case["cells"] - 1)
     return Categories(tuple(f"label {number}" for number in range(case["cells"] - 1)))
@@ -186,6 +188,10 @@ def truths_of(case: dict[str, Any], value: int, numbers: dict[str, int]) -> list
     if case["mechanism"] == "ranges":
         sizes, base = level_sizes(numbers), numbers["base"]
         return [sum(sizes[:level]) + value // base**level for level in range(len(sizes))]
+    if case["mechanism"] == "blocks":  # of 5 rows and 7 columns
+        row, column, side = value // 7, value % 7, numbers["side"]
+        across, last = -(-7 // side), 35 + 1 + -(-5 // side) * -(-7 // side)
+        return [value, last if value == 35 else 36 + row // side * across + column // side]
     if case["mechanism"] == "marginals":
         return marginal_cells(value)
     return [2 * value if "q" in numbers else value]
@@ -206,6 +212,8 @@ def reports(case: dict[str, Any]) -> Iterator[list[str]]:
     kinds, cells = weights(numbers), numbers.get("k", 1)
     if case["mechanism"] == "ranges":
         cells = sum(level_sizes(numbers))
+    if case["mechanism"] == "blocks":
+        cells = 36 + -(-5 // numbers["side"]) * -(-7 // numbers["side"]) + 1
     total, signed = sum(weight for _, _, weight in kinds), "q" in numbers
     for draw in case["draws"]:
         read, noise = Read(draw["random"]), list[int]()
@@ -247,5 +255,7 @@ def test_the_cases_meet_what_matters() -> None:
     assert min(sizes["much noise"]) >= 1
     assert 3 <= min(sizes["ranges"]) < 6 < max(sizes["ranges"])
     assert sizes["ranges of few slots"].count(2) > 3
+    assert 2 <= min(sizes["blocks"]) < 5 < max(sizes["blocks"])
+    assert sizes["blocks of few slots"].count(2) > 3
     assert 3 <= min(sizes["marginals"]) < 6 < max(sizes["marginals"])
     assert sizes["marginals of few slots"].count(3) > 3

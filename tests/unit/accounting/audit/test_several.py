@@ -14,9 +14,10 @@ from shoal.accounting.audit.several import (
     several_views,
 )
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.domain import AnswerRecord, Categories, Domain, Numeric, YesNo
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Places, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.maps.blocks import MapBlocks
 from shoal.mechanisms.several.marginals import AllMarginals
 from shoal.mechanisms.several.names import NAMES
 from shoal.mechanisms.several.protocol import Several
@@ -38,6 +39,7 @@ def made(name: str) -> tuple[Several, Domain]:
         "signed_count": YesNo(),
         "split_mix": Numeric(0.0, 1.0, 5),
         "ranges": Numeric(0.0, 1.0, 39),
+        "blocks": Places(0, 0, 600, 600, 6, 6),
         "marginals": AnswerRecord(ATTRIBUTES, all_pairs(3), together=True),
     }
     domain = others.get(name, few)
@@ -61,7 +63,7 @@ def test_the_statistics_are_those_of_the_messages(name: str) -> None:
         mechanism, domain.size, DEVICES, SeededEntropy(name), answers=answers, seen=seen
     )
     found = views(1, TRIALS)
-    third = {"ranges": 20, "marginals": 1}.get(name, 2)
+    third = {"ranges": 20, "blocks": 18, "marginals": 1}.get(name, 2)
     crowd = answers[0] if name == "split_mix" else answers[1] if domain.size == 2 else third
     values = np.full(TRIALS * DEVICES, crowd)
     values[DEVICES - 1 :: DEVICES] = answers[1]
@@ -84,10 +86,13 @@ def test_the_statistics_are_those_of_the_messages(name: str) -> None:
             counts = [own.count(number) for number in range(4)]
             assert found["first"][at] == counts[0] - counts[1]
             assert found["difference"][at] == counts[0] - counts[1] - counts[2] + counts[3]
-        elif isinstance(mechanism, Ranges | AllMarginals):
+        elif isinstance(mechanism, Ranges | MapBlocks | AllMarginals):
             if isinstance(mechanism, Ranges):
                 assert mechanism.tree.levels == 2
                 paths = [mechanism.tree.path(cell) for cell in (0, 38)]
+            elif isinstance(mechanism, MapBlocks):
+                assert mechanism.grid.side == 2
+                paths = [(0, 37), (35, 45)]
             else:
                 paths = [(0, 9, 21), (8, 20, 32)]  # the first cells of three tables, and the last
             first, second = ([own.count(message) for message in path] for path in paths)

@@ -21,6 +21,7 @@ from shoal.accounting.several_messages.one_more import Shown
 from shoal.accounting.several_messages.tables import TablesShown, tables_divergence
 from shoal.arrays import np
 from shoal.errors import ShoalError
+from shoal.mechanisms.maps.block_squares import BlockGrid
 from shoal.mechanisms.several.noise_law import RATE_BITS, NoiseLaw, Truth
 from tests.cases import for_each
 from tests.unit.accounting.several_messages.devices import (
@@ -38,6 +39,9 @@ THREE: Answers = [(a, 2 + b, 4 + c) for a in range(2) for b in range(2) for c in
 # four leaves, and the two blocks that they are in
 TREE: Answers = [(leaf, 4 + leaf // 2) for leaf in range(4)]
 
+# a row of three cells and "elsewhere" (0 to 3), in blocks of two, one, and "elsewhere" (4 to 6)
+MAP: Answers = [BlockGrid(1, 3, 2).path(cell) for cell in range(4)]
+
 MARGINALS = NoiseLaw(Truth.CELL, 4, 2, 7, dummies=Fraction(3, 4), truths=2)
 HIERARCHY = NoiseLaw(Truth.CELL, 6, 2, 6, dummies=Fraction(1, 2), truths=2)
 CANCELLING = NoiseLaw(Truth.CELL, 4, 1, 12, Fraction(1, 8), 2, Fraction(1, 9), 1, truths=2)
@@ -52,6 +56,7 @@ CASES: dict[str, tuple[NoiseLaw, Answers, int, int]] = {
         1,
     ),
     "a hierarchy": (HIERARCHY, TREE, 2, 0),
+    "a map in blocks": (replace(HIERARCHY, cells=7), MAP, 2, 0),
     "a cap that is often met": (replace(MARGINALS, slots=3), PAIRS, 2, 0),
     "cancelling": (CANCELLING, PAIRS, 1, 0),
 }

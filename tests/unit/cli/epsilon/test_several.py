@@ -16,7 +16,7 @@ from shoal.accounting.several_messages.messages import certify_messages
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import losses_of, protocol_of
 from shoal.cli.epsilon.mechanism_domain import domain_of_several
-from shoal.mechanisms.several.names import MARGINALS, NAMES
+from shoal.mechanisms.several.names import BLOCKS, MARGINALS, NAMES
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import create
 from tests.cases import for_each
@@ -26,8 +26,8 @@ CELLS = {"signed_count": 2, "split_mix": 102, "ranges": 65}  # of others: 16
 BATCH = shlex.split("--n 20000 --delta 1e-6 --honest-fraction 9/10")
 DUMMIES = "--mechanism dummies --k 16 --delta 1e-6"
 OF_1E5 = "dummies=183200751222,shares=100000,slots=6"
-# of several answers together --k says nothing
-ONE_ANSWER = tuple(name for name in NAMES if name != MARGINALS)
+# of several answers together, and of a map, --k says nothing
+ONE_ANSWER = tuple(name for name in NAMES if name not in (BLOCKS, MARGINALS))
 
 
 def options(name: str) -> list[str]:
@@ -165,7 +165,10 @@ WRONG = [
         "--mechanism cancelling --k 16 --n 2 --delta 1e-6 --target 1 --rounds 3",
         "keeps 3 releases together at 1 (cancelling: a device would send",
     ),
-    ("--mechanism krr --k 4 --n 9 --delta 1e-3 --epsilon0 1 --parameters a=1", "or use cancelling"),
+    (
+        "--mechanism krr --k 4 --n 9 --delta 1e-3 --epsilon0 1 --parameters a=1",
+        "or use blocks or cancelling",
+    ),
 ]
 
 

@@ -1,0 +1,1 @@
+"""Mechanisms for places on a map, whose cells have rows and columns."""
