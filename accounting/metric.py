@@ -208,9 +208,7 @@ def metric_of(mechanism: object, guarantee: Guarantee) -> MetricGuarantee | None
     """
     if not isinstance(mechanism, OnAMap):
         return None
-    return metric_guarantee(
-        mechanism, guarantee.n_honest, guarantee.delta, guarantee.epsilon_upper
-    )
+    return metric_guarantee(mechanism, guarantee.n_honest, guarantee.delta, guarantee.epsilon_upper)
 
 
 @lru_cache(maxsize=8)  # the same task is explained, linted, shown and released

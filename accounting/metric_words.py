@@ -8,9 +8,7 @@ from shoal.accounting.meaning import best_guess, bound_text, percent_text
 from shoal.accounting.metric import MetricGuarantee
 
 
-def metric_sentences(
-    found: MetricGuarantee, windows: int, *, memoized: bool = False
-) -> list[str]:
+def metric_sentences(found: MetricGuarantee, windows: int, *, memoized: bool = False) -> list[str]:
     """One sentence or two per item: what is promised by distance first, then what is not.
     ``windows``: of the task, each of which is drawn anew, unless it is ``memoized``.
     """

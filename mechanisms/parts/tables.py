@@ -146,7 +146,7 @@ def check_entries(size: int, width: int) -> None:
         )
 
 
-class Table(Protocol):
+class RowTable(Protocol):
     """What a ``TableResponse`` asks of its table: all rows at once, as above, or made as they are
     wanted.
     """
@@ -180,7 +180,7 @@ class Table(Protocol):
         ...
 
 
-def draw_one(table: Table, value: int, entropy: Entropy) -> int:
+def draw_one(table: RowTable, value: int, entropy: Entropy) -> int:
     """An output, from one word of 8 bytes. Raises INVALID for a value that is no cell of the
     table.
     """
@@ -231,7 +231,7 @@ class TableResponse:
     and the law.
     """
 
-    table: Table
+    table: RowTable
 
     @property
     def report_size(self) -> int:

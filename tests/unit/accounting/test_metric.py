@@ -21,7 +21,7 @@ from shoal.accounting.metric import (
     within,
 )
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms.places.planar import PlanarResponse, designed
+from shoal.mechanisms.maps.planar import PlanarResponse, designed
 from shoal.privacy import FiniteLaw
 from shoal.questions.plane import Plane
 from tests.cases import for_each

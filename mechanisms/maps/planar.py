@@ -9,7 +9,7 @@ true cell x with
 
     P(y | x) proportional to a^d(x, y),   a = decay / 2^64,
 
-d the distance of their centres in millimetres; ``places.weights`` has the draw that may leave the
+d the distance of their centres in millimetres; ``maps.planar_weights`` has the draw that may leave the
 map, the last cell (elsewhere, or no answer), and the integers.
 
 **What is promised**, beside epsilon0 over the whole map: for all cells x, x' of the map and all
@@ -18,7 +18,7 @@ reports y, ln P(y | x) / P(y | x') <= e d(x, x'), e the epsilon per kilometre th
 ones badly: that is the point of it, and no mistake. It is *not* promised that nobody learns in
 which town a device is.
 
-**Which border.** By the sums of ``places.weights`` a draw on the map alone (``cut``) promises up to
+**Which border.** By the sums of ``maps.planar_weights`` a draw on the map alone (``cut``) promises up to
 twice the decay per kilometre, one with a border as wide as the map (``clamped``) nearly the decay
 itself, and so may use less noise for the same promise. At equal *epsilon0* it is the other way
 around: what is moved to the edges of the map tells nothing apart there. docs/MECHANISMS.md has
@@ -52,7 +52,7 @@ from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.solved import SolvedResponse
 from shoal.mechanisms.parts.tables import TableResponse
 from shoal.mechanisms.parts.thresholds import WORDS
-from shoal.mechanisms.places.weights import PlaneWeights
+from shoal.mechanisms.maps.planar_weights import PlaneWeights
 from shoal.privacy import FiniteLaw
 from shoal.questions.places import Places
 from shoal.questions.plane import LARGEST_CELL_MM, Plane, cell_size
@@ -121,11 +121,11 @@ class PlanarTable:
         return self._made[image]
 
     def thresholds(self, cell: int) -> tuple[int, ...]:
-        """As ``tables.Table``."""
+        """As ``tables.RowTable``."""
         return tuple(accumulate(self.row(cell)[:-1]))
 
     def draw(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
-        """As ``tables.Table``. Rows of the cells that occur are made, no others."""
+        """As ``tables.RowTable``. Rows of the cells that occur are made, no others."""
         cells.check_values(values, self.cells)
         drawn = np.empty(values.size, dtype=np.int64)
         ends = {

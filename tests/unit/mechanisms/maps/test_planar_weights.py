@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from shoal.entropy import SeededEntropy
-from shoal.mechanisms.places.planar import PlanarTable
-from shoal.mechanisms.places.weights import PlaneWeights, _powers
+from shoal.mechanisms.maps.planar import PlanarTable
+from shoal.mechanisms.maps.planar_weights import PlaneWeights, _powers
 from shoal.questions.plane import Plane
 from shoal.task import MechanismSpec
 from tests.cases import for_each

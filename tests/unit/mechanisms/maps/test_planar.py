@@ -9,7 +9,7 @@ from shoal.domain import Categories
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Tally, create, design
-from shoal.mechanisms.places.planar import PlanarResponse
+from shoal.mechanisms.maps.planar import PlanarResponse
 from shoal.privacy import epsilon0_upper
 from shoal.questions.places import Places
 from shoal.task import MechanismSpec

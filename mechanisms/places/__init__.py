@@ -1,1 +1,0 @@
-"""Randomizers of places on a map."""
