@@ -47,8 +47,8 @@ from shoal.questions.plane import MM_PER_KM, Plane
 _LOGS = 1e-13  # added to every difference of two logarithms
 _UP = 1.0 + 1e-14
 # of epsilon0: where shuffling hides less of the whole map than that, moves are not looked at
-_AMPLIFIED = 0.8
-_MOVES = 4  # radii that are told of: a cell, and its doubles
+_AMPLIFIED = 0.95
+_MOVES = 4  # radii that are told of: half a cell, and its doubles
 
 
 @runtime_checkable
@@ -191,8 +191,8 @@ def metric_guarantee(
     radii_m: tuple[float, ...] = (),
 ) -> MetricGuarantee:
     """What a mechanism on a map promises by distance. ``n_honest``, ``delta``, ``epsilon_upper``:
-    of the certificate over the whole map. ``radii_m``: metres, of moves that are told of; empty: a
-    cell's shorter side, and its doubles up to half of the map. Raises CONFIG for bad numbers.
+    of the certificate over the whole map. ``radii_m``: metres, of moves that are told of; empty:
+    half of a cell's shorter side, and its doubles up to half of the map. Raises CONFIG for bad numbers.
     """
     check_delta(delta)
     if any(not (math.isfinite(radius) and radius >= 0.0) for radius in radii_m):
@@ -243,13 +243,13 @@ def _made(
 
 
 def _radii(plane: Plane) -> tuple[float, ...]:
-    """Metres: two digits, from a cell's shorter side on."""
+    """Metres: two digits, from half of a cell's shorter side on."""
     first = min(
         side
         for side, count in ((plane.width, plane.columns), (plane.height, plane.rows))
         if count > 1
     )
-    radii = [float(f"{first * 2**i / 1000.0:.2g}") for i in range(_MOVES)]
+    radii = [float(f"{first * 2**i / 2000.0:.2g}") for i in range(_MOVES)]
     return tuple(dict.fromkeys(r for r in radii if r <= plane.diameter / 2000.0)) or (radii[0],)
 
 

@@ -21,9 +21,9 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, Mechanism, create, design
 from shoal.mechanisms.base import Family, Setting
 from shoal.mechanisms.categories import count_sketch, hadamard_sketch
+from shoal.mechanisms.maps.planar import NAME as PLANAR
 from shoal.mechanisms.numbers.distribution import Distributed
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
-from shoal.mechanisms.maps.planar import NAME as PLANAR
 from shoal.privacy import FiniteLaw, KaryLaw
 
 # Two cells that a public hash function maps to one place are an error that stands beside the

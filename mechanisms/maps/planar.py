@@ -9,8 +9,8 @@ true cell x with
 
     P(y | x) proportional to a^d(x, y),   a = decay / 2^64,
 
-d the distance of their centres in millimetres; ``maps.planar_weights`` has the draw that may leave the
-map, the last cell (elsewhere, or no answer), and the integers.
+d the distance of their centres in millimetres. ``maps.planar_weights`` has the draw that may leave
+the map, the last cell (elsewhere, or no answer), and the integers.
 
 **What is promised**, beside epsilon0 over the whole map: for all cells x, x' of the map and all
 reports y, ln P(y | x) / P(y | x') <= e d(x, x'), e the epsilon per kilometre that
@@ -18,10 +18,10 @@ reports y, ln P(y | x) / P(y | x') <= e d(x, x'), e the epsilon per kilometre th
 ones badly: that is the point of it, and no mistake. It is *not* promised that nobody learns in
 which town a device is.
 
-**Which border.** By the sums of ``maps.planar_weights`` a draw on the map alone (``cut``) promises up to
-twice the decay per kilometre, one with a border as wide as the map (``clamped``) nearly the decay
-itself, and so may use less noise for the same promise. At equal *epsilon0* it is the other way
-around: what is moved to the edges of the map tells nothing apart there. docs/MECHANISMS.md has
+**Which border.** By the sums of ``maps.planar_weights`` a draw on the map alone (``cut``) promises
+up to twice the decay per kilometre, one with a border as wide as the map (``clamped``) nearly the
+decay itself, and so may use less noise for the same promise. At equal *epsilon0* it is the other
+way around: what is moved to the edges of the map tells nothing apart there. docs/MECHANISMS.md has
 figures. Both are settings.
 
 **When.** If the single report should be near the truth, as for a service that answers it, or if the
@@ -46,13 +46,13 @@ from shoal.arrays import NDArray, np
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.mechanisms.base import Family, Parameter, Setting, invalid
+from shoal.mechanisms.maps.planar_weights import PlaneWeights
 from shoal.mechanisms.parts import cells
 from shoal.mechanisms.parts.decay import least_noise_of_rows
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.solved import SolvedResponse
 from shoal.mechanisms.parts.tables import TableResponse
 from shoal.mechanisms.parts.thresholds import WORDS
-from shoal.mechanisms.maps.planar_weights import PlaneWeights
 from shoal.privacy import FiniteLaw
 from shoal.questions.places import Places
 from shoal.questions.plane import LARGEST_CELL_MM, Plane, cell_size
