@@ -30,10 +30,10 @@ bound behind the shuffler against every dataset (tests/unit/accounting/test_metr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from shoal.accounting.bounds.many_pairs import some_pairs
 from shoal.accounting.certificate import check_delta
@@ -102,6 +102,16 @@ class MetricGuarantee:
             )
         bound = self.epsilon_per_km * ((metres + self.diagonal_m) / 1000.0) * _UP
         return min(self.epsilon0, bound)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a release has it (``privacy.metric``), but for the words."""
+        return {
+            "epsilon_per_km": self.epsilon_per_km,
+            "cell_diagonal_m": self.diagonal_m,
+            "across_m": self.across_m,
+            "epsilon_elsewhere": self.epsilon_elsewhere,
+            "moves": [asdict(move) for move in self.moves],
+        }
 
     def repeated(self, windows: int) -> float:
         """Epsilon per kilometre of so many windows together, each drawn anew. Upper bound."""
@@ -192,7 +202,8 @@ def metric_guarantee(
 ) -> MetricGuarantee:
     """What a mechanism on a map promises by distance. ``n_honest``, ``delta``, ``epsilon_upper``:
     of the certificate over the whole map. ``radii_m``: metres, of moves that are told of; empty:
-    half of a cell's shorter side, and its doubles up to half of the map. Raises CONFIG for bad numbers.
+    half of a cell's shorter side, and its doubles up to half of the map. Raises CONFIG for bad
+    numbers.
     """
     check_delta(delta)
     if any(not (math.isfinite(radius) and radius >= 0.0) for radius in radii_m):
