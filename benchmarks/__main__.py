@@ -42,6 +42,7 @@ NAMES = (
     "several",
     "near_central",
     "ranges",
+    "maps",
     "memory",
     "mechanisms",
     "peers",

@@ -32,6 +32,7 @@ _SHOWN = frozenset(
     {
         *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "damaged"),
         *("manifest_hash", "withheld", "quantiles", "rounds", "ranges", "record", "discovered"),
+        "map",
     }
 )
 _TOLD = frozenset({*_PRIVACY, *_MAYBE_INFINITE, "assumptions", "memoized", "metric"})
@@ -73,12 +74,17 @@ def consistency(
         shows = bool(release.estimates or release.quantiles or release.counts)
         shows = shows or release.HasField("distribution") or release.HasField("discovered")
         shows = shows or release.HasField("ranges") or release.HasField("record")
+        shows = shows or release.HasField("map")
         yield _said("a release that is withheld shows nothing", not shows, release.withheld)
     else:
         asked = task.domain.record if task.domain.HasField("record") else None
         told = release.record if release.HasField("record") else None
         if asked is not None or told is not None:
             yield _said("the tables are those that were asked for", asked == told, "compared")
+        box = task.domain.places if task.domain.HasField("places") else None
+        drawn = release.map.places if release.HasField("map") else None
+        if box is not None or drawn is not None:
+            yield _said("the map is that which was asked for", box == drawn, "compared")
         yield _said(
             "no release below the smallest batch, or above the target epsilon",
             (sums or release.n >= task.min_batch) and privacy.epsilon_upper <= task.target_epsilon,
@@ -146,6 +152,7 @@ def _differences(shown: Mapping[str, Any], release: release_pb2.Release) -> Iter
         ("discovered", shown.get("discovered"), shown_level(release)),
         ("ranges", shown.get("ranges"), _ranges(release)),
         ("record", shown.get("record"), _record(release)),
+        ("map", shown.get("map"), _map(release)),
         ("memoized", told.get("memoized"), _memoized(release.privacy)),
         ("metric", told.get("metric"), _metric(release.privacy)),
         *((name, told.get(name), getattr(release.privacy, name)) for name in _PRIVACY),
@@ -197,6 +204,22 @@ def _ranges(release: release_pb2.Release) -> dict[str, Any] | None:
         "node_stderr": ranges.node_stderr,
         "starts": list(ranges.starts),
         "rounded": ranges.rounded,
+    }
+
+
+def _map(release: release_pb2.Release) -> dict[str, Any] | None:
+    """Bounds in degrees."""
+    if release.withheld or not release.HasField("map"):
+        return None
+    drawn, box = release.map, release.map.places
+    return {
+        **{name: getattr(box, name) / 1_000_000 for name in ("south", "west", "north", "east")},
+        "rows": box.rows,
+        "columns": box.columns,
+        "side": drawn.side,
+        "noise_stderr": drawn.noise_stderr,
+        "kept": drawn.kept,
+        "other": drawn.other,
     }
 
 

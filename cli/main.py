@@ -38,6 +38,7 @@ PARTS = {
     "plan": "plan.command",
     "discover": "discover.command",
     "tables": "plan.tables.command",
+    "places": "plan.places.command",
     "doctor": "operations.doctor",
     "backup": "operations.backup",
     "restore": "operations.restore",

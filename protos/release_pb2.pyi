@@ -65,6 +65,7 @@ class Release(_message.Message):
     RANGES_FIELD_NUMBER: _builtins.int
     DISCOVERED_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
+    MAP_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -117,6 +118,10 @@ class Release(_message.Message):
         devices of the whole batch, however many of them answered in a marginal
         """
 
+    @_builtins.property
+    def map(self) -> Global___ReleasedMap:
+        """the estimates are of the cells of a map, row by row from its south-west, elsewhere the last"""
+
     def __init__(
         self,
         *,
@@ -138,10 +143,11 @@ class Release(_message.Message):
         ranges: Global___Ranges | None = ...,
         discovered: Global___DiscoveredLevel | None = ...,
         record: _task_pb2.Record | None = ...,
+        map: Global___ReleasedMap | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["discovered", b"discovered", "distribution", b"distribution", "privacy", b"privacy", "ranges", b"ranges", "record", b"record", "rounds", b"rounds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["discovered", b"discovered", "distribution", b"distribution", "map", b"map", "privacy", b"privacy", "ranges", b"ranges", "record", b"record", "rounds", b"rounds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "discovered", b"discovered", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "ranges", b"ranges", "record", b"record", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "discovered", b"discovered", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "map", b"map", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "ranges", b"ranges", "record", b"record", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -230,6 +236,46 @@ class Ranges(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Ranges: _TypeAlias = Ranges  # noqa: Y015
+
+@_typing.final
+class ReleasedMap(_message.Message):
+    """Of a map: where its cells lie, and what the standard error of a rectangle of them follows from. A
+    report counts in its device's cell with the probability ``kept``, in another given one with
+    ``other``; noise comes to it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACES_FIELD_NUMBER: _builtins.int
+    SIDE_FIELD_NUMBER: _builtins.int
+    NOISE_STDERR_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    OTHER_FIELD_NUMBER: _builtins.int
+    side: _builtins.int
+    """of the blocks that cells were made consistent over; 0: there are none"""
+    noise_stderr: _builtins.float
+    """of one count: a cell, or a block"""
+    kept: _builtins.float
+    """0: how much a rectangle errs is not stated"""
+    other: _builtins.float
+    @_builtins.property
+    def places(self) -> _task_pb2.Places: ...
+    def __init__(
+        self,
+        *,
+        places: _task_pb2.Places | None = ...,
+        side: _builtins.int = ...,
+        noise_stderr: _builtins.float = ...,
+        kept: _builtins.float = ...,
+        other: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["places", b"places"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept", "noise_stderr", b"noise_stderr", "other", b"other", "places", b"places", "side", b"side"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleasedMap: _TypeAlias = ReleasedMap  # noqa: Y015
 
 @_typing.final
 class Quantile(_message.Message):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.analyzer.results.exports import rows_of
+from shoal.analyzer.results.maps.released import RectangleCount, rectangle_of
 from shoal.analyzer.results.processed import MEANS
 from shoal.analyzer.results.ranges import RangeCount, range_of
 from shoal.analyzer.results.reading import read_releases, select
@@ -89,6 +90,28 @@ class ReleaseTable(Table):
                 raise wrong_type(name, "give a number, as 18 or 0.5")
         with about("range"):
             return range_of(release, float(low), None if high is None else float(high))
+
+    def rectangle(
+        self,
+        task: str,
+        *,
+        south: float | None = None,
+        west: float | None = None,
+        north: float | None = None,
+        east: float | None = None,
+    ) -> RectangleCount:
+        """How many devices are in a box of degrees, of a release whose task was asked for places:
+        with the standard error and the 95 % interval of the whole, which are not those of its cells
+        added up. Bounds are edges of cells; None: the map's own. ``task``: as for ``select``, of
+        one window.
+        """
+        release = self._one(task)
+        bounds = {"south": south, "west": west, "north": north, "east": east}
+        for name, end in bounds.items():
+            if end is not None and (isinstance(end, bool) or not isinstance(end, int | float)):
+                raise wrong_type(name, "give degrees, as 48.1")
+        with about("rectangle"):
+            return rectangle_of(release, south, west, north, east)
 
     def promise(self, task: str) -> Promise:
         """What the task's releases promise each person, in words; of sums, see ``releases``."""

@@ -31,6 +31,7 @@ from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch
 from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.discovered import LevelFindings, findings
+from shoal.analyzer.results.maps.released import map_message
 from shoal.analyzer.results.privacy import metric_message, privacy_message
 from shoal.analyzer.results.processed import (
     counted_cells,
@@ -103,6 +104,7 @@ class Prepared:
     found: LevelFindings | None = None
     ranges: release_pb2.Ranges | None = None
     metric: release_pb2.Metric | None = None
+    map: release_pb2.ReleasedMap | None = None
 
     @property
     def charge(self) -> Spending:
@@ -170,6 +172,7 @@ def prepare(
         shape,
         quantiles,
         metric=metric_message(task, guarantee, mechanism),
+        map=None if withheld else map_message(mechanism, task.domain, n),
     )
 
 
@@ -227,6 +230,7 @@ def prepare_several(
         distribution=None if told is None else told.distribution(opened.tally, n),
         quantiles=() if told is None else told.quantiles(opened.tally, n),
         ranges=None if told is None else ranges_message(told, n),
+        map=None if withheld else map_message(made, task.domain, n),
         found=found,
     )
 
@@ -323,6 +327,7 @@ def _message(
         ],
         discovered=None if prepared.found is None else prepared.found.message(),
         ranges=prepared.ranges,
+        map=prepared.map,
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.analyzer.results.exports import CHECKABLE
+from shoal.analyzer.results.maps.released import BOUNDS, law_shown, places_of
 from shoal.analyzer.results.reading import in_order
 from shoal.analyzer.results.report_page import certificate_of
 from shoal.errors import Kind, ShoalError
@@ -149,6 +150,10 @@ def _objects(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, dict) for each in value)
 
 
+def _chance(value: object) -> bool:
+    return _number(value) and 0.0 <= float(value) <= 1.0  # type: ignore[arg-type] # a number
+
+
 Check = Callable[[object], bool]
 _RELEASE: dict[str, Check] = {
     "task_id": _hash,
@@ -238,6 +243,8 @@ def _check_rows(where: str, release: dict[str, Any]) -> None:
             _check(f"{where}: quantiles", row, _QUANTILE)
     if "ranges" in release:
         _check_ranges(f"{where}: ranges", release)
+    if "map" in release:
+        _check_map(f"{where}: map", release)
     if "memoized" in release["privacy"]:
         _check(f"{where}: memoized", release["privacy"]["memoized"], _MEMOIZED)
     if "rounds" in release:
@@ -290,6 +297,25 @@ def _check_ranges(where: str, release: dict[str, Any]) -> None:
         CellTree(cells, value["base"], value["levels"])
     except ShoalError as error:
         raise ShoalError(Kind.INVALID, f"{where}: {error.message}") from None
+
+
+def _check_map(where: str, release: dict[str, Any]) -> None:
+    """That it can be drawn, and rectangles asked of it."""
+    value = release["map"]
+    chances = dict.fromkeys(("kept", "other"), _chance)
+    sizes: dict[str, Check] = {"rows": _count, "columns": _count, "side": _count}
+    _check(where, value, {**dict.fromkeys(BOUNDS, _number), **sizes, **chances})
+    _check(where, value, {"noise_stderr": _finite_bound})
+    try:
+        places, _ = places_of(value), law_shown(value)
+    except ShoalError as error:
+        raise ShoalError(Kind.INVALID, f"{where}: {error.message}") from None
+    if places.size != len(release["estimates"]):
+        raise ShoalError(
+            Kind.INVALID,
+            f"{where}: it has another number of cells than there are estimates: write it anew by "
+            "shoal results export --format json",
+        )
 
 
 def _check_certificate(where: str, privacy: dict[str, Any]) -> None:

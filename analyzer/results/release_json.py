@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from shoal.analyzer.results import discovered
+from shoal.analyzer.results.maps.released import map_shown
 from shoal.analyzer.results.processed import (
     distribution,
     processed,
@@ -39,8 +40,8 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
 
     ``damaged``: reports that were acknowledged and are missing, because a disk lost or changed
     them. ``processed`` (counts for readers), ``distribution``, ``quantiles`` and ``ranges`` are
-    there where there is something to show (``processed``, ``ranges``), ``record`` and ``tables`` of
-    a record (``records``).
+    there where there is something to show (``processed``, ``ranges``), ``map`` of places, and
+    ``record`` and ``tables`` of a record (``records``).
     """
     privacy = release.privacy
     shown = {
@@ -49,6 +50,7 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
         "quantiles": quantiles(release),
         "discovered": discovered.to_json(release),
         "ranges": ranges_shown(release),
+        "map": map_shown(release),
         "record": shown_record(release),
         "tables": shown_tables(release),
     }

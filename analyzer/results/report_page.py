@@ -20,6 +20,7 @@ from shoal.accounting.meaning import bound_text, sentences, sum_sentences
 from shoal.accounting.several_messages.messages import MessagesBound
 from shoal.accounting.several_messages.of_mechanism import METHODS
 from shoal.analyzer.results.cumulative import COMPOSED_MEMOIZED
+from shoal.analyzer.results.maps.drawing import MapPicture, largest, picture_of
 from shoal.analyzer.results.plots import Histogram, RowPlot, histogram, plot
 from shoal.analyzer.results.processed import MEANS, OUTSIDE, beside, readable_note
 from shoal.errors import Kind, ShoalError
@@ -80,6 +81,7 @@ class ReportSection:
     estimates: tuple[Estimates, ...]
     shape: PictureShape | None
     words: tuple[str, ...]
+    map: MapPicture | None = None
 
 
 def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None = None) -> str:
@@ -121,6 +123,8 @@ def section_of(index: int, release: Mapping[str, Any], truth: Mapping[str, float
         rows = [
             {**row, "count": count} for row, count in zip(rows, processed["counts"], strict=True)
         ]
+    if "map" in release:
+        rows = largest(rows)
     # means are in the domain's unit, while others count devices: they get an axis of their own
     raw_only = not summed and processed is None
     groups = [
@@ -132,9 +136,18 @@ def section_of(index: int, release: Mapping[str, Any], truth: Mapping[str, float
     ]
     how = "" if processed is None else f"{processed['method']}: {readable_note(processed)}"
     notes = ". ".join(beside(release))
-    estimates = tuple(_estimates(title, rows, truth, how, notes) for title, rows in groups if rows)
+    left_out = len(release["estimates"]) - len(rows)
+    estimates = tuple(
+        _estimates(title, rows, truth, how, notes, left_out) for title, rows in groups if rows
+    )
     return ReportSection(
-        release, f"r{index}", _title(release), estimates, _shape(release), tuple(words_of(release))
+        release,
+        f"r{index}",
+        _title(release),
+        estimates,
+        _shape(release),
+        tuple(words_of(release)),
+        picture_of(release),
     )
 
 
@@ -217,6 +230,7 @@ def _estimates(
     truth: Mapping[str, float],
     processed: str,
     said: str,
+    left_out: int,
 ) -> Estimates:
     shown = []
     marks = []
@@ -254,7 +268,7 @@ def _estimates(
         plot(marks),
         tuple(shown),
         has_truth,
-        len(rows) - len(shown),
+        len(rows) - len(shown) + left_out,
         processed,
         said,
     )

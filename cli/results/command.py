@@ -34,6 +34,7 @@ ResultsJsonOption = Annotated[bool, typer.Option("--json", help="For programs.")
 
 results.command("synthesize")(synthesize_command)
 EMPTY = "nothing has been released yet"
+_EDGE = "Degrees, an edge of a cell; without it the edge of the map."
 
 
 def register(app: typer.Typer) -> None:
@@ -150,14 +151,7 @@ def range_command(
     from shoal.analyzer.results.ranges import range_of
     from shoal.cli.results.terminal import show_range
 
-    found = select(read_releases(data, config), task)
-    if len(found) > 1:
-        windows = ", ".join(str(release["window"]) for release in found)
-        raise ShoalError(
-            Kind.CONFIG,
-            f"{task} has several windows ({windows}): give one, as {task}:{found[0]['window']}",
-        )
-    (release,) = found
+    release = _only(select(read_releases(data, config), task), task)
     counted = range_of(release, low, high)
     if as_json:
         emit_json(
@@ -167,6 +161,48 @@ def range_command(
     else:
         show_range(release, counted)
     check_damage(data, config, release["task_id"] + f":{release['window']}")
+
+
+@results.command("rectangle")
+def rectangle_command(
+    task: Annotated[str, typer.Argument(help="TASK:WINDOW, or TASK where it has one window.")],
+    south: Annotated[float | None, typer.Option(help=_EDGE)] = None,
+    west: Annotated[float | None, typer.Option(help=_EDGE)] = None,
+    north: Annotated[float | None, typer.Option(help=_EDGE)] = None,
+    east: Annotated[float | None, typer.Option(help=_EDGE)] = None,
+    data: ResultsDataOption = None,
+    config: ResultsConfigOption = None,
+    as_json: ResultsJsonOption = False,
+) -> None:
+    """How many devices are in a rectangle of a map's cells: with the standard error and the 95 %
+    interval of the whole rectangle.
+
+    Example: shoal results rectangle bikes:0 --south 48.1 --north 48.2 --data /var/lib/shoal
+    """
+    from shoal.analyzer.results.maps.released import rectangle_of
+    from shoal.cli.results.terminal import show_rectangle
+
+    release = _only(select(read_releases(data, config), task), task)
+    counted = rectangle_of(release, south, west, north, east)
+    if as_json:
+        emit_json(
+            {"name": release["name"], "window": release["window"], "n": release["n"]}
+            | counted.to_json()
+        )
+    else:
+        show_rectangle(release, counted)
+    check_damage(data, config, release["task_id"] + f":{release['window']}")
+
+
+def _only(found: list[dict[str, Any]], task: str) -> dict[str, Any]:
+    """The one release. Raises CONFIG for several."""
+    if len(found) > 1:
+        windows = ", ".join(str(release["window"]) for release in found)
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{task} has several windows ({windows}): give one, as {task}:{found[0]['window']}",
+        )
+    return found[0]
 
 
 @results.command()

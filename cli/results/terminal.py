@@ -10,6 +10,7 @@ from rich.markup import escape
 from shoal.cli.output import plain_table, say, say_table
 
 if TYPE_CHECKING:
+    from shoal.analyzer.results.maps.released import RectangleCount
     from shoal.analyzer.results.ranges import RangeCount
 
 MOST_ROWS = 1_000  # of one table on a terminal
@@ -84,6 +85,9 @@ def _show_estimates(release: dict[str, Any], processed: dict[str, Any] | None) -
     from shoal.analyzer.results.processed import beside, readable_note
 
     rows: Sequence[dict[str, Any]] = release["estimates"]
+    if "map" in release:
+        rows = _show_map(release)
+        processed = None  # of all cells, and these are few
     table = plain_table(
         "answer",
         "estimate",
@@ -106,6 +110,21 @@ def _show_estimates(release: dict[str, Any], processed: dict[str, Any] | None) -
         say(line)
     if processed is not None:
         say(f"processed ({processed['method']}): {readable_note(processed)}")
+
+
+def _show_map(release: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    """Draw it; returns the cells that are listed below it."""
+    from shoal.analyzer.results.maps.drawing import largest, text_of
+
+    for line in text_of(release):
+        say(line)
+    rows = largest(release["estimates"])
+    left = len(release["estimates"]) - len(rows)
+    if left:
+        say(f"the {len(rows) - 1} largest cells; shoal results export --format csv has all")
+    name = f"{release['name']}:{release['window']}"
+    say(f"shoal results rectangle {name} --south ... --north ... counts any rectangle of cells")
+    return rows
 
 
 def _show_quantiles(rows: Sequence[dict[str, Any]]) -> None:
@@ -138,6 +157,16 @@ def show_range(release: dict[str, Any], counted: RangeCount) -> None:
     below = "" if release["ranges"]["rounded"] or counted.high is None else ", which is not in it"
     say(
         f"{release['name']}, window {release['window']}: from {counted.low:,.6g} {to}{below}: "
+        f"{counted.value:,.6g} of {release['n']:,} devices, standard error {counted.stderr:,.3g}"
+    )
+    say(f"95 % interval from {counted.ci_low:,.6g} to {counted.ci_high:,.6g}")
+
+
+def show_rectangle(release: dict[str, Any], counted: RectangleCount) -> None:
+    """Write how many devices are in a rectangle of a map."""
+    say(
+        f"{release['name']}, window {release['window']}: latitude {counted.south:.6g} to "
+        f"{counted.north:.6g}, longitude {counted.west:.6g} to {counted.east:.6g}: "
         f"{counted.value:,.6g} of {release['n']:,} devices, standard error {counted.stderr:,.3g}"
     )
     say(f"95 % interval from {counted.ci_low:,.6g} to {counted.ci_high:,.6g}")

@@ -54,6 +54,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             groups=[_group(estimates, release) for estimates in section.estimates],
             shape=section.shape,
             histogram=_bars(release),
+            map=section.map,
             promise=section.words[0] if section.words else "",
             odds=odds(release["privacy"]["epsilon_upper"], release["privacy"]["delta"]),
             spent=_spent(desk, chosen),

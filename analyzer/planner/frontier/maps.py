@@ -1,0 +1,175 @@
+"""A map, planned: by which mechanism, and how far cells and rectangles of cells will be off.
+
+All ways are held to one (epsilon, delta) of a release, with as many honest devices as are sure. On
+a *flat* grid a device names its cell alone; in *blocks* its cell and the square around it. Which
+one errs less in a rectangle depends on the mechanism's noise and on the size of the map, so all are
+computed; docs/PLACES.md has what came of it.
+
+A way is one entry of ``WAYS``: a name, and what makes it of a request. A mechanism of one message
+keeps an epsilon0 whoever works together; of the others owners are asked by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shoal.accounting.certificate import count_honest
+from shoal.accounting.several_messages.messages import certify_messages
+from shoal.accounting.several_messages.of_domain import design_several
+from shoal.accounting.several_messages.of_mechanism import protocol_of
+from shoal.analyzer.planner.question import Frequencies, Request, wrong
+from shoal.analyzer.planner.total import plan
+from shoal.analyzer.results.maps.released import law_of_rectangles
+from shoal.domain import Places
+from shoal.errors import ShoalError
+from shoal.mechanisms import Mechanism, create
+from shoal.mechanisms.several.names import BLOCKS, CANCELLING, DUMMIES
+from shoal.mechanisms.several.protocol import Noisy
+from shoal.mechanisms.several.registry import create as create_several
+from shoal.task import PPM, MechanismSpec
+
+KRR = "krr"
+
+
+@dataclass(frozen=True, slots=True)
+class MapRequest:
+    """``n``: devices of a release, at least, floor(``honest`` * n) of them honest; (``epsilon``,
+    ``delta``): of one release. ``windows``: releases of the same devices for whose composition
+    tails are cut off.
+    """
+
+    places: Places
+    n: int
+    epsilon: float
+    delta: float
+    honest: Fraction = Fraction(1)
+    windows: int = 1
+
+    @property
+    def n_honest(self) -> int:
+        """Devices of a release that are assumed honest."""
+        return count_honest(self.n, self.honest)
+
+
+@dataclass(frozen=True, slots=True)
+class MapWay:
+    """``epsilon``: certified, an upper bound. Errors in devices: ``cell`` of the cell that errs
+    most (with one message: at an even share of the devices), ``rectangle`` the root of the mean
+    square over all rectangles, devices spread evenly. ``messages``: mean of a device; ``slots``:
+    most.
+    """
+
+    request: MapRequest
+    made: Mechanism | Noisy
+    spec: MechanismSpec
+    epsilon: float
+    epsilon0: float
+    cell: float
+    rectangle: float
+    messages: float
+    slots: int
+
+    @property
+    def name(self) -> str:
+        """The mechanism's."""
+        return self.spec.name
+
+    @property
+    def shape(self) -> str:
+        """What a device names."""
+        side = dict(self.spec.parameters).get("side")
+        return "cell" if side is None else f"cell, and its block of {side} x {side}"
+
+
+@dataclass(frozen=True, slots=True)
+class MapPlan:
+    """``ways``: the least ``rectangle`` error first; ``unsuited``: (name, why not)."""
+
+    request: MapRequest
+    ways: tuple[MapWay, ...]
+    unsuited: tuple[tuple[str, str], ...]
+
+    @property
+    def best(self) -> MapWay:
+        """The least error of rectangles."""
+        return self.ways[0]
+
+
+def plan_map(request: MapRequest) -> MapPlan:
+    """Every way that fits. Raises CONFIG for bad numbers, and where none fits."""
+    if not (math.isfinite(request.epsilon) and request.epsilon > 0.0 and 0.0 < request.delta < 1.0):
+        raise wrong("a map wants epsilon above 0, and delta between 0 and 1: 1e-6 or less is usual")
+    if request.n_honest < 2:
+        raise wrong("a map wants two honest devices or more: raise n")
+    ways, unsuited = list[MapWay](), list[tuple[str, str]]()
+    for name, make in WAYS.items():
+        try:
+            ways.append(make(request, name))
+        except ShoalError as error:
+            unsuited.append((name, error.message))
+    if not ways:
+        raise wrong(unsuited[0][1])
+    ways.sort(key=lambda way: way.rectangle)
+    return MapPlan(request, tuple(ways), tuple(unsuited))
+
+
+def _several(request: MapRequest, name: str) -> MapWay:
+    places, n = request.places, request.n
+    spec = design_several(
+        name, places, request.n_honest, request.epsilon, request.delta, windows=request.windows
+    )
+    made = create_several(spec, places)
+    bound = certify_messages(protocol_of(made), request.n_honest, request.delta)
+    if bound is None or not isinstance(made, Noisy):
+        raise wrong(f"{name} has no account for so few devices: raise n")
+    return MapWay(
+        request,
+        made,
+        spec,
+        bound.epsilon_upper,
+        made.epsilon0,
+        made.expected_stderr(n),
+        law_of_rectangles(made, n).mean_stderr(places, n),
+        float(made.mean_messages),
+        made.messages,
+    )
+
+
+def _one_message(request: MapRequest, name: str) -> MapWay:
+    places, n = request.places, request.n
+    found = plan(
+        Request(
+            Frequencies(places),
+            n=n,
+            epsilon=request.epsilon,
+            delta=request.delta,
+            honest_fraction=Fraction(int(request.honest * PPM), PPM),
+            mechanisms=(name,),
+        )
+    ).choice
+    if found.spec is None:
+        raise wrong(found.reason)
+    made = create(found.spec, places)
+    law = law_of_rectangles(made, n)
+    return MapWay(
+        request,
+        made,
+        found.spec,
+        found.epsilon_upper,
+        found.epsilon0,
+        law.stderr(places, (0, 1), (0, 1), n, n / places.size),
+        law.mean_stderr(places, n),
+        1.0,
+        1,
+    )
+
+
+WAYS: Mapping[str, Callable[[MapRequest, str], MapWay]] = {
+    CANCELLING: _several,
+    DUMMIES: _several,
+    BLOCKS: _several,
+    KRR: _one_message,
+}

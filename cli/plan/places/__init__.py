@@ -1,0 +1,1 @@
+"""``shoal places``: where devices are, as a map, planned and played."""

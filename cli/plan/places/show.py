@@ -1,0 +1,139 @@
+"""What ``shoal places`` prints: for people, and for programs; and its task file."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from shoal.accounting.meaning import bound_text
+from shoal.analyzer.planner.frontier.maps import MapPlan, MapWay
+from shoal.analyzer.planner.simulation.maps import MapPlayed
+from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, file_text
+from shoal.analyzer.results.maps.drawing import text_of
+from shoal.analyzer.results.maps.released import BOUNDS
+from shoal.cli.figures import figure
+from shoal.cli.output import plain_table, say, say_table
+from shoal.questions.coordinates import MICRO
+
+
+def say_plan(plan: MapPlan, chosen: MapWay) -> None:
+    """The ways, the least error of rectangles first."""
+    request = plan.request
+    say(f"{request.places.described}")
+    say(f"{request.n:,} devices, {request.n_honest:,} of them honest")
+    table = plain_table(
+        "mechanism",
+        "a device names",
+        "epsilon <=",
+        "to both",
+        "error of a cell",
+        "of a rectangle",
+        "messages",
+        "slots",
+    )
+    for way in plan.ways:
+        table.add_row(
+            way.name,
+            way.shape,
+            bound_text(way.epsilon),
+            bound_text(way.epsilon0 if math.isfinite(way.epsilon0) else None),
+            figure(way.cell),
+            figure(way.rectangle),
+            f"{way.messages:.3g}",
+            f"{way.slots:,}",
+        )
+    say_table(table)
+    say(
+        f"epsilon: of a release, at delta {request.delta:g}; to both: what is left if shuffler and "
+        "analyzer work together. Errors: standard errors in devices, of a rectangle root mean "
+        "square over all of them."
+    )
+    for name, why in plan.unsuited:
+        say(why if why.startswith(f"{name}:") else f"{name}: {why}")
+    best = "the least error of rectangles" if chosen is plan.best else "as you chose"
+    asked = (
+        "; owners are asked by name, since both services together would see their cells"
+        if math.isinf(chosen.epsilon0)
+        else ""
+    )
+    say(f"{chosen.name}: {best}{asked}")
+
+
+def plan_json(plan: MapPlan) -> dict[str, Any]:
+    """Plain JSON values. Epsilons are upper bounds, null for none; errors are in devices."""
+    request, places = plan.request, plan.request.places
+    return {
+        **{name: getattr(places, name) / MICRO for name in BOUNDS},
+        "rows": places.rows,
+        "columns": places.columns,
+        "cell_height_m": places.cell_height_m,
+        "cell_width_m": places.cell_width_m,
+        "n": request.n,
+        "n_honest": request.n_honest,
+        "epsilon": request.epsilon,
+        "delta": request.delta,
+        "windows": request.windows,
+        "ways": [
+            {
+                "mechanism": way.name,
+                "parameters": dict(way.spec.parameters),
+                "epsilon_upper": way.epsilon,
+                "epsilon0": way.epsilon0 if math.isfinite(way.epsilon0) else None,
+                "error_cell": way.cell,
+                "error_rectangle": way.rectangle,
+                "messages": way.messages,
+                "slots": way.slots,
+            }
+            for way in plan.ways
+        ],
+        "unsuited": [{"mechanism": name, "reason": why} for name, why in plan.unsuited],
+    }
+
+
+def task_file(way: MapWay, length_s: int) -> str:
+    """The task of a way, as TOML."""
+    request = way.request
+    chosen = ChosenTask(
+        f"a map by {way.name}",
+        way.spec,
+        request.places,
+        bound_text(way.epsilon, digits=6),
+        f"epsilon0 = {bound_text(way.epsilon0, digits=6)}"
+        if math.isfinite(way.epsilon0)
+        else "no epsilon0, so owners have to agree by name",
+    )
+    terms = FileTerms(request.n, request.n, float(request.honest), request.delta, request.windows)
+    return file_text(chosen, terms, length_s, command="shoal places plan")
+
+
+def say_done(done: MapPlayed) -> None:
+    """The map, and its errors beside what was predicted."""
+    say("")
+    for line in text_of(done.release):
+        say(line)
+    say(
+        f"played ({done.way.name}): cells err by {figure(done.cell_error)} devices, "
+        f"{done.covered:.1%} of their 95 % intervals hold the truth"
+    )
+    say(
+        f"{len(done.rectangles):,} rectangles err by {figure(done.rectangle_error)} (predicted "
+        f"{figure(done.rectangle_said)}), {done.rectangles_covered:.1%} of their intervals hold "
+        "it; in one release they share their errors, so this varies from one to the next"
+    )
+
+
+def done_json(done: MapPlayed) -> dict[str, Any]:
+    """The same for programs; errors in devices."""
+    return {
+        "mechanism": done.way.name,
+        "cells": [
+            {**row, "truth": int(true)}
+            for row, true in zip(done.release["estimates"], done.truth.tolist(), strict=True)
+        ],
+        "error_cell": done.cell_error,
+        "covered_cells": done.covered,
+        "rectangles": len(done.rectangles),
+        "error_rectangle": done.rectangle_error,
+        "predicted_rectangle": done.rectangle_said,
+        "covered_rectangles": done.rectangles_covered,
+    }
