@@ -30,9 +30,7 @@ RUNS = size(200, 1_000, 4_000)
 TOWN = Places(48_100_000, 11_500_000, 48_136_000, 11_554_000, 6, 6)
 
 
-@pytest.mark.parametrize(
-    ("setting", "epsilon0"), [("cut", 4.0), ("clamped", 8.0)]
-)
+@pytest.mark.parametrize(("setting", "epsilon0"), [("cut", 4.0), ("clamped", 8.0)])
 def test_counts_err_as_predicted_and_are_covered(setting: str, epsilon0: float) -> None:
     mechanism = create(design("planar", TOWN, epsilon0, setting), TOWN)
     assert isinstance(mechanism, PlanarResponse)
