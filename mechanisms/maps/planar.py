@@ -51,7 +51,7 @@ from shoal.mechanisms.parts import cells
 from shoal.mechanisms.parts.decay import least_noise_of_rows
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.parts.solved import SolvedResponse
-from shoal.mechanisms.parts.tables import TableResponse
+from shoal.mechanisms.parts.tables import RowsResponse
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.privacy import FiniteLaw
 from shoal.questions.places import Places
@@ -164,13 +164,13 @@ class PlanarResponse(SolvedResponse):
     plane: Plane
     border: int
     decay: int
-    response: TableResponse = field(init=False, repr=False, compare=False)
+    response: RowsResponse = field(init=False, repr=False, compare=False)
     _solved: list[NDArray[np.float64]] = field(init=False, repr=False, compare=False)
     fewer: ClassVar[str] = "fewer rows and columns"
 
     def __post_init__(self) -> None:
         table = PlanarTable(PlaneWeights(self.plane, self.border, self.decay))
-        object.__setattr__(self, "response", TableResponse(table))
+        object.__setattr__(self, "response", RowsResponse(table))
         object.__setattr__(self, "_solved", [])
 
     @property

@@ -22,7 +22,7 @@ from shoal.mechanisms.parts.intervals import of_weights
 from shoal.mechanisms.parts.simplex import norm_sub
 
 if TYPE_CHECKING:
-    from shoal.mechanisms.parts.tables import TableResponse
+    from shoal.mechanisms.parts.tables import RowsResponse
 
 _WORST = 1e10  # condition of a table whose inverse still has 5 digits in floats
 
@@ -43,7 +43,7 @@ class SolvedResponse(SharedResponse):
         def name(self) -> str: ...
 
         @property
-        def response(self) -> TableResponse: ...
+        def response(self) -> RowsResponse: ...
 
     def estimate(self, tally: Tally) -> Estimate:
         """Numbers of devices, one per cell. Their errors are those of the nearest counts that can

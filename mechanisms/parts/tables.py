@@ -147,7 +147,7 @@ def check_entries(size: int, width: int) -> None:
 
 
 class RowTable(Protocol):
-    """What a ``TableResponse`` asks of its table: all rows at once, as above, or made as they are
+    """What a ``RowsResponse`` asks of its table: all rows at once, as above, or made as they are
     wanted.
     """
 
@@ -226,7 +226,7 @@ def draw(table: ProbabilityTable, values: NDArray[np.int64], entropy: Entropy) -
 
 
 @dataclass(frozen=True, slots=True)
-class TableResponse:
+class RowsResponse:
     """All of a mechanism that follows from its table: the draw, the bytes of reports, their counts
     and the law.
     """
@@ -271,6 +271,13 @@ class TableResponse:
     def privacy(self) -> FiniteLaw:
         """The table's own law."""
         return self.table.law()
+
+
+@dataclass(frozen=True, slots=True)
+class TableResponse(RowsResponse):
+    """That of a table whose rows are all there."""
+
+    table: ProbabilityTable
 
 
 def row(weights: Sequence[int | Fraction]) -> tuple[int, ...]:
