@@ -37,7 +37,7 @@ _SHOWN = frozenset(
         "array",
     }
 )
-_TOLD = frozenset({*_PRIVACY, *_MAYBE_INFINITE, "assumptions", "memoized"})
+_TOLD = frozenset({*_PRIVACY, *_MAYBE_INFINITE, "assumptions", "memoized", "metric"})
 
 
 def consistency(
@@ -158,6 +158,7 @@ def _differences(shown: Mapping[str, Any], release: release_pb2.Release) -> Iter
         ("map", shown.get("map"), _map(release)),
         ("array", shown.get("array"), shown_array(release)),
         ("memoized", told.get("memoized"), _memoized(release.privacy)),
+        ("metric", told.get("metric"), _metric(release.privacy)),
         *((name, told.get(name), getattr(release.privacy, name)) for name in _PRIVACY),
         *(
             (name, told.get(name), _finite(getattr(release.privacy, name)))
@@ -247,6 +248,20 @@ def _memoized(privacy: release_pb2.Privacy) -> dict[str, Any] | None:
         return None
     memoized = privacy.memoized
     return {"lifetime_epsilon": memoized.lifetime_epsilon, "windows": memoized.windows}
+
+
+def _metric(privacy: release_pb2.Privacy) -> dict[str, Any] | None:
+    if not privacy.HasField("metric"):
+        return None
+    metric, names = privacy.metric, ("radius_m", "epsilon0", "epsilon_upper")
+    return {
+        **{
+            name: getattr(metric, name)
+            for name in ("epsilon_per_km", "cell_diagonal_m", "across_m", "epsilon_elsewhere")
+        },
+        "moves": [{name: getattr(move, name) for name in names} for move in metric.moves],
+        "words": list(metric.words),
+    }
 
 
 def _row(row: release_pb2.Estimate) -> dict[str, Any]:

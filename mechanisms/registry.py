@@ -37,6 +37,7 @@ _ROOMS = {
     "gaussian": "numbers",
     "exponential": "categories",
     "square_wave": "numbers",
+    "planar": "maps",
 }
 
 

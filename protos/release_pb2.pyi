@@ -572,6 +572,7 @@ class Privacy(_message.Message):
     WINDOWS_COMPOSED_FIELD_NUMBER: _builtins.int
     TASKS_COMPOSED_FIELD_NUMBER: _builtins.int
     MEMOIZED_FIELD_NUMBER: _builtins.int
+    METRIC_FIELD_NUMBER: _builtins.int
     epsilon0: _builtins.float
     epsilon_upper: _builtins.float
     epsilon_lower: _builtins.float
@@ -593,6 +594,10 @@ class Privacy(_message.Message):
     def memoized(self) -> Global___Memoized:
         """of a memoized task alone"""
 
+    @_builtins.property
+    def metric(self) -> Global___Metric:
+        """of a task whose answers have distances alone: places, by planar"""
+
     def __init__(
         self,
         *,
@@ -612,14 +617,90 @@ class Privacy(_message.Message):
         windows_composed: _builtins.int = ...,
         tasks_composed: _builtins.int = ...,
         memoized: Global___Memoized | None = ...,
+        metric: Global___Metric | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memoized", b"memoized"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memoized", b"memoized", "metric", b"metric"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumptions", b"assumptions", "delta", b"delta", "delta_cumulative", b"delta_cumulative", "epsilon0", b"epsilon0", "epsilon_at_received_n", b"epsilon_at_received_n", "epsilon_cumulative_upper", b"epsilon_cumulative_upper", "epsilon_lower", b"epsilon_lower", "epsilon_upper", b"epsilon_upper", "honest_fraction", b"honest_fraction", "memoized", b"memoized", "method", b"method", "n_certified", b"n_certified", "relation", b"relation", "tasks_composed", b"tasks_composed", "unit", b"unit", "windows_composed", b"windows_composed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumptions", b"assumptions", "delta", b"delta", "delta_cumulative", b"delta_cumulative", "epsilon0", b"epsilon0", "epsilon_at_received_n", b"epsilon_at_received_n", "epsilon_cumulative_upper", b"epsilon_cumulative_upper", "epsilon_lower", b"epsilon_lower", "epsilon_upper", b"epsilon_upper", "honest_fraction", b"honest_fraction", "memoized", b"memoized", "method", b"method", "metric", b"metric", "n_certified", b"n_certified", "relation", b"relation", "tasks_composed", b"tasks_composed", "unit", b"unit", "windows_composed", b"windows_composed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Privacy: _TypeAlias = Privacy  # noqa: Y015
+
+@_typing.final
+class Metric(_message.Message):
+    """What single reports promise by distance (docs/ACCOUNTING.md). All are upper bounds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPSILON_PER_KM_FIELD_NUMBER: _builtins.int
+    CELL_DIAGONAL_M_FIELD_NUMBER: _builtins.int
+    ACROSS_M_FIELD_NUMBER: _builtins.int
+    EPSILON_ELSEWHERE_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    epsilon_per_km: _builtins.float
+    """of one report, for the centres of cells"""
+    cell_diagonal_m: _builtins.float
+    """add it to the distance of two points"""
+    across_m: _builtins.float
+    """between the farthest centres of the map, rounded down"""
+    epsilon_elsewhere: _builtins.float
+    """between any place of the map and the last cell"""
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]:
+        """by radius, growing"""
+
+    @_builtins.property
+    def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what this is and is not"""
+
+    def __init__(
+        self,
+        *,
+        epsilon_per_km: _builtins.float = ...,
+        cell_diagonal_m: _builtins.float = ...,
+        across_m: _builtins.float = ...,
+        epsilon_elsewhere: _builtins.float = ...,
+        moves: _abc.Iterable[Global___Move] | None = ...,
+        words: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_m", b"across_m", "cell_diagonal_m", b"cell_diagonal_m", "epsilon_elsewhere", b"epsilon_elsewhere", "epsilon_per_km", b"epsilon_per_km", "moves", b"moves", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Metric: _TypeAlias = Metric  # noqa: Y015
+
+@_typing.final
+class Move(_message.Message):
+    """Two places at most ``radius_m`` metres apart."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RADIUS_M_FIELD_NUMBER: _builtins.int
+    EPSILON0_FIELD_NUMBER: _builtins.int
+    EPSILON_UPPER_FIELD_NUMBER: _builtins.int
+    radius_m: _builtins.float
+    epsilon0: _builtins.float
+    """of one report"""
+    epsilon_upper: _builtins.float
+    """behind the shuffler, at the release's delta"""
+    def __init__(
+        self,
+        *,
+        radius_m: _builtins.float = ...,
+        epsilon0: _builtins.float = ...,
+        epsilon_upper: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epsilon0", b"epsilon0", "epsilon_upper", b"epsilon_upper", "radius_m", b"radius_m"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Move: _TypeAlias = Move  # noqa: Y015
 
 @_typing.final
 class Memoized(_message.Message):

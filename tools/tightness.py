@@ -1,5 +1,5 @@
 """Write the table of docs/ACCOUNTING.md: both ends of the certificates of everything that is
-registered, in its first setting, for 16 cells or 17 levels.
+registered, in its first setting, for 16 cells (a map of 3 x 5, and elsewhere) or 17 levels.
 
     PYTHONPATH=. .venv/bin/python tools/tightness.py
 
@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from shoal.accounting import certify
 from shoal.cli.figures import figure
-from shoal.domain import Categories, Numeric, YesNo
+from shoal.domain import Categories, Numeric, Places, YesNo
 from shoal.mechanisms import REGISTRY, create, design, serves
 from tests.worlds.modules import ROOT
 
 PAGE = ROOT / "docs" / "ACCOUNTING.md"
 BEGIN, END = "<!-- tools/tightness.py writes from here -->", "<!-- to here -->"
 DELTA, DEVICES, EPSILONS = 1e-6, (1_000, 100_000), (1.0, 4.0)
-DOMAINS = (Categories(tuple(f"c{i}" for i in range(15))), Numeric(0.0, 1.0, 17), YesNo())
+DOMAINS = (
+    Categories(tuple(f"c{i}" for i in range(15))),
+    Numeric(0.0, 1.0, 17),
+    YesNo(),
+    Places(48_100_000, 11_500_000, 48_127_000, 11_567_000, 3, 5),
+)
 
 
 def row(name: str) -> str:

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.domain import Categories, Domain, Numeric, Words, YesNo
+from shoal.domain import Categories, Domain, Numeric, Places, Words, YesNo
 from shoal.errors import ShoalError
-from shoal.mechanisms import REGISTRY, Mechanism, create, design
+from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "mechanisms"
 DOMAINS: dict[str, Domain] = {
@@ -30,6 +30,12 @@ DOMAINS: dict[str, Domain] = {
     "11 levels": Numeric(0.0, 1.0, 11),
     "301 cells": Categories(tuple(f"c{i}" for i in range(300))),
     "words": Words(tuple(f"word {i}" for i in range(10))),
+}
+# for families that serve none of these
+MAPS: dict[str, Domain] = {
+    "a road of 4 cells": Places(48_100_000, 11_500_000, 48_100_900, 11_505_000, 1, 4),
+    "3 x 5 cells": Places(-33_900_000, 18_300_000, -33_870_000, 18_400_000, 3, 5),
+    "12 x 12 cells": Places(35_600_000, 139_600_000, 35_800_000, 139_800_000, 12, 12),
 }
 _SETTINGS, _LARGE = 7, 100  # settings per domain; beyond so many cells one setting and one value
 
@@ -66,7 +72,8 @@ class Recorder:
 def vectors(name: str) -> dict[str, Any]:
     """Everything in one member's file."""
     cases = []
-    for title, domain in DOMAINS.items():
+    served = any(serves(name, domain) for domain in DOMAINS.values())
+    for title, domain in (DOMAINS if served else MAPS).items():
         try:
             settings = REGISTRY[name].settings(domain)
         except ShoalError:

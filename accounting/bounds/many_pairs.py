@@ -32,7 +32,7 @@ at small n (tests/unit/accounting/bounds/test_many_pairs.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -70,12 +70,14 @@ Pairs: TypeAlias = "tuple[NDArray[np.intp], NDArray[np.intp]]"
 @dataclass(frozen=True, slots=True)
 class ManyPairs:
     """``ratios``: a / w, float64[inputs, outputs]; ``masses``: w, float64[outputs]; ``worst``: the
-    pair whose L varies most at e = 1.
+    pair whose L varies most at e = 1. ``asked``: bool[inputs, inputs], which pairs are bounded;
+    None: all. The w are those of all inputs whichever pairs are asked for.
     """
 
     ratios: Floats = field(repr=False)
     masses: Floats = field(repr=False)
     worst: tuple[int, int]
+    asked: NDArray[np.bool_] | None = field(default=None, repr=False)
 
     def value(
         self, pairs: Pairs, n: int, delta: float, epsilon: float, contour: Contour = DEFAULT_CONTOUR
@@ -147,16 +149,22 @@ class ManyPairs:
         logs = np.full((count, count), math.inf)
         for tilt in (theta * factor for factor in _TILTS):
             for x in range(count):
-                exponents = tilt * (self.ratios[x] - e * self.ratios)
+                with_x = slice(None) if self.asked is None else np.flatnonzero(self.asked[x])
+                others = self.ratios[with_x]
+                if not len(others):
+                    continue
+                exponents = tilt * (self.ratios[x] - e * others)
                 highest = np.maximum(exponents.max(axis=1), 0.0)
                 phi = np.exp(exponents - highest[:, None]) @ self.masses
                 phi += self._idle() * np.exp(-highest)
                 # sizes of what cancels in the exponents count as well
-                large = tilt * (self.ratios[x].max() + e * self.ratios.max(axis=1))
+                large = tilt * (self.ratios[x].max() + e * others.max(axis=1))
                 error = 4.0 * _U * (len(self.masses) + 16.0 + 8.0 * large)
                 bound = n * (highest + np.log(phi) + error) - math.log(tilt * n) - 1.0 + 1e-9
-                logs[x] = np.minimum(logs[x], bound)
+                logs[x, with_x] = np.minimum(logs[x, with_x], bound)
         np.fill_diagonal(logs, -math.inf)
+        if self.asked is not None:
+            logs[~self.asked] = -math.inf
         first, second = np.nonzero(~(logs <= math.log(delta)))
         return first, second
 
@@ -258,9 +266,28 @@ def _rough(curve: Callable[[float], float], delta: float, top: float) -> float:
 @lru_cache(maxsize=8)  # one law is asked for several n, targets and epsilons in a row
 def many_pairs(law: FiniteLaw) -> ManyPairs | None:
     """All pairs of a table; None if it is too large, or too telling for floats."""
-    rows, total = worst_rows(law), law.total
+    rows = worst_rows(law)
     if len(rows) < 2 or len(rows) ** 2 * len(rows[0]) > MOST or law.max_ratio > _LARGEST:
         return None
+    return _of_rows(law, rows, None)
+
+
+def some_pairs(law: FiniteLaw, asked: NDArray[np.bool_]) -> ManyPairs | None:
+    """The ordered pairs (x, x') of a table that are ``asked`` for, bool[inputs, inputs] with one
+    True or more off the diagonal; None if they are too many, or the table too telling for floats.
+
+    Lemma 5.3 of the blanket is about one pair at a time, whatever the others answer: w is the least
+    of all rows. So a bound over some pairs holds for exactly these changes of one answer.
+    """
+    if int(asked.sum()) * len(law.rows[0]) > MOST or law.max_ratio > _LARGEST:
+        return None
+    return _of_rows(law, law.rows, asked)
+
+
+def _of_rows(
+    law: FiniteLaw, rows: Sequence[tuple[int, ...]], asked: NDArray[np.bool_] | None
+) -> ManyPairs | None:
+    total = law.total
     shares = np.array([[weight / total for weight in row] for row in rows])
     masses = np.array([min(column) / total for column in zip(*law.rows, strict=True)])
     if float(masses.min()) < 1.0 / _LARGEST**4:
@@ -269,8 +296,10 @@ def many_pairs(law: FiniteLaw) -> ManyPairs | None:
     product = (ratios * masses) @ ratios.T
     own = np.diag(product)
     spread = own[:, None] + own[None, :] - 2.0 * product
+    if asked is not None:
+        spread = np.where(asked, spread, -math.inf)
     x, other = divmod(int(spread.argmax()), len(rows))
-    return ManyPairs(ratios, masses, (x, other))
+    return ManyPairs(ratios, masses, (x, other), asked)
 
 
 def law_sum(law: Iterable[tuple[Fraction, Fraction]], n: int) -> CellSum:

@@ -21,6 +21,7 @@ Warnings, and what they guard against:
   guarantee.
 - max_batch equal to min_batch: one device that stays away, and the window is withheld.
 - memoized reports that few others send: a device is recognised by what it repeats.
+- places told to within a distance, drawn anew in several windows: together they tell a home.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ from shoal.accounting.lint.release import full_at_once, of_release
 from shoal.accounting.lint.several import lint_several
 from shoal.accounting.lint.sums import lint_sum
 from shoal.accounting.meaning import bound_text
+from shoal.accounting.metric import OnAMap
 from shoal.accounting.of_task import guarantee_of
-from shoal.domain import Categories, Numeric, Words, YesNo
+from shoal.domain import Categories, Numeric, Places, Words, YesNo
 from shoal.errors import ShoalError
 from shoal.mechanisms import Mechanism
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
@@ -58,6 +60,7 @@ _WASTED = (
 _SHARED: dict[type, str] = {
     YesNo: "binary_rr",
     Categories: "krr with few cells",
+    Places: "krr with few cells",
     Numeric: "one_bit_mean, or kmean with few levels",
     Words: "rappor, which keeps a noisy filter and sends another report of it in each window",
 }
@@ -110,6 +113,12 @@ def lint(task: Task) -> LintResult:
         f"of {mechanism.name} with these parameters the certificate knows nothing but epsilon0, "
         "and claims little: another "
         "setting or mechanism may give a smaller error for the same guarantee: see `shoal plan`",
+    )
+    add(
+        isinstance(mechanism, OnAMap) and task.windows.count > 1 and not task.memoized,
+        False,
+        f"a place that stays is drawn anew in each of {task.windows.count:,} windows, and what "
+        "reports promise per kilometre adds up: set memoized = true, or ask in fewer windows",
     )
     findings += full_at_once(task)
     return LintResult(tuple(findings), guarantee)

@@ -16,11 +16,12 @@ from shoal.analyzer.planner.question import (
     domains,
     wrong,
 )
-from shoal.domain import Categories, Domain, Numeric
+from shoal.domain import Categories, Domain, Numeric, Places
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, Mechanism, create, design
 from shoal.mechanisms.base import Family, Setting
 from shoal.mechanisms.categories import count_sketch, hadamard_sketch
+from shoal.mechanisms.maps.planar import NAME as PLANAR
 from shoal.mechanisms.numbers.distribution import Distributed
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
 from shoal.privacy import FiniteLaw, KaryLaw
@@ -76,6 +77,7 @@ class Unsuited:
 
 def candidates(request: Request) -> tuple[tuple[Candidate, ...], tuple[Unsuited, ...]]:
     """In the registry's order; sketches only if they are named: their collisions are not predicted.
+    ``planar`` likewise: its tables take long, and what it is for is in no error.
 
     Raises CONFIG for a name that is not registered, and if nothing answers the question.
     """
@@ -98,6 +100,15 @@ def candidates(request: Request) -> tuple[tuple[Candidate, ...], tuple[Unsuited,
                 )
             )
             continue
+        if not request.mechanisms and name == PLANAR and _on_a_map(request.question):
+            unsuited.append(
+                Unsuited(
+                    name,
+                    "it is chosen for its promise per kilometre, and counts no better at equal "
+                    f"epsilon: see it with --mechanism {name}",
+                )
+            )
+            continue
         try:
             every.extend(of_family(name, request.question, all_settings=bool(request.mechanisms)))
         except ShoalError as error:
@@ -108,6 +119,10 @@ def candidates(request: Request) -> tuple[tuple[Candidate, ...], tuple[Unsuited,
         why = "; ".join(f"{each.mechanism}: {each.reason}" for each in unsuited)
         raise wrong(f"no mechanism to choose from answers this question: {why}")
     return tuple(every), tuple(unsuited)
+
+
+def _on_a_map(question: Question) -> bool:
+    return isinstance(question, Frequencies) and isinstance(question.domain, Places)
 
 
 def of_family(name: str, question: Question, *, all_settings: bool) -> list[Candidate]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.accounting.guarantee import Guarantee
+from shoal.accounting.metric import metric_of
+from shoal.accounting.metric_words import metric_sentences
 from shoal.analyzer.records import Spending
 from shoal.analyzer.results.cumulative import compose_spendings, composed_words
 from shoal.protos import release_pb2
@@ -20,6 +22,7 @@ def privacy_message(
     assumptions: Sequence[str],
     spendings: Sequence[Spending],
     memoized: release_pb2.Memoized | None = None,
+    metric: release_pb2.Metric | None = None,
 ) -> release_pb2.Privacy:
     """The privacy part of a release of ``task``.
 
@@ -45,4 +48,27 @@ def privacy_message(
         windows_composed=len(spendings),
         tasks_composed=len({spending.task_id for spending in spendings}),
         memoized=memoized,
+        metric=metric,
+    )
+
+
+def metric_message(
+    task: Task, guarantee: Guarantee, mechanism: object
+) -> release_pb2.Metric | None:
+    """What single reports of ``task`` promise by distance; None where answers have none."""
+    found = metric_of(mechanism, guarantee)
+    if found is None:
+        return None
+    return release_pb2.Metric(
+        epsilon_per_km=found.epsilon_per_km,
+        cell_diagonal_m=found.diagonal_m,
+        across_m=found.across_m,
+        epsilon_elsewhere=found.epsilon_elsewhere,
+        moves=[
+            release_pb2.Move(
+                radius_m=move.radius_m, epsilon0=move.epsilon0, epsilon_upper=move.epsilon_upper
+            )
+            for move in found.moves
+        ],
+        words=metric_sentences(found, task.windows.count, memoized=task.memoized),
     )

@@ -32,7 +32,7 @@ from shoal.analyzer.core import Batch
 from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.discovered import LevelFindings, findings
 from shoal.analyzer.results.maps.released import map_message
-from shoal.analyzer.results.privacy import privacy_message
+from shoal.analyzer.results.privacy import metric_message, privacy_message
 from shoal.analyzer.results.processed import (
     counted_cells,
     distribution_of,
@@ -103,6 +103,7 @@ class Prepared:
     quantiles: tuple[Quantile, ...] = ()
     found: LevelFindings | None = None
     ranges: release_pb2.Ranges | None = None
+    metric: release_pb2.Metric | None = None
     map: release_pb2.ReleasedMap | None = None
 
     @property
@@ -170,6 +171,7 @@ def prepare(
         lifetime,
         shape,
         quantiles,
+        metric=metric_message(task, guarantee, mechanism),
         map=None if withheld else map_message(mechanism, task.domain, n),
     )
 
@@ -358,6 +360,7 @@ def _privacy(
         assumptions=[*_assumptions(task, prepared.guarantee), *_given_up_words(given_up)],
         spendings=spendings,
         memoized=_memoized(prepared, spendings),
+        metric=prepared.metric,
     )
 
 

@@ -93,6 +93,7 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
                 if privacy.HasField("memoized")
                 else {}
             ),
+            **({"metric": _metric_json(privacy.metric)} if privacy.HasField("metric") else {}),
         },
         "damaged": release.damaged,
         "manifest_hash": release.manifest_hash.hex(),
@@ -105,6 +106,25 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
 def _memoized_json(memoized: release_pb2.Memoized) -> dict[str, Any]:
     """Of a release of a memoized task alone."""
     return {"lifetime_epsilon": memoized.lifetime_epsilon, "windows": memoized.windows}
+
+
+def _metric_json(metric: release_pb2.Metric) -> dict[str, Any]:
+    """Of a release whose answers have distances alone."""
+    return {
+        "epsilon_per_km": metric.epsilon_per_km,
+        "cell_diagonal_m": metric.cell_diagonal_m,
+        "across_m": metric.across_m,
+        "epsilon_elsewhere": metric.epsilon_elsewhere,
+        "moves": [
+            {
+                "radius_m": move.radius_m,
+                "epsilon0": move.epsilon0,
+                "epsilon_upper": move.epsilon_upper,
+            }
+            for move in metric.moves
+        ],
+        "words": list(metric.words),
+    }
 
 
 def _rounds_json(rounds: release_pb2.RoundsReport) -> dict[str, Any]:

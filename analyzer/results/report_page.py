@@ -214,7 +214,8 @@ def words_of(release: Mapping[str, Any]) -> list[str]:
                 memoized["lifetime_epsilon"], memoized["windows"], privacy["epsilon0"]
             )
         )
-        return [*first, *sentences(certificate_of(privacy))]
+        by_distance = privacy.get("metric", {"words": []})["words"]
+        return [*first, *sentences(certificate_of(privacy)), *by_distance]
     words = sum_sentences(
         privacy["epsilon_upper"],
         privacy["delta"],

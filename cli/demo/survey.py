@@ -90,9 +90,14 @@ def questions(chosen: str = "", setting: str = "") -> tuple[Question, ...]:
         raise ShoalError(
             Kind.CONFIG, f"--mechanism must be one of {', '.join(REGISTRY)}, got {chosen!r}"
         )
-    fitting = next(
-        question for question in (asked[1], asked[0], asked[2]) if serves(chosen, question.domain)
-    )
+    fits = [each for each in (asked[1], asked[0], asked[2]) if serves(chosen, each.domain)]
+    if not fits:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"--mechanism {chosen} fits no question of the demo's survey, which has no places: "
+            "choose another, or play a task of your own with shoal load",
+        )
+    fitting = fits[0]
     known = [question.name for question in REGISTRY[chosen].settings(fitting.domain)]
     if setting and setting not in known:
         raise ShoalError(

@@ -16,11 +16,12 @@ from shoal.accounting.composition.compose import compare_composition, release_la
 from shoal.accounting.composition.memoized import PROMISE_KEPT
 from shoal.accounting.groups.bound import GroupBound
 from shoal.accounting.meaning import bound_text
+from shoal.accounting.metric_words import metric_sentences
 from shoal.accounting.numerics.curve import LARGEST_N
 from shoal.accounting.reference.published import PublishedBound, published
 from shoal.cli.epsilon import options as epsilon_options
 from shoal.cli.epsilon.groups import check_group_option, group_bound, group_sentence
-from shoal.cli.epsilon.laws import fraction, lifetime_of, subject_of
+from shoal.cli.epsilon.laws import Distances, by_distance, fraction, lifetime_of, subject_of
 from shoal.cli.epsilon.plot import plot
 from shoal.cli.epsilon.request import EpsilonRequest, Solved
 from shoal.cli.epsilon.several import Mixture
@@ -133,7 +134,13 @@ def epsilon(
     if picture is not None:
         plot(picture, request.subject, request.epsilon0, bound, request.share)
     shown = _Shown(
-        bound, request, rounds, compared, lifetime_of(mechanism, options, request.epsilon0), group
+        bound,
+        request,
+        rounds,
+        compared,
+        lifetime_of(mechanism, options, request.epsilon0),
+        group,
+        by_distance(mechanism, options, request.epsilon0, bound),
     )
     if as_json:
         value, found = shown.json(), {"parameters": integers} if integers else solution
@@ -158,11 +165,14 @@ class _Shown:
     compared: bool
     lifetime: float | None  # of a mechanism with a memory
     devices: int | None  # of one person
+    distances: Distances  # of places on a map
 
     def json(self) -> dict[str, Any]:
         value: dict[str, Any] = dict(self.bound.to_json())
         if self.lifetime is not None:
             value["lifetime_epsilon"] = self.lifetime
+        if self.distances is not None:
+            value["metric"] = self.distances.to_json()
         if self.rounds is not None:
             bounds = self._composed(self.rounds)
             best = min(bounds, key=lambda theorem: bounds[theorem])
@@ -212,6 +222,12 @@ class _Shown:
                 "These are about one report. In a memoized task, lifetime epsilon = "
                 f"{bound_text(self.lifetime)}: {PROMISE_KEPT}."
             )
+        if self.distances is not None:
+            say(
+                f"Of a map of cells of a kilometre, {self.distances.across_m / 1000:.4g} km across:"
+            )
+            for line in metric_sentences(self.distances, self.rounds or 1):
+                say(line)
         if self.rounds is not None and composed is not None:
             show_composed(self.rounds, self.bound.delta, composed)
         if group is not None:

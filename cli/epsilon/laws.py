@@ -14,15 +14,17 @@ from fractions import Fraction
 from typing import Any
 
 from shoal.accounting.certificate import check_honest
+from shoal.accounting.metric import MetricGuarantee, OnAMap, metric_guarantee
 from shoal.accounting.several_messages.dummies import BernoulliDummies, UniformDummies
 from shoal.approximate import GaussianLaw
 from shoal.cli.epsilon import several
 from shoal.cli.epsilon.mechanism_domain import domain_of
-from shoal.cli.epsilon.subjects import Dummies, Gaussian, Pure, Subject
+from shoal.cli.epsilon.subjects import Bound, Dummies, Gaussian, Pure, Subject
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.mechanisms.categories import binary_rr, hadamard, krr, local_hash, subset, unary
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
+from shoal.mechanisms.maps.planar import NAME as PLANAR
 from shoal.mechanisms.numbers import gaussian
 from shoal.mechanisms.parts import laws
 from shoal.mechanisms.parts.thresholds import WORDS
@@ -36,6 +38,7 @@ _LARGEST_K = 1 << 32
 _LARGEST_SUBSET_K = 4096
 _LARGEST_G = 1 << 16  # of the registered mechanism
 Options = Mapping[str, Any]
+Distances = MetricGuarantee | None
 
 
 # Mechanism -> the options that it needs, besides --epsilon0 (or --sigma and the like), --n and
@@ -205,6 +208,19 @@ def lifetime_of(name: str, options: Options, epsilon0: float | None) -> float | 
     domain = domain_of(name, options["k"])
     mechanism = create(design(name, domain, epsilon0, options["setting"] or ""), domain)
     return epsilon0_upper(mechanism.permanent()) if isinstance(mechanism, Longitudinal) else None
+
+
+def by_distance(name: str, options: Options, epsilon0: float | None, bound: Bound) -> Distances:
+    """What a mechanism on a map, of cells of a kilometre, promises by distance beside ``bound``.
+    None of all others.
+    """
+    if name != PLANAR or epsilon0 is None:
+        return None
+    domain = domain_of(name, options["k"])
+    mechanism = create(design(name, domain, epsilon0, options["setting"] or ""), domain)
+    if not isinstance(mechanism, OnAMap):
+        return None
+    return metric_guarantee(mechanism, bound.n_honest, bound.delta, bound.epsilon_upper)
 
 
 def _sue(epsilon0: float) -> LocalPrivacy:

@@ -4,23 +4,30 @@ alone, without a question.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from shoal.accounting.several_messages.of_domain import serves as serves_several
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import Categories, Domain, Numeric, Places, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms import serves
 from shoal.mechanisms.several.names import BLOCKS, MARGINALS
 
+_KM = 9_000  # microdegrees, about
+
 
 def domain_of(name: str, k: int | None) -> Domain:
-    """The domain of k cells that the mechanism serves: yes/no, categories or numbers. Raises CONFIG
-    naming --k.
+    """The domain of k cells that the mechanism serves: yes/no, categories, numbers, or places on a
+    map of cells of a kilometre. Raises CONFIG naming --k.
     """
     if serves(name, YesNo()) and k in (None, 2) and (k == 2 or not serves(name, _categories(3))):
         return YesNo()
-    kinds: tuple[tuple[int, Callable[[int], Domain]], ...] = ((3, _categories), (3, _numbers))
+    kinds: tuple[tuple[int, Callable[[int], Domain]], ...] = (
+        (3, _categories),
+        (3, _numbers),
+        (3, _map),
+    )
     fits = [(fewest, make) for fewest, make in kinds if serves(name, make(fewest))]
     if not fits:
         raise ShoalError(Kind.CONFIG, f"{name} takes no --k: leave it out, or use krr")
@@ -40,6 +47,15 @@ def _categories(k: int) -> Domain:
 
 def _numbers(k: int) -> Domain:
     return Numeric(0.0, float(k - 2), k - 1)
+
+
+def _map(k: int) -> Domain:
+    """k - 1 cells of 1.001 km each way at the equator, in as many rows as columns or fewer, the
+    nearest that there are; and elsewhere.
+    """
+    rows = next(rows for rows in range(math.isqrt(k - 1), 0, -1) if (k - 1) % rows == 0)
+    columns = (k - 1) // rows
+    return Places(0, 0, rows * _KM, columns * _KM, rows, columns)
 
 
 def domain_of_several(name: str, k: int | None) -> Domain:

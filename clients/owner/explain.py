@@ -21,6 +21,7 @@ from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.owner.explain_cost import cost_lines, pays, up
 from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.explain_group import group_lines
+from shoal.clients.owner.explain_places import place_lines
 from shoal.clients.owner.policy import check, counted_on, never_accepted
 from shoal.clients.owner.rules import describe
 from shoal.crypto.admission.members import frame_bytes
@@ -84,6 +85,7 @@ def explain(
         *_sent(assignment),
         *_batch(task),
         *_promise(assignment),
+        *place_lines(assignment),
         *group_lines(assignment, policy.owner_devices),
         *_no_promise(assignment),
         *cost_lines(assignment, config, accepted, spent, charged, answered),

@@ -169,6 +169,10 @@ _DRAWN = {
         "a step up or down is drawn by chance and added to the true number, small ones more "
         "often; what leaves a wider scale is put at its end"
     ),
+    "planar": (
+        "a place on the map is drawn by chance, the true one most often, and another the less, the "
+        "further it is away"
+    ),
     "exponential": (
         "one of the possible answers is drawn by chance, the true one most often, and another "
         "the less, the further it is away"

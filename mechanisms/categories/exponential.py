@@ -24,10 +24,7 @@ cells they are the same.) Neighbours have to be told apart that the reports hard
 ``covariance`` for the error of a range. For categories without an order all distances are 1, and
 that is ``krr``.
 
-Counts are unbiased: the table is solved for them, A with P A = 1. A report y adds A(y, v) to the
-count of v, so over the coins
-
-    cov(v, w) = sum over devices of (sum over y of P(y | x) A(y, v) A(y, w) - [x = v][x = w]).
+Counts are unbiased: the table is solved for them (``parts.solved``).
 """
 
 from __future__ import annotations
@@ -38,13 +35,10 @@ from functools import partial
 
 from shoal.arrays import NDArray, np
 from shoal.domain import Categories, Domain, Numeric
-from shoal.mechanisms.base import Estimate, Family, Parameter, Setting, Tally, invalid
+from shoal.mechanisms.base import Family, Parameter, Setting, invalid
 from shoal.mechanisms.categories.krr import check_k
-from shoal.mechanisms.parts.cells import check_counts
-from shoal.mechanisms.parts.composed import SharedResponse
 from shoal.mechanisms.parts.decay import least_noise_of_rows, powers
-from shoal.mechanisms.parts.intervals import of_weights
-from shoal.mechanisms.parts.simplex import norm_sub
+from shoal.mechanisms.parts.solved import SolvedResponse
 from shoal.mechanisms.parts.tables import ProbabilityTable, TableResponse, check_entries, row
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.task import MechanismSpec
@@ -65,11 +59,10 @@ PARAMETERS = (
     ),
     Parameter("k", 3, 256, "number of cells of the domain, with no answer"),
 )
-_WORST = 1e10  # condition of a table whose inverse still has 5 digits in floats
 
 
 @dataclass(frozen=True, slots=True)
-class ExponentialResponse(SharedResponse):
+class ExponentialResponse(SolvedResponse):
     """``labels``: one per cell, the last for "no answer", 3 to 256; ``circle``: 0 or 1; 1 <=
     ``decay`` < 2^64.
     """
@@ -97,76 +90,6 @@ class ExponentialResponse(SharedResponse):
     def spec(self) -> MechanismSpec:
         """The name and the integers that a task carries: k, ``decay`` and ``circle``."""
         return MechanismSpec.of(NAME, circle=self.circle, decay=self.decay, k=len(self.labels))
-
-    def estimate(self, tally: Tally) -> Estimate:
-        """Numbers of devices, one per cell. Their errors are those of the nearest counts that can
-        be (``simplex.norm_sub``), or what the reports themselves say, if that is more. Their
-        intervals are score intervals (``intervals.of_weights``): a cell far from all others, as "no
-        answer" is, is known to within a few devices, where the projection may take all of them for
-        noise of the others.
-
-        Raises INVALID where the table cannot be solved in floats (``design`` refuses those).
-        """
-        counts, scores = self.response.counts(tally), self.scores()
-        values, units = counts @ scores, np.diag(scores).copy()
-        likely, seen = norm_sub(values, float(tally.rows)), counts @ scores**2 - values
-        second, third = self._moments()
-        variance = np.maximum(likely @ second, seen)
-        return Estimate(
-            self.labels,
-            values,
-            np.sqrt(variance),
-            *of_weights(values, likely, second, third, units, seen),
-        )
-
-    def covariance(self, tally: Tally) -> NDArray[np.float64]:
-        """float64[k, k]: of the estimated counts over the coins. For the error of a range: the sum
-        of its square in here.
-
-        Without bias: the sum over reports y of A(y, v) A(y, w), less the count of v if w is v. So a
-        variance may come out below 0.
-
-        Raises INVALID as ``estimate``.
-        """
-        counts, scores = self.response.counts(tally), self.scores()
-        covariances: NDArray[np.float64] = scores.T @ (counts[:, None] * scores) - np.diag(
-            counts @ scores
-        )
-        return covariances
-
-    def expected_stderr(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64[k]: exact standard errors, in devices, when ``counts`` (int64[k]) hold each cell.
-        Raises INVALID for another number of cells.
-        """
-        devices = check_counts(counts, len(self.labels)).astype(np.float64)
-        deviations: NDArray[np.float64] = np.sqrt(devices @ self._moments()[0])
-        return deviations
-
-    def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(float64[k, k], float64[k, k]): what one device that holds cell x adds to the variance of
-        the count of v, and to its third cumulant. Centred before they are raised: no cancellation
-        where a cell is hardly ever missed.
-        """
-        table, scores = self.response.table.probabilities(), self.scores()
-        off = [scores - each @ scores for each in table]
-        second, third = (
-            np.stack([each @ one**power for each, one in zip(table, off, strict=True)])
-            for power in (2, 3)
-        )
-        return second, third
-
-    def scores(self) -> NDArray[np.float64]:
-        """float64[k, k]: A(y, v), what a report of y adds to the count of v."""
-        if not self._solved:
-            table = self.response.table.probabilities()
-            if not np.linalg.cond(table) < _WORST:
-                raise invalid(
-                    f"{NAME}: so many cells at so small an epsilon0 give reports that hardly tell "
-                    "neighbours apart, and no counts: "
-                    "ask for fewer categories or more epsilon0, or use krr or unary"
-                )
-            self._solved.append(np.asarray(np.linalg.inv(table), dtype=np.float64))
-        return self._solved[0]
 
 
 def weights(k: int, circle: int, decay: int, cells: Sequence[int]) -> list[list[int]]:

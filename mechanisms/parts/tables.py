@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
+from typing import Protocol
 
 from shoal.arrays import NDArray, np
 from shoal.entropy import Entropy
@@ -84,6 +85,10 @@ class ProbabilityTable:
         """The table as a law: weights out of 2^64, exactly those that a word is compared with."""
         return FiniteLaw(self.rows)
 
+    def draw(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
+        """The function of that name."""
+        return draw(self, values, entropy)
+
     def probabilities(self) -> NDArray[np.float64]:
         """float64[cells, outputs], read-only: each entry within a relative 1e-15. Made once: the
         errors of a plan ask for it at every value of a range.
@@ -141,7 +146,41 @@ def check_entries(size: int, width: int) -> None:
         )
 
 
-def draw_one(table: ProbabilityTable, value: int, entropy: Entropy) -> int:
+class RowTable(Protocol):
+    """What a ``RowsResponse`` asks of its table: all rows at once, as above, or made as they are
+    wanted.
+    """
+
+    @property
+    def cells(self) -> int:
+        """Rows: what may be reported on."""
+        ...
+
+    @property
+    def outputs(self) -> int:
+        """Columns: what may be reported."""
+        ...
+
+    def thresholds(self, cell: int) -> tuple[int, ...]:
+        """As ``ProbabilityTable.thresholds``."""
+        ...
+
+    def draw(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
+        """int64[n]: the outputs that ``draw_one`` makes of the same words, one per value. Raises
+        INVALID for another value.
+        """
+        ...
+
+    def law(self) -> FiniteLaw:
+        """All rows, as integers out of 2^64."""
+        ...
+
+    def probabilities(self) -> NDArray[np.float64]:
+        """float64[cells, outputs], each within a relative 1e-15."""
+        ...
+
+
+def draw_one(table: RowTable, value: int, entropy: Entropy) -> int:
     """An output, from one word of 8 bytes. Raises INVALID for a value that is no cell of the
     table.
     """
@@ -187,12 +226,12 @@ def draw(table: ProbabilityTable, values: NDArray[np.int64], entropy: Entropy) -
 
 
 @dataclass(frozen=True, slots=True)
-class TableResponse:
+class RowsResponse:
     """All of a mechanism that follows from its table: the draw, the bytes of reports, their counts
     and the law.
     """
 
-    table: ProbabilityTable
+    table: RowTable
 
     @property
     def report_size(self) -> int:
@@ -214,7 +253,7 @@ class TableResponse:
     def randomize(self, values: NDArray[np.int64], entropy: Entropy) -> NDArray[np.uint8]:
         """uint8[n, 1, report_size]."""
         reports = cells.empty_cells(values.shape[0] if values.ndim else 0, self.table.outputs)
-        reports[...] = draw(self.table, values, entropy)
+        reports[...] = self.table.draw(values, entropy)
         return cells.to_reports(reports)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -232,6 +271,13 @@ class TableResponse:
     def privacy(self) -> FiniteLaw:
         """The table's own law."""
         return self.table.law()
+
+
+@dataclass(frozen=True, slots=True)
+class TableResponse(RowsResponse):
+    """That of a table whose rows are all there."""
+
+    table: ProbabilityTable
 
 
 def row(weights: Sequence[int | Fraction]) -> tuple[int, ...]:

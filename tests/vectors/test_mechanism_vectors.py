@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.domain import Categories, Domain, Numeric, Words, YesNo
+from shoal.domain import Categories, Domain, Numeric, Places, Words, YesNo
 from shoal.mechanisms import REGISTRY, Mechanism, create, serves
 from shoal.task import MechanismSpec
 from tests.cases import for_each
@@ -45,7 +45,15 @@ def built(name: str, case: dict[str, Any]) -> Mechanism:
             Words(("any",)),
         )
     domain: Domain = Categories(tuple(map(str, range(cells - 1)))) if cells > 2 else YesNo()
-    if not serves(name, domain):
+    if {"rows", "columns", "height", "width"} <= set(case["parameters"]):
+        rows, columns, height, width = (
+            int(case["parameters"][side]) for side in ("rows", "columns", "height", "width")
+        )
+        # at the equator a microdegree is more than 100 millimetres
+        domain = Places(
+            0, 0, rows * (height // 100 + 1), columns * (width // 100 + 1), rows, columns
+        )
+    elif not serves(name, domain):
         domain = Numeric(0.0, 1.0, cells - 1)
     return create(
         MechanismSpec.of(name, **{key: int(value) for key, value in case["parameters"].items()}),

@@ -56,9 +56,9 @@ from shoal.privacy import KaryLaw
 
 # Looked at first: they are quick, and hardly ever beaten by much.
 _FIRST = ("binary_rr", "krr", "kmean", "unary", "one_bit_mean")
-_LAST = ("laplace", "gaussian", "rappor", "exponential")  # their tables are slow
+_LAST = ("laplace", "gaussian", "rappor", "exponential", "planar")  # their tables are slow
 _BY_PLACE = frozenset(
-    {"rappor", "exponential"}
+    {"rappor", "exponential", "planar"}
 )  # which cell it is matters, and their tables are slow
 _LADDER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _GAIN = 0.99

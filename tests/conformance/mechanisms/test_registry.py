@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain import Categories, Numeric, Words, YesNo
+from shoal.domain import Categories, Numeric, Places, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design, serves
 from shoal.mechanisms.base import SERVE_WORDS
@@ -16,7 +16,7 @@ from shoal.task import MechanismSpec
 from tests.cases import for_each
 from tests.conformance.mechanisms.suite import MechanismSuite
 
-_DOMAINS = (YesNo(), Categories(("a", "b", "c")), Numeric(0, 4, 5))
+_DOMAINS = (YesNo(), Categories(("a", "b", "c")), Numeric(0, 4, 5), Places(0, 0, 20, 30, 2, 3))
 
 
 def test_every_member_of_the_registry_keeps_the_suite() -> None:

@@ -34,7 +34,7 @@ from shoal.clients.owner.policy import Policy
 from shoal.clients.settings.config import AgentConfig
 from shoal.clients.transports.grpc_transport import GrpcTransport
 from shoal.crypto.trust import trust_schedule, trust_task
-from shoal.domain import Categories, Domain, Numeric, Value, Words, YesNo
+from shoal.domain import Categories, Domain, Numeric, Places, Value, Words, YesNo
 from shoal.errors import ShoalError
 from shoal.ids import TaskId
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
@@ -55,6 +55,7 @@ DOMAINS: tuple[Domain, ...] = (
     Categories(tuple("abcdefgh"), tuple(range(8))),
     YesNo(),
     Numeric(0.0, 7.0, 8),
+    Places(48_100_000, 11_500_000, 48_136_000, 11_608_000, 2, 4),
 )
 OPEN = Words(tuple("76543210"))  # the values as texts
 # A tenth has no value: it is an answer like the others. Most of the rest share few cells.
@@ -62,6 +63,14 @@ VALUES: tuple[Value, ...] = tuple(
     None if device % 10 == 0 else device * device % 8 for device in range(SIMULATED)
 )
 AGENTS = 1  # its value
+
+
+def answers(domain: Domain) -> tuple[Value, ...]:
+    """The devices' values, the agent's last: on a map the places in the middles of these cells."""
+    values = (*VALUES, AGENTS)
+    if not isinstance(domain, Places):
+        return values
+    return tuple(domain.text_of(cell) if isinstance(cell, int) else cell for cell in values)
 
 
 Made = TypeVar("Made", Mechanism, Several)
@@ -152,7 +161,7 @@ async def answer(site: Site, asked: list[Asked[Mechanism]], folder: Path) -> Non
             told = "\n".join(await agent.explain(one.task.name))
             assert f"({one.task.mechanism.name})" in told
             assert "this device would answer it" in told
-            outcome = await agent.report(one.task.name, AGENTS)
+            outcome = await agent.report(one.task.name, answers(one.task.domain)[-1])
             assert outcome.state is ReportState.ACKED, outcome
 
 
@@ -174,7 +183,7 @@ async def releases(data: Path, count: int) -> dict[str, dict[str, Any]]:
 
 def truth(domain: Domain, labels: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """(devices per cell, what each estimate of these labels should be)."""
-    cells = np.array([domain.encode(value) for value in (*VALUES, AGENTS)])
+    cells = np.array([domain.encode(value) for value in answers(domain)])
     counts = np.array([np.count_nonzero(cells == cell) for cell in domain.label_cells])
     if not isinstance(domain, Numeric):
         return counts, counts.astype(np.float64)
@@ -208,7 +217,10 @@ async def test_every_registered_mechanism_from_agent_to_release(tmp_path: Path) 
     async with running(site):
         await send_hostile(site, asked)
         await answer(site, asked, tmp_path)
-        tasks = tuple(SimulatedTask(one.signed_task, one.signed_schedule, VALUES) for one in asked)
+        tasks = tuple(
+            SimulatedTask(one.signed_task, one.signed_schedule, answers(one.task.domain)[:-1])
+            for one in asked
+        )
         plan = SimulationPlan(
             tasks,
             authorities=frozenset({site.authority.public}),
@@ -234,6 +246,7 @@ def check(asked: Asked[Mechanism], release: dict[str, Any]) -> None:
         certificate.epsilon_upper,
         certificate.method,
     )
+    assert ("metric" in privacy) == isinstance(task.domain, Places)
     estimates = release["estimates"]
     counts, totals = truth(task.domain, [estimate["label"] for estimate in estimates])
     errors = mechanism.expected_stderr(counts)

@@ -63,7 +63,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.accounting.audit.audit import AuditResult, audit, lower_limit, upper_limit
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import Categories, Domain, Numeric, Places, YesNo
 from shoal.entropy import Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, Estimate, Mechanism
@@ -76,7 +76,8 @@ if TYPE_CHECKING:
     from tests.conformance.mechanisms.checks.case import Case
 
 GROUPS = Categories(("a", "b", "c", "d", "e"))
-DOMAINS: tuple[Domain, ...] = (GROUPS, YesNo(), Numeric(0, 4, 5))
+TOWN = Places(48_100_000, 11_500_000, 48_109_000, 11_567_000, 1, 5)
+DOMAINS: tuple[Domain, ...] = (GROUPS, YesNo(), Numeric(0, 4, 5), TOWN)
 DEVICES = size(1_500, 3_000, 9_000)
 HELD = {
     2: np.array([0, DEVICES]),

@@ -18,7 +18,7 @@ from shoal.analyzer.planner import (
 from shoal.analyzer.planner.quantiles import least_quantiles, ranked_quantiles
 from shoal.analyzer.planner.question import devices
 from shoal.analyzer.planner.simulation.simulate import simulate_counts, zipf
-from shoal.domain import Numeric, YesNo
+from shoal.domain import Numeric, Places, YesNo
 from shoal.entropy import SeededEntropy, part_of
 from shoal.errors import ShoalError
 from shoal.mechanisms import REGISTRY
@@ -98,7 +98,12 @@ def test_every_registered_family_is_predicted_right(name: str) -> None:
     family below 2e-5, as above: 1.4e-5 where one number is estimated, less where cells err apart.
     """
     levels = (size(3, 5),)
-    for question in (Frequencies(cells(5)), Frequencies(YesNo()), Mean(0.0, 1.0, levels=levels)):
+    for question in (
+        Frequencies(cells(5)),
+        Frequencies(YesNo()),
+        Mean(0.0, 1.0, levels=levels),
+        Frequencies(Places(0, 0, 20, 30, 1, 3)),
+    ):
         try:
             made = plan(Request(question, 600, DELTA, epsilon=1.5, mechanisms=(name,)))
         except ShoalError as error:

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 
 import shoal
 from shoal import failpoints
-from shoal.analyzer.results import exports
+from shoal.analyzer.results.files import exports
 from shoal.analyzer.results.release_files import read_release_files
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.results.report_page import render_report
@@ -28,7 +28,7 @@ from shoal.analyzer.rounds.sum_release import TOO_LARGE, added, conclude_sums
 from shoal.analyzer.rounds.sums import DAMAGED, StoredSum, SumFile, SumStore, sum_form
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
-from shoal.console.operator.app import Places, operator_app
+from shoal.console.operator.app import Sources, operator_app
 from shoal.crypto.trust import ServedTask
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
@@ -302,7 +302,7 @@ def test_the_console_shows_the_summary(kept: Kept) -> None:
     """On the list, and on the page of the question. Planted: the table left out -> fails."""
     kept.finish()
     told = kept.release()["array"]
-    app = operator_app(Places(data_dir=kept.folder), HERE)
+    app = operator_app(Sources(data_dir=kept.folder), HERE)
     with TestClient(app, base_url=f"http://{HERE}") as client:
         assert client.get("/releases").status_code == 200
         page = client.get("/releases/moments")

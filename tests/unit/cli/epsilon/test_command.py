@@ -453,3 +453,16 @@ def test_a_mechanism_with_a_memory_states_both_epsilons(capsys: Capture) -> None
     )
     words = " ".join(run(capsys, "--mechanism", "l_unary", *given)[0].split())
     assert "lifetime epsilon = 2.0" in words or "lifetime epsilon = 2:" in words
+
+
+def test_places_say_what_a_distance_buys(capsys: Capture) -> None:
+    """Of a map of 4 x 4 cells of a kilometre; no other mechanism has distances. Planted: the
+    certificate's epsilon0 for that of a move -> fails.
+    """
+    given = ("--k", "17", "--epsilon0", "4", "--n", "10000", "--delta", "1e-6")
+    value = ask(capsys, "--mechanism", "planar", *given)
+    metric = value["metric"]
+    assert 1.4 < metric["cell_diagonal_m"] / 1000 < 1.42
+    assert metric["moves"][0]["epsilon0"] < value["epsilon0"]
+    assert metric["moves"][0]["epsilon_upper"] < value["epsilon_upper"]
+    assert "metric" not in ask(capsys, "--mechanism", "krr", *given)

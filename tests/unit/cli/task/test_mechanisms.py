@@ -43,6 +43,10 @@ DOMAINS: dict[str, tuple[str, Domain]] = {
     "categories": (f"labels = {list(LABELS)}", Categories(LABELS)),
     "yes_no": ("", YesNo()),
     "numeric": ("low = 0.0\nhigh = 4.0\nlevels = 5", Numeric(0.0, 4.0, 5)),
+    "places": (
+        "south = 48.1\nwest = 11.5\nnorth = 48.136\neast = 11.554\nrows = 2\ncolumns = 3",
+        Places(48_100_000, 11_500_000, 48_136_000, 11_554_000, 2, 3),
+    ),
     "words": ('labels = ["flu", "cafe\u0301"]', Words(("flu", "caf\u00e9"))),
 }
 KIND = {

@@ -12,12 +12,14 @@ from shoal.accounting.meaning import bound_text, percent_text
 from shoal.clients.core import Assignment
 from shoal.clients.owner.explain import explain
 from shoal.clients.owner.explain_draws import _ANY
-from shoal.domain import Numeric, YesNo
+from shoal.domain import Numeric, Places, YesNo
 from shoal.mechanisms import REGISTRY, serves
 from shoal.privacy import KaryLaw
 from tests.cases import for_each
 from tests.worlds.devices.clients import VISITS
 from tests.worlds.devices.explained import assignment_of, config_of, small_world, text_of
+
+TOWN = Places(48_100_000, 11_500_000, 48_136_000, 11_540_000, 4, 3)
 
 
 @for_each("name", sorted(REGISTRY))
@@ -27,7 +29,9 @@ def test_every_mechanism_is_told_in_words_of_its_own(name: str) -> None:
     Planted: a mechanism registered without its words; e^epsilon0 rounded down; "nearly as likely"
     for a factor of 12 -> fails.
     """
-    domain = next(domain for domain in (VISITS, YesNo(), Numeric(0, 4, 5)) if serves(name, domain))
+    domain = next(
+        domain for domain in (VISITS, YesNo(), Numeric(0, 4, 5), TOWN) if serves(name, domain)
+    )
     one = assignment_of(small_world(domain=domain, mechanism=name, epsilon0=2.5))
     lines = explain(one, config_of(small_world()))
     (line,) = [line for line in lines if line.startswith("On this device it is randomized")]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import Categories, Domain, Numeric, Places, YesNo
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, design, serves
@@ -230,13 +230,13 @@ _DRAW = """
 import json
 import sys
 import shoal.mechanisms
-from shoal.domain import Categories, Numeric, YesNo
+from shoal.domain import Categories, Numeric, Places, YesNo
 from shoal.entropy import SYSTEM
 from shoal.mechanisms import REGISTRY, create, serves
 from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
 
-domains = (Categories(("a", "b", "c")), YesNo(), Numeric(0.0, 1.0, 5))
+domains = (Categories(("a", "b", "c")), YesNo(), Numeric(0.0, 1.0, 5), Places(0, 0, 20, 30, 2, 3))
 for name, parameters in json.loads(sys.argv[1]).items():
     domain = next(domain for domain in domains if serves(name, domain))
     mechanism = create(MechanismSpec.of(name, **parameters), domain)
@@ -255,7 +255,12 @@ def test_a_device_draws_without_numpy() -> None:
     Planted: ``np.pi`` at the end of cells.py; ``ManyDevices`` for ``OneDevice`` in ``one_report``
     -> fails.
     """
-    domains: tuple[Domain, ...] = (Categories(("a", "b", "c")), YesNo(), Numeric(0.0, 1.0, 5))
+    domains: tuple[Domain, ...] = (
+        Categories(("a", "b", "c")),
+        YesNo(),
+        Numeric(0.0, 1.0, 5),
+        Places(0, 0, 20, 30, 2, 3),
+    )
     specs = {}
     for name in REGISTRY:
         domain = next(domain for domain in domains if serves(name, domain))
