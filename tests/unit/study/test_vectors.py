@@ -209,7 +209,7 @@ def test_an_l1_mean_has_laplace_noise_and_its_wider_interval() -> None:
             "devices",
             lambda: shoal.design_vector(1, clip=1, devices=5, epsilon=1, honest_fraction=0.5),
         ),
-        ("devices", lambda: shoal.design_vector(1, clip=1, devices=2_000, epsilon=1)),
+        ("devices", lambda: shoal.design_vector(1, clip=1, devices=20_000, epsilon=1)),
         ("clip", lambda: shoal.design_vector(1, clip=-1, devices=10, epsilon=1)),
         ("devices", lambda: shoal.design_vector(1, clip=1, devices=1, epsilon=1)),
         ("epsilon", lambda: shoal.design_vector(1, clip=1, devices=50, epsilon=0)),
