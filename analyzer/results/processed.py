@@ -16,7 +16,7 @@ from typing import Any
 
 from shoal.analyzer.results.postprocess import base_cut, largest_remainder, readable
 from shoal.arrays import np
-from shoal.domain import NO_ANSWER, AnswerRecord, Domain, Words
+from shoal.domain import NO_ANSWER, AnswerRecord, Domain, Vector, Words
 from shoal.errors import ShoalError
 from shoal.mechanisms import Estimate, Mechanism, Tally
 from shoal.mechanisms.numbers.distribution import Distributed, Distribution
@@ -77,7 +77,9 @@ def counted_cells(estimate: Estimate | None, domain: Domain) -> str:
     """What the estimates of a release are numbers of devices in: the signed word that ``processed``
     goes by.
     """
-    if estimate is None or estimate.labels != domain.labels or isinstance(domain, AnswerRecord):
+    if isinstance(domain, AnswerRecord | Vector):
+        return NO_CELLS
+    if estimate is None or estimate.labels != domain.labels:
         return NO_CELLS
     return SOME_CELLS if isinstance(domain, Words) else ALL_CELLS
 

@@ -157,7 +157,7 @@ class RecordTable(TaskFileTable):
 
 
 class VectorTable(TaskFileTable):
-    """A vector that is clipped in a norm and summed."""
+    """A vector that is clipped in a norm, and summed or randomized."""
 
     kind: Annotated[str, AfterValidator(_vector)]
     dimension: int | None = None
@@ -236,6 +236,7 @@ DOMAINS: Mapping[str, type[TaskFileTable]] = {
     "words": WordsTable,
     "discovery": DiscoveryTable,
     "record": RecordTable,
+    "vector": VectorTable,
 }
 
 T = TypeVar("T", bound=TaskFileTable)

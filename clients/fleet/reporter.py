@@ -72,7 +72,7 @@ class Reporter:
                     progress((before + part) / tasks)
 
             assignment = self.assignment(task)
-            if assignment.several is not None:
+            if assignment.several is not None or assignment.vectors is not None:
                 tell(1.0)
                 continue
             pool = prepare_pool(assignment, self.window(task), len(self._own), progress=tell)
