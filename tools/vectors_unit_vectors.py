@@ -29,11 +29,16 @@ CASES = (  # name, dimension, candidates, inside, uniform
     ("whole blocks", 7, 256, 16, 3 << 61),
     ("more than a block", 20, 1_024, 64, 4_240_743_540_436_022_921),
     ("many candidates", 3, 16_384, 1, 1 << 61),
+    ("ties", 1, 4_096, 2_048, 1),
 )
 
 
 def _vector(dimension: int, number: int) -> list[int]:
-    """The zero vector, the two longest along the first axis, then others, with ties among them."""
+    """The zero vector, the two longest along the first axis, then others. Of one coordinate mostly
+    the longest below 0: of equal products the last candidate comes first.
+    """
+    if dimension == 1 and number > 2:
+        return [-_GRID]
     if number == 0:
         return [0] * dimension
     if number <= 2:

@@ -23,10 +23,20 @@ from shoal.mechanisms.numbers.distribution import Distributed, Distribution
 from shoal.mechanisms.numbers.quantiles import Quantile
 from shoal.mechanisms.numbers.quantiles import quantiles as tell
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
+from shoal.mechanisms.vectors.protocol import MEAN_OF_COORDINATE
 from shoal.protos import release_pb2
 
 ALL_CELLS, SOME_CELLS, NO_CELLS = "all cells", "some cells", "none"
-MEANS = frozenset({"mean", MEAN_OF_ALL})
+
+
+class _Means(frozenset[str]):
+    """Labels of means. Those of a vector's coordinates are too many to list, and end alike."""
+
+    def __contains__(self, label: object) -> bool:
+        return super().__contains__(label) or str(label).endswith(MEAN_OF_COORDINATE)
+
+
+MEANS = _Means({"mean", MEAN_OF_ALL})
 """Labels of estimates in the domain's unit; the others are numbers of devices (or, with ``rounds``,
 totals).
 """

@@ -57,6 +57,7 @@ from shoal.mechanisms.vectors.gaussian_table import (
     variance,
 )
 from shoal.mechanisms.vectors.order_statistics import largest
+from shoal.mechanisms.vectors.protocol import MEAN_OF_COORDINATE
 from shoal.privacy import SymmetricLaw
 from shoal.task import MechanismSpec
 
@@ -229,7 +230,8 @@ class PrivUnit:
         squares = np.zeros(d)
         if self._excess > 0.0:
             squares = np.clip((mean_square / variance() - 1.0) / grown, 0.0, 1.0)
-        return Estimate.wald(self.domain.labels, values, self.expected_stderr(n, squares))
+        labels = tuple(label + MEAN_OF_COORDINATE for label in self.domain.labels)
+        return Estimate.wald(labels, values, self.expected_stderr(n, squares))
 
     def expected_stderr(self, n: int, squares: NDArray[np.float64]) -> NDArray[np.float64]:
         """float64[dimension]: the standard error of each coordinate of the mean of ``n`` >= 1

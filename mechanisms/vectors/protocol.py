@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from shoal.task import MechanismSpec
 
 
+MEAN_OF_COORDINATE = ": mean, no answer as 0"
+"""What follows a coordinate's name in the label of its estimate: the mean over all devices, in
+which those without a vector count with zeros.
+"""
+
+
 @runtime_checkable
 class VectorRandomizer(Protocol):
     """A randomizer of vectors with its integers filled in. Immutable, without state: safe to share
@@ -68,8 +74,8 @@ class VectorRandomizer(Protocol):
         ...
 
     def estimate(self, tally: Tally) -> Estimate:
-        """The mean vector over the devices, in the domain's unit: one value per coordinate. Raises
-        INVALID for a tally of another mechanism.
+        """The mean vector over the devices, in the domain's unit: one value per coordinate, each
+        with its name and ``MEAN_OF_COORDINATE``. Raises INVALID for a tally of another mechanism.
         """
         ...
 

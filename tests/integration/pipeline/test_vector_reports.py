@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 from shoal.accounting.of_task import guaranteed
+from shoal.analyzer.results.processed import MEANS
+from shoal.analyzer.results.report_page import section_of
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, assign, seal
@@ -106,8 +108,7 @@ async def answer(site: Site, asked: list[Asked[VectorRandomizer]], folder: Path)
 async def test_vectors_from_agent_to_release(tmp_path: Path) -> None:
     """Means with their errors, the certificate of the law, hostile reports counted as rejected.
 
-    Planted: the last coordinate of what is lengthened tallied as the first; the clip left out of
-    the estimate -> fails.
+    Planted: the last coordinate of what is lengthened tallied as the first -> fails.
     """
     site = prepare(tmp_path, free_port)
     made = [
@@ -148,7 +149,11 @@ def check(asked: Asked[VectorRandomizer], release: dict[str, Any]) -> None:
     ]
     own = np.array(AGENTS) * 2.0 / np.linalg.norm(AGENTS) if domain is DOMAIN else np.zeros(300)
     truth = (np.sum(rows, axis=0) + own) / N
-    assert [row["label"] for row in release["estimates"]] == list(domain.labels)
+    labels = [row["label"] for row in release["estimates"]]
+    assert labels == [f"{name}: mean, no answer as 0" for name in domain.labels]
+    assert all(label in MEANS for label in labels)
+    assert "processed" not in release  # no numbers of devices
+    assert [one.title for one in section_of(0, release, {}).estimates] == ["Mean"]
     errors = mechanism.expected_stderr(N, np.full(domain.dimension, 0.1))
     for row, true, error in zip(release["estimates"], truth, errors, strict=True):
         assert abs(row["value"] - true) < 5.5 * row["stderr"], (row, true)

@@ -191,7 +191,8 @@ def test_the_mean_is_unbiased_and_errs_as_predicted(
     """5 standard errors, 10 figures: a false alarm in 170,000 runs; errors within 6 %,
     of which chance is 1.1 % at the standard error.
 
-    Planted: the mean of the largest without 1 - T / 2^64; no coordinate added -> each fails.
+    Planted: the mean of the largest without 1 - T / 2^64; no coordinate added; the
+    clip left out -> each fails.
     """
     domain, n = Vector(2, Norm.L2, 10.0, GRID), size(4_000, 100_000)
     mechanism = create(design("privunit", domain, epsilon0, "K=64"), domain)
