@@ -3,6 +3,7 @@ the formula of its paper, one drawn coordinate, Gaussian noise, and secure aggre
 
     PYTHONPATH=. .venv/bin/python tools/vector_randomizers.py            # the tables
     PYTHONPATH=. .venv/bin/python tools/vector_randomizers.py --learn    # prints a model's accuracy
+    PYTHONPATH=. .venv/bin/python tools/vector_randomizers.py --work     # prints time and memory
 
 Errors are of one coordinate of one device's vector of length 1, on average over its coordinates:
 divide by the root of the number of devices. *Best threshold*: PrivUnitG (Asi, Feldman, Talwar,
@@ -15,7 +16,9 @@ coordinate that is (epsilon0, 1e-6)-private for any two vectors.
 from __future__ import annotations
 
 import math
+import resource
 import sys
+import time
 from functools import partial
 
 import numpy as np
@@ -28,7 +31,7 @@ from shoal.cli.demo.federated.beside import accuracy, learnt_centrally, learnt_o
 from shoal.cli.demo.federated.patients import Patients, load_patients
 from shoal.cli.figures import figure
 from shoal.domain import Norm, Numeric, Vector
-from shoal.entropy import Entropy, SeededEntropy
+from shoal.entropy import SYSTEM, Entropy, SeededEntropy
 from shoal.mechanisms import create as create_local
 from shoal.mechanisms import design as design_local
 from shoal.mechanisms.quantize import quantize
@@ -172,8 +175,28 @@ def learn() -> None:
         )
 
 
+def work() -> None:
+    """Print what a report costs a device and the analyzer."""
+    for dimension in (1_000, 4_096, 65_535):
+        mechanism, vector = made(dimension, 1_024, 4.0), np.zeros(dimension, dtype=np.int64)
+        mechanism.randomize_vector(vector, SYSTEM)  # the table is made once
+        began = time.process_time()
+        reports = mechanism.randomize(np.array([vector] * 3), SYSTEM)[:, 0]
+        drawn = time.process_time()
+        mechanism.tally(np.repeat(reports, 100, axis=0))
+        device, each = (drawn - began) / 3.0, (time.process_time() - drawn) / 300.0
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024.0
+        sys.stdout.write(
+            f"{dimension:,} coordinates: {device * 1e3:.0f} ms at a device, {each * 1e6:.0f} "
+            f"microseconds at the analyzer, {most:.0f} MB\n"
+        )
+
+
 def main() -> None:
-    """Write the tables into the page, or learn."""
+    """Write the tables into the page, or learn, or measure."""
+    if "--work" in sys.argv[1:]:
+        work()
+        return
     if "--learn" in sys.argv[1:]:
         learn()
         return

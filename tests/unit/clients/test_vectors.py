@@ -92,5 +92,5 @@ def test_tasks_ask_for_vectors_by_a_mechanism_of_vectors_alone() -> None:
         {"pairwise": PAIRWISE.pairwise},
     ):
         with pytest.raises(ShoalError) as caught:
-            replace(VECTOR_TASK, **wrong)  # type: ignore[arg-type] # one at a time
+            replace(VECTOR_TASK, **wrong)
         assert caught.value.kind is Kind.INVALID, wrong
