@@ -18,9 +18,8 @@ from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.domain import AnswerRecord, Discovery, Domain
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import Mechanism
 from shoal.mechanisms.several.protocol import Several
-from shoal.mechanisms.several.registry import create_any
+from shoal.mechanisms.several.registry import AnyMechanism, create_any
 from shoal.privacy import LocalPrivacy
 from shoal.task import Aggregator, Task
 
@@ -40,7 +39,7 @@ def guaranteed(
     return certify(privacy, min_batch, delta, honest_fraction=honest_fraction)
 
 
-def guarantee_of(task: Task, mechanism: Mechanism | Several | None = None) -> Guarantee:
+def guarantee_of(task: Task, mechanism: AnyMechanism | None = None) -> Guarantee:
     """The guarantee of every release of ``task``: of its smallest batch, or of its smallest sum.
 
     ``mechanism``: the task's own, where the caller has made it already. Raises CONFIG or INVALID

@@ -31,12 +31,12 @@ from shoal.clients.memory.ledger import Head, Stored
 from shoal.clients.owner.gate import Gates
 from shoal.clients.owner.guarantees import Guarantees
 from shoal.clients.owner.policy import check_acceptable
-from shoal.clients.owner.rules import settle
 from shoal.clients.owner.under_way import UnderWay
 from shoal.clients.reports.answering import AnswerRequest, charge_sum, is_answered
 from shoal.clients.reports.attempts import Attempted, Attempts
 from shoal.clients.reports.outcomes import ReportOutcome, TaskStatus, outcome_of
 from shoal.clients.reports.permit import Permit
+from shoal.clients.reports.ruled import ruled_value
 from shoal.clients.reports.sending import Sender
 from shoal.clients.settings.config import AgentConfig
 from shoal.clients.task_review import TaskReview
@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from shoal.clients.core import Assignment
     from shoal.clients.memory.outbox import Record
     from shoal.clients.memory.rounds_ledger import Answered
-    from shoal.clients.rounds.agent import RoundsAgent, VectorValue
+    from shoal.clients.rounds.agent import RoundsAgent
     from shoal.clients.transports.transport import TransportFactory
+    from shoal.clients.vectors import VectorValue
     from shoal.crypto.admission.enrolment import DeviceIdentity
 
 __all__ = ["Agent", "ReportOutcome", "TaskStatus"]
@@ -279,11 +280,7 @@ class Agent:
         try:
             now = self.clock.now()
             prover = prover_for(task, self._identity, now)
-            if value is not None and not isinstance(value, bool | int | float | str):
-                raise ShoalError(
-                    Kind.INVALID, f"task {task.name} asks for one answer, not for a vector"
-                )
-            ruled = settle(self.config.rules, task, value, otherwise)
+            ruled = ruled_value(assignment, self.config.rules, value, otherwise)
             chosen = chosen_window(task.name, task.windows, now, window)
         except ShoalError:
             await permit.ask(assignment)  # the owner's refusal is named before any other

@@ -24,6 +24,7 @@ from shoal.limits import LIMITS
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import check_shape, create_any
+from shoal.mechanisms.vectors.protocol import VectorRandomizer
 from shoal.privacy import epsilon0_upper
 from shoal.task import Admission
 
@@ -145,7 +146,7 @@ class Assignment:
     None); ``epsilon_apart`` is then the certificate of a round's sum, which holds while they don't.
     Where devices send several messages, ``mechanism`` is None too and ``several`` what makes them:
     ``epsilon0`` is infinite then, but where the true message is randomized, and ``epsilon_apart``
-    None.
+    None. Where they randomize a vector it is None as well, and ``vectors`` does.
     """
 
     campaign: Campaign
@@ -157,6 +158,7 @@ class Assignment:
     epsilon_first: float | None = None
     longitudinal: Longitudinal | None = None
     several: Several | None = None
+    vectors: VectorRandomizer | None = None
     # what ``seal`` keeps of the window that it sealed for last, and when its reports expire
     sealers: dict[int, tuple[WindowSealer, int]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -229,6 +231,9 @@ def assign(trusted: TrustedTask, keys: TrustedSchedule) -> Assignment:
     check_shape(task, made)
     if isinstance(made, Several):
         return Assignment(campaign, trusted, keys, None, made.epsilon0, several=made)
+    if isinstance(made, VectorRandomizer):
+        alone = epsilon0_upper(made.privacy())
+        return Assignment(campaign, trusted, keys, None, alone, vectors=made)
     mechanism = made
     if task.memoized:
         # of the accountant, too

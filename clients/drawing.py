@@ -32,8 +32,23 @@ def prepare(
     ``prover_for``. The value leaves no trace in the result but through the randomizer. Raises
     INVALID for a window the task hasn't.
     """
-    report = draw(assignment, encode(assignment, value, entropy, window), entropy, window)
-    return seal(assignment, window, report, entropy, prover)
+    return seal(assignment, window, report_of(assignment, value, entropy, window), entropy, prover)
+
+
+def report_of(
+    assignment: Assignment, value: Value, entropy: Entropy = SYSTEM, window: int = 0
+) -> tuple[bytes, ...]:
+    """The messages of one report of a value: encoded, and drawn. Raises as ``encode`` and ``draw``;
+    INVALID for a text that is no vector of the task's (``vectors``).
+    """
+    if assignment.vectors is None:
+        return draw(assignment, encode(assignment, value, entropy, window), entropy, window)
+    # numpy: of vectors alone
+    from shoal.clients.vectors import quantized
+
+    return assignment.vectors.randomize_vector(
+        quantized(assignment.vectors.domain, value, entropy), entropy
+    )
 
 
 def encode(assignment: Assignment, value: Value, entropy: Entropy = SYSTEM, window: int = 0) -> int:
@@ -81,6 +96,8 @@ def reports_of(
     once; loads numpy. Raises as ``Assignment.level``.
     """
     several = _several(assignment, window)
+    if assignment.vectors is not None:
+        return [report_of(assignment, value, entropy, window) for value in values]
     if several is None:
         return [messages_of(report) for report in randomize(assignment, values, entropy)]
     bundles = several.randomize(_cells(assignment, values, entropy, window), entropy)
@@ -113,6 +130,11 @@ def _mechanism(assignment: Assignment) -> Mechanism:
             Kind.INVALID,
             f"devices of task {assignment.task.name} send several messages, from one on: what is "
             "asked for is of one",
+        )
+    if assignment.vectors is not None:
+        raise ShoalError(
+            Kind.INVALID,
+            f"devices of task {assignment.task.name} randomize a vector: it has no cells",
         )
     if assignment.mechanism is None:
         raise ShoalError(

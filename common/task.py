@@ -58,7 +58,11 @@ def _require(condition: bool, message: str) -> None:
 
 
 SHUFFLER_NOISE = "shuffler_noise"
-"""The mechanism whose noise the shuffler adds, which reads no other mechanism's name."""
+"""The mechanism whose noise the shuffler adds, which reads no other mechanism's name but those of
+``OF_VECTORS``, to refuse a task that none could answer.
+"""
+OF_VECTORS = ("privunit",)
+"""The mechanisms of which a device sends one randomized report of a whole vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,20 +298,35 @@ class Task:
             "a sum can't be memoized: the noise of every round must be its own",
         )
         _require(
+            not self.memoized or not isinstance(self.domain, Vector),
+            "a vector can't be memoized: its report is drawn anew in every window",
+        )
+        _require(
             not self.memoized or not isinstance(self.domain, AnswerRecord),
             "a record can't be memoized: the marginal that a device answers in is drawn anew in "
             "every window",
         )
         if self.aggregator is Aggregator.SHUFFLED:
-            _require(
-                self.pairwise is None and not isinstance(self.domain, Vector),
-                "a vector is summed by the aggregator pairwise alone",
-            )
-            _require(
-                1 <= self.report_size <= LIMITS.report_bytes,
-                f"report_size is 1 to {LIMITS.report_bytes} bytes",
-            )
-            return
+            self._check_shuffled()
+        else:
+            self._check_pairwise()
+
+    def _check_shuffled(self) -> None:
+        _require(
+            self.pairwise is None,
+            "the settings of rounds are for the aggregator pairwise alone",
+        )
+        _require(
+            isinstance(self.domain, Vector) == (self.mechanism.name in OF_VECTORS),
+            "a vector is summed by the aggregator pairwise, or randomized by one of "
+            f"{', '.join(OF_VECTORS)}, which take nothing else",
+        )
+        _require(
+            1 <= self.report_size <= LIMITS.report_bytes,
+            f"report_size is 1 to {LIMITS.report_bytes} bytes",
+        )
+
+    def _check_pairwise(self) -> None:
         plan, domain = self.pairwise, self.domain
         if plan is None or not isinstance(domain, Vector):
             raise ShoalError(

@@ -33,6 +33,7 @@ SERVE_WORDS = ("count_sketch", "hadamard_sketch", "rappor")
 """The families with ``words``, by name: a test compares them with the registry."""
 Z = 1.959963984540054  # the 97.5 % point of the normal law
 _HEADER = struct.Struct(">BQI")  # version, rows, cells
+_WEIGHTS = struct.Struct(">Q")  # of version 2
 _MOST_ROWS = 1 << 62  # two tallies always add without wrapping
 
 
@@ -54,34 +55,50 @@ class Tally:
     """How often each cell was reported: everything that the analyzer keeps of a batch. Tallies add.
 
     ``counts``: int64[cells], read-only, 0 <= counts <= rows. ``rows``: reports counted, below 2^62.
-    Raises INVALID for anything else.
+    ``weight``: 0; or, where reports are vectors that are summed, what one of them may add to a sum
+    at most: then -weight rows <= counts <= weight rows < 2^62. Raises INVALID for anything else.
     """
 
     counts: NDArray[np.int64]
     rows: int
+    weight: int = 0
 
     def __post_init__(self) -> None:
         counts = np.array(self.counts, dtype=np.int64)
         counts.setflags(write=False)
         if counts.ndim != 1 or not counts.size:
             raise invalid("a tally has one count per cell")
-        if not 0 <= self.rows < _MOST_ROWS or counts.min() < 0 or counts.max() > self.rows:
+        most = self.rows * (self.weight or 1)
+        least = -most if self.weight else 0
+        if min(self.rows, self.weight) < 0 or most >= _MOST_ROWS:
+            raise invalid("a tally has 0 to 2^62 - 1 rows, times what each may weigh")
+        if counts.min() < least or counts.max() > most:
             raise invalid("the counts of a tally lie between 0 and its rows")
         object.__setattr__(self, "counts", counts)
 
     def __add__(self, other: Tally) -> Tally:
         """The tally of both batches together. Raises INVALID unless both have the same cells."""
-        if self.counts.shape != other.counts.shape:
+        self._check_alike(other)
+        return Tally(self.counts + other.counts, self.rows + other.rows, self.weight)
+
+    def __sub__(self, other: Tally) -> Tally:
+        """The tally without the reports of ``other``, which are among its own. Raises INVALID as
+        ``+``, and where they are not.
+        """
+        self._check_alike(other)
+        return Tally(self.counts - other.counts, self.rows - other.rows, self.weight)
+
+    def _check_alike(self, other: Tally) -> None:
+        if (self.counts.shape, self.weight) != (other.counts.shape, other.weight):
             raise invalid(
                 f"tallies of {self.counts.size} and {other.counts.size} cells are of different "
                 "tasks and don't add"
             )
-        return Tally(self.counts + other.counts, self.rows + other.rows)
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Tally)
-            and self.rows == other.rows
+            and (self.rows, self.weight) == (other.rows, other.weight)
             and np.array_equal(self.counts, other.counts)
         )
 
@@ -90,9 +107,11 @@ class Tally:
 
     def to_bytes(self) -> bytes:
         """u8 version = 1, u64 rows, u32 cells, i64 per cell, all big-endian: one byte string per
-        tally.
+        tally. With a weight it is version 2, and the weight follows the cells' number, as u64.
         """
-        return _HEADER.pack(1, self.rows, self.counts.size) + self.counts.astype(">i8").tobytes()
+        weight = _WEIGHTS.pack(self.weight) if self.weight else b""
+        header = _HEADER.pack(2 if weight else 1, self.rows, self.counts.size)
+        return header + weight + self.counts.astype(">i8").tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Tally:
@@ -100,11 +119,16 @@ class Tally:
         if len(data) < _HEADER.size:
             raise invalid("a stored tally is too short: restore it from the batch")
         version, rows, cells = _HEADER.unpack_from(data)
-        if version != 1 or len(data) != _HEADER.size + 8 * cells:
+        start = _HEADER.size + (_WEIGHTS.size if version == 2 else 0)
+        if version not in {1, 2} or len(data) != start + 8 * cells:
             raise invalid(
                 "a stored tally has an unknown version or a wrong length: restore it from the batch"
             )
-        return cls(np.frombuffer(data, dtype=">i8", offset=_HEADER.size).astype(np.int64), rows)
+        weight = _WEIGHTS.unpack_from(data, _HEADER.size)[0] if version == 2 else 0
+        if version == 2 and not weight:
+            raise invalid("a stored tally of version 2 has no weight: restore it from the batch")
+        counts = np.frombuffer(data, dtype=">i8", offset=start).astype(np.int64)
+        return cls(counts, rows, weight)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

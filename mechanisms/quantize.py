@@ -93,7 +93,7 @@ def quantize(
     per coordinate. Raises INVALID, before any word is drawn, for another length, for NaN or
     infinity, and for what is no number.
     """
-    numbers = _checked(values, domain)
+    numbers = check_vector(values, domain)
     magnitudes, clipped = _scaled(numbers, domain)
     vector = _rounded(magnitudes, numbers, domain, entropy)
     return Quantized(enforce(vector, domain), clipped)
@@ -165,9 +165,12 @@ def sum_of_squares(vector: NDArray[np.int64]) -> int:
     return total
 
 
-def _checked(
+def check_vector(
     values: Sequence[float] | NDArray[np.float64] | None, domain: Vector
 ) -> NDArray[np.float64]:
+    """float64[dimension]: the numbers as ``quantize`` takes them, zeros for None. Raises INVALID as
+    it does.
+    """
     if values is None:
         return np.zeros(domain.dimension)
     try:

@@ -108,7 +108,7 @@ def _family(name: str, domain: Domain) -> Family:
     if isinstance(domain, Vector):
         raise invalid(
             "a vector has no cells to randomize: it is summed by the aggregator pairwise, with "
-            "noise of its own"
+            "noise of its own, or randomized by privunit"
         )
     if name not in REGISTRY:
         raise invalid(

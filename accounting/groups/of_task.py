@@ -10,16 +10,13 @@ from shoal.accounting.groups.of_messages import group_of_several
 from shoal.accounting.sums.pairwise import certify_sum
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.domain import Vector
-from shoal.mechanisms import Mechanism
 from shoal.mechanisms.quantize import SensitivityBounds, bounds
 from shoal.mechanisms.several.protocol import Several
-from shoal.mechanisms.several.registry import create_any
+from shoal.mechanisms.several.registry import AnyMechanism, create_any
 from shoal.task import Aggregator, Task
 
 
-def group_of_task(
-    task: Task, devices: int, mechanism: Mechanism | Several | None = None
-) -> GroupBound:
+def group_of_task(task: Task, devices: int, mechanism: AnyMechanism | None = None) -> GroupBound:
     """The bound of ``devices`` that all answer one window of ``task``, at its delta and at the
     honest devices that it guarantees. Direction: UPPER.
 

@@ -10,6 +10,7 @@ from shoal.accounting.sums.sum_task import check_sum
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import check_shape, create_any
+from shoal.mechanisms.vectors.protocol import VectorRandomizer
 from shoal.task import Task
 
 
@@ -27,5 +28,5 @@ def check_servable(task: Task) -> None:
         raise ShoalError(Kind.CONFIG, f"{error}: shoal task lint says more") from None
     if isinstance(made, Several):
         guarantee_of(task, made)  # its end, should it have no other, is charged by that
-    else:
+    elif not isinstance(made, VectorRandomizer):  # a task of vectors is never memoized
         check_memoized(task, made)

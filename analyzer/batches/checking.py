@@ -22,10 +22,14 @@ def rows_of(chunk: Chunk) -> int:
     return sum(map(len, chunk))
 
 
-def check_opened(cells: int, result: ChunkResult, chunk: Chunk, *, all_good: bool = False) -> None:
-    """A mark per row, a nonce's beginning and a place in the tally for each good row, a tally of
-    ``cells``. ``all_good``: these rows were good before. Raises MISMATCH.
+def check_opened(
+    nothing: Tally, result: ChunkResult, chunk: Chunk, *, all_good: bool = False
+) -> None:
+    """A mark per row, a nonce's beginning and a place in the tally for each good row, a tally that
+    adds to ``nothing``, the task's of no rows. ``all_good``: these rows were good before. Raises
+    MISMATCH.
     """
+    cells = nothing.counts.size
     if not isinstance(result, ChunkResult):
         raise _mismatch("another kind of result than was asked for")
     marks = np.frombuffer(result.marks, dtype=np.uint8)
@@ -44,6 +48,8 @@ def check_opened(cells: int, result: ChunkResult, chunk: Chunk, *, all_good: boo
         raise _mismatch(f"a tally of {tally.rows} rows where {good} are good")
     if tally.counts.size != cells:
         raise _mismatch(f"a tally of {tally.counts.size} cells where the task has {cells}")
+    if tally.weight != nothing.weight:
+        raise _mismatch(f"a tally of weight {tally.weight} where a report weighs {nothing.weight}")
     if all_good and good != marks.size:
         raise _mismatch("rows rejected that were good before")
 

@@ -100,7 +100,7 @@ class _Batch:
         """Everything: judge and tally all rows, then take back what counted twice."""
         tally, counts = empty_tally(self._context), np.zeros(len(_REASON) + 1, dtype=np.int64)
         done = 0
-        check = partial(check_opened, tally.counts.size)
+        check = partial(check_opened, tally)
         async with self._over(open_chunk, self._blocks(), check) as results:
             async for result in results:
                 tally += Tally.from_bytes(result.tally)
@@ -145,11 +145,10 @@ class _Batch:
         return tied[order[same]]
 
     async def _without(self, tally: Tally, rows: NDArray[np.int64]) -> Tally:
-        check: Check[ChunkResult] = partial(check_opened, tally.counts.size, all_good=True)
+        check: Check[ChunkResult] = partial(check_opened, tally, all_good=True)
         async with self._over(open_chunk, _scattered(rows), check) as results:
             async for result in results:
-                part = Tally.from_bytes(result.tally)
-                tally = Tally(tally.counts - part.counts, tally.rows - part.rows)
+                tally -= Tally.from_bytes(result.tally)
         return tally
 
     # --- rows to workers --------------------------------------------------------------------------

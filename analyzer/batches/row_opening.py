@@ -20,9 +20,8 @@ from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.suites import SuiteId
 from shoal.errors import ShoalError
 from shoal.ids import KeyId, TaskId
-from shoal.mechanisms import Mechanism, Tally
-from shoal.mechanisms.several.protocol import Several
-from shoal.mechanisms.several.registry import create_any
+from shoal.mechanisms import Tally
+from shoal.mechanisms.several.registry import AnyMechanism, create_any
 from shoal.task import Task
 
 GOOD, NOT_OPENABLE, OTHER_LENGTH, BAD_VALUE = range(4)  # marks: one per row
@@ -105,7 +104,7 @@ def empty_tally(context: RowContext) -> Tally:
 
 def _open_rows(
     context: RowContext, secret: bytes, rows: bytes
-) -> tuple[Mechanism | Several, NDArray[np.uint8], NDArray[np.uint8]]:
+) -> tuple[AnyMechanism, NDArray[np.uint8], NDArray[np.uint8]]:
     """(mechanism, marks uint8[n], plaintexts uint8[n, nonce + report]); a row that does not open is
     all zeros.
     """
@@ -134,6 +133,6 @@ def _open_rows(
 
 
 @functools.lru_cache(maxsize=2)
-def _prepare(task: bytes) -> tuple[SuiteId, Mechanism | Several]:
+def _prepare(task: bytes) -> tuple[SuiteId, AnyMechanism]:
     parsed = codec.decode_task(task)
     return SuiteId.of(parsed.suite), create_any(parsed.mechanism, parsed.domain)

@@ -16,17 +16,27 @@ from typing import Any
 
 from shoal.analyzer.results.postprocess import base_cut, largest_remainder, readable
 from shoal.arrays import np
-from shoal.domain import NO_ANSWER, AnswerRecord, Domain, Words
+from shoal.domain import NO_ANSWER, AnswerRecord, Domain, Vector, Words
 from shoal.errors import ShoalError
 from shoal.mechanisms import Estimate, Mechanism, Tally
 from shoal.mechanisms.numbers.distribution import Distributed, Distribution
 from shoal.mechanisms.numbers.quantiles import Quantile
 from shoal.mechanisms.numbers.quantiles import quantiles as tell
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
+from shoal.mechanisms.vectors.protocol import MEAN_OF_COORDINATE
 from shoal.protos import release_pb2
 
 ALL_CELLS, SOME_CELLS, NO_CELLS = "all cells", "some cells", "none"
-MEANS = frozenset({"mean", MEAN_OF_ALL})
+
+
+class _Means(frozenset[str]):
+    """Labels of means. Those of a vector's coordinates are too many to list, and end alike."""
+
+    def __contains__(self, label: object) -> bool:
+        return super().__contains__(label) or str(label).endswith(MEAN_OF_COORDINATE)
+
+
+MEANS = _Means({"mean", MEAN_OF_ALL})
 """Labels of estimates in the domain's unit; the others are numbers of devices (or, with ``rounds``,
 totals).
 """
@@ -77,7 +87,9 @@ def counted_cells(estimate: Estimate | None, domain: Domain) -> str:
     """What the estimates of a release are numbers of devices in: the signed word that ``processed``
     goes by.
     """
-    if estimate is None or estimate.labels != domain.labels or isinstance(domain, AnswerRecord):
+    if isinstance(domain, AnswerRecord | Vector):
+        return NO_CELLS
+    if estimate is None or estimate.labels != domain.labels:
         return NO_CELLS
     return SOME_CELLS if isinstance(domain, Words) else ALL_CELLS
 

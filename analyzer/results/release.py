@@ -51,12 +51,13 @@ from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import ServedTask
 from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms import Estimate, create
+from shoal.mechanisms import Estimate, Mechanism, create
 from shoal.mechanisms.numbers.distribution import Distribution
 from shoal.mechanisms.numbers.quantiles import Quantile
 from shoal.mechanisms.several.protocol import Several, Summed
 from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create_any
+from shoal.mechanisms.vectors.protocol import VectorRandomizer
 from shoal.privacy import epsilon0_upper
 from shoal.protos import delivery_pb2, release_pb2
 from shoal.questions.discovery import DiscoveryLevel
@@ -139,8 +140,9 @@ def prepare(
     if isinstance(made, Several):
         return prepare_several(served, batch, opened, made, level)
     mechanism = made
-    check_memoized(task, mechanism)
-    lifetime = lifetime_epsilon(task, mechanism) if task.memoized else None
+    if not isinstance(mechanism, VectorRandomizer):
+        check_memoized(task, mechanism)
+    lifetime = _lifetime(task, mechanism)
     law = mechanism.privacy()
     n = valid_reports(batch, task, opened)
     guarantee = guarantee_of(task, mechanism)
@@ -156,8 +158,9 @@ def prepare(
         if n >= task.min_batch
         else None
     )
-    shape = None if withheld else distribution_of(mechanism, opened.tally)
-    quantiles = () if withheld else quantiles_of(mechanism, task.domain, opened.tally)
+    cells = None if withheld or isinstance(mechanism, VectorRandomizer) else mechanism
+    shape = None if cells is None else distribution_of(cells, opened.tally)
+    quantiles = () if cells is None else quantiles_of(cells, task.domain, opened.tally)
     return Prepared(
         served,
         batch,
@@ -172,7 +175,7 @@ def prepare(
         shape,
         quantiles,
         metric=metric_message(task, guarantee, mechanism),
-        map=None if withheld else map_message(mechanism, task.domain, n),
+        map=None if cells is None else map_message(cells, task.domain, n),
     )
 
 
@@ -261,7 +264,7 @@ def prepare_expired(
         method="local guarantee alone: nothing was opened",
         assumptions=(),
     )
-    lifetime = lifetime_epsilon(task, mechanism) if task.memoized else None
+    lifetime = _lifetime(task, mechanism)
     return Prepared(
         served,
         batch,
@@ -273,6 +276,13 @@ def prepare_expired(
         None,
         lifetime=lifetime,
     )
+
+
+def _lifetime(task: Task, mechanism: Mechanism | VectorRandomizer) -> float | None:
+    """epsilon0 of permanent reports; None where there are none. Vectors are never memoized."""
+    if not task.memoized or isinstance(mechanism, VectorRandomizer):
+        return None
+    return lifetime_epsilon(task, mechanism)
 
 
 def conclude(

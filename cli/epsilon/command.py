@@ -50,6 +50,9 @@ The law is that of the mechanism's own integers, so epsilon0 is never above the 
 
 Example: shoal epsilon --mechanism krr --epsilon0 4 --k 16 --n 100000 --delta 1e-8 --json
 
+Vectors that devices randomize: shoal epsilon --mechanism privunit --epsilon0 4 --n 10000
+--delta 1e-6
+
 The largest epsilon0 for a target: shoal epsilon --mechanism rr --n 100000 --delta 1e-8 --solve
 epsilon0 --target 0.1
 

@@ -20,6 +20,7 @@ from shoal.approximate import GaussianLaw
 from shoal.cli.epsilon import several
 from shoal.cli.epsilon.mechanism_domain import domain_of
 from shoal.cli.epsilon.subjects import Bound, Dummies, Gaussian, Pure, Subject
+from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.mechanisms.categories import binary_rr, hadamard, krr, local_hash, subset, unary
@@ -29,6 +30,10 @@ from shoal.mechanisms.numbers import gaussian
 from shoal.mechanisms.parts import laws
 from shoal.mechanisms.parts.thresholds import WORDS
 from shoal.mechanisms.several.names import NAMES as SEVERAL_NAMES
+from shoal.mechanisms.vectors.registry import NAMES as VECTOR_NAMES
+from shoal.mechanisms.vectors.registry import create as create_of_vectors
+from shoal.mechanisms.vectors.registry import design as design_of_vectors
+from shoal.mechanisms.vectors.registry import settings as settings_of_vectors
 from shoal.privacy import KaryLaw, LocalPrivacy, PureLaw, epsilon0_upper
 
 # exp() of more does not fit a float; long before, a report is as good as the truth.
@@ -78,8 +83,10 @@ REGISTERED = {
     if name not in {*_NEEDS, "binary_rr"}
 }
 _SEVERAL = dict.fromkeys(SEVERAL_NAMES, several.OPTIONS)
-_ALL = {**_SEVERAL, **_NEEDS, **REGISTERED}
-NAMES = tuple(dict.fromkeys((*_NEEDS, *REGISTERED, *SEVERAL_NAMES)))
+# Of vectors: nothing depends on their length, but how many candidates a device can look at.
+_OF_VECTORS = dict.fromkeys(VECTOR_NAMES, ("setting",))
+_ALL = {**_SEVERAL, **_NEEDS, **REGISTERED, **_OF_VECTORS}
+NAMES = tuple(dict.fromkeys((*_NEEDS, *REGISTERED, *VECTOR_NAMES, *SEVERAL_NAMES)))
 WITHOUT_EPSILON0 = frozenset({"gaussian", "dummies", "bucket-dummies", *SEVERAL_NAMES})
 
 
@@ -172,6 +179,8 @@ def _pure(name: str, options: Options) -> Pure:
         return Pure(*_BITS[name])
     if name in REGISTERED:
         return _registered(name, options["k"], options["setting"] or "")
+    if name in _OF_VECTORS:
+        return _of_vectors(name, options["setting"] or "")
     k = _within(name, "k", options["k"], _LARGEST_K)
     what = "k-ary randomized response" if name == "krr" else "randomized response over levels"
     return Pure(f"{what}, k = {k}", lambda epsilon0: krr.law(k, krr.least_uniform(k, epsilon0)))
@@ -191,6 +200,21 @@ def _registered(name: str, k: int, setting: str) -> Pure:
         return create(design(name, domain, epsilon0, setting), domain).privacy()
 
     return Pure(f"{name} {setting or known[0]}, k = {k}", law)
+
+
+def _of_vectors(name: str, setting: str) -> Pure:
+    domain = Vector(1, Norm.L2, 1.0, 1 << 20)
+    known = [each.name for each in settings_of_vectors(name, domain)]
+    if setting and setting not in known:
+        raise ShoalError(
+            Kind.CONFIG, f"--setting of {name} must be one of {', '.join(known)}, got {setting!r}"
+        )
+
+    def law(epsilon0: float) -> LocalPrivacy:
+        spec = design_of_vectors(name, domain, epsilon0, setting)
+        return create_of_vectors(spec, domain).privacy()
+
+    return Pure(f"{name} {setting or known[0]}", law)
 
 
 def _registered_name(name: str) -> str:

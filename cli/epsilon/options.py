@@ -12,6 +12,7 @@ import typer
 from shoal.cli.epsilon.laws import REGISTERED
 from shoal.cli.epsilon.request import Solved
 from shoal.mechanisms.several.names import NAMES as SEVERAL_NAMES
+from shoal.mechanisms.vectors.registry import NAMES as VECTOR_NAMES
 
 MechanismNameOption = Annotated[
     str,
@@ -21,7 +22,8 @@ MechanismNameOption = Annotated[
         "k values or levels; sue, oue: unary encodings; hash: local hashing; subset: subset "
         "selection; hadamard: one Hadamard bit; "
         "gaussian: Gaussian noise on a number; dummies, bucket-dummies: true values among dummies; "
-        f"registered ones, with --k and --setting: {', '.join(REGISTERED)}; and those of several "
+        f"registered ones, with --k and --setting: {', '.join(REGISTERED)}; of vectors, with "
+        f"--setting: {', '.join(VECTOR_NAMES)}; and those of several "
         f"messages, with --k and --target or --parameters: {', '.join(SEVERAL_NAMES)}.",
     ),
 ]

@@ -267,6 +267,9 @@ def _over_already(target: Target, service_count: Counted) -> None:
     )
 
 
+_MOST_AXES = 6  # of a vector, that made-up values lie along
+
+
 def check_closing(loaded: list[Target], stored: int, wait: float, ended: float) -> None:
     """Refuse at once to wait for a window that can't be decided in time. ``stored``: reports that
     it will hold. ``ended``: Unix seconds at which the last of them is due: the waiting begins
@@ -308,10 +311,17 @@ def values_of(domain: Domain) -> list[Value]:
         case Places():
             return [domain.text_of(cell) for cell in range(domain.size - 1)]
         case Vector():
-            raise ShoalError(
-                Kind.CONFIG,
-                "a vector is summed in rounds: shoal load sends reports of shuffled tasks alone",
-            )
+            return [dumps(one) for one in _vectors(domain)]
+
+
+def _vectors(domain: Vector) -> list[list[float]]:
+    """Zeros, and half a clip to both sides along some of the axes."""
+    found = [[0.0] * domain.dimension]
+    for axis in range(min(domain.dimension, _MOST_AXES)):
+        for side in (-0.5, 0.5):
+            found.append([0.0] * domain.dimension)
+            found[-1][axis] = side * domain.clip
+    return found
 
 
 def _on_the_diagonal(box: Places) -> list[Value]:
@@ -338,6 +348,11 @@ def _records(record: AnswerRecord) -> list[dict[str, Value]]:
 def _simulated(target: Target, devices: int, given: tuple[Value, ...] | None) -> SimulatedTask:
     if given is not None:
         return SimulatedTask(target.signed_task, target.signed_schedule, given, target.window)
+    if target.served.task.pairwise is not None:
+        raise ShoalError(
+            Kind.CONFIG,
+            "a vector is summed in rounds: shoal load sends reports of shuffled tasks alone",
+        )
     choices = values_of(target.served.task.domain)
     # nobody's data: a bias of 2^-50 is fine
     values = tuple(choices[int(word) % len(choices)] for word in SYSTEM.words(devices))

@@ -110,7 +110,7 @@ def _place(text: str) -> tuple[Path, str]:
 def _answers(column: TableColumn, task: str, domain: Domain) -> list[Value]:
     """As a device reads them. Raises CONFIG for the first cell that is no answer."""
     if isinstance(domain, Vector):
-        raise _wrong(f"--values: task {task} sums vectors: shoal load sends reports alone")
+        raise _wrong(f"--values: task {task} asks for vectors, which no column has: leave it out")
     known = {cell for cell in set(column.cells) if cell is None or domain.understands(cell)}
     for index, cell in enumerate(column.cells):
         if cell is not None and cell not in known:

@@ -29,6 +29,7 @@ from shoal.cli.task.schema import (
     RecordTable,
     ShuffledTaskFile,
     TaskFile,
+    VectorTable,
     WindowsTable,
     WordsTable,
     checked,
@@ -41,6 +42,7 @@ from shoal.domain import (
     Domain,
     Numeric,
     Places,
+    Vector,
     Words,
     YesNo,
     normal,
@@ -49,13 +51,27 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, design
 from shoal.mechanisms.several.names import NAMES, is_several
 from shoal.mechanisms.several.registry import create_any, fewest_messages
+from shoal.mechanisms.vectors.registry import design as design_of_vectors
+from shoal.mechanisms.vectors.registry import is_of_vectors
+from shoal.mechanisms.vectors.registry import settings as settings_of_vectors
 from shoal.questions.coordinates import exact_microdegrees
 from shoal.questions.discovery import Alphabet
 from shoal.questions.place_paths import PlacePaths
 from shoal.questions.record import Attribute, all_pairs
 from shoal.questions.spelling import LETTERS, spell
 from shoal.storage.toml import read_toml
-from shoal.task import PPM, Admission, Aggregator, MechanismSpec, Task, WindowPlan, honest
+from shoal.task import (
+    OF_VECTORS,
+    PPM,
+    Admission,
+    Aggregator,
+    MechanismSpec,
+    Task,
+    WindowPlan,
+    honest,
+)
+
+USUAL_GRID = 1 << 20  # steps, of a vector whose reports are shuffled
 
 
 def read_task(path: Path) -> Task:
@@ -80,6 +96,13 @@ def _shuffled(path: Path, values: dict[str, Any]) -> Task:
     _refuse_table(path, values, "pairwise", "shuffled")
     file = checked(ShuffledTaskFile, values, path.name)
     domain = _domain(path.name, file.domain)
+    if isinstance(domain, Vector) != is_of_vectors(file.mechanism.name):
+        raise _wrong(
+            path.name,
+            "mechanism.name",
+            f"a vector is randomized by {', '.join(OF_VECTORS)}, which takes nothing else; to sum "
+            'it, set aggregator = "pairwise"',
+        )
     if is_several(file.mechanism.name):
         spec = _several(path.name, file, domain)
     else:
@@ -182,12 +205,6 @@ def _domain(name: str, values: dict[str, Any]) -> Domain:
     kind = values.get("kind")
     if kind is None:
         raise _wrong(name, "domain.kind", "required, but missing")
-    if kind == "vector":
-        raise _wrong(
-            name,
-            "domain.kind",
-            'a vector is summed by secure aggregation alone: set aggregator = "pairwise"',
-        )
     if not isinstance(kind, str) or kind not in DOMAINS:
         raise _wrong(name, "domain.kind", f"one of {', '.join(DOMAINS)}")
     table = checked(DOMAINS[kind], values, name, "domain.")
@@ -209,7 +226,27 @@ def _domain(name: str, values: dict[str, Any]) -> Domain:
             return _record(name, table)
         case PlacesTable():
             return _places(name, table)
+        case VectorTable():
+            return _vector(name, table)
     return YesNo()
+
+
+def _vector(name: str, table: VectorTable) -> Vector:
+    """Of a vector whose reports are shuffled. Raises CONFIG without a dimension."""
+    dimension = _dimension(name, table)
+    norm, grid = NORMS[table.norm], USUAL_GRID if table.grid is None else table.grid
+    return Vector(dimension, norm, table.clip, grid, tuple(table.names), table.unit)
+
+
+def _dimension(name: str, table: VectorTable) -> int:
+    dimension = len(table.names) if table.dimension is None else table.dimension
+    if dimension == 0:
+        raise _wrong(
+            name,
+            "domain.dimension",
+            "give names, one per coordinate, or dimension, their number",
+        )
+    return dimension
 
 
 def _record(name: str, table: RecordTable) -> AnswerRecord:
@@ -251,8 +288,9 @@ def _mechanism(name: str, table: MechanismTable, domain: Domain) -> MechanismSpe
     def wrong(key: str, reason: str) -> ShoalError:
         return _wrong(name, f"mechanism.{key}", reason)
 
-    if table.name not in REGISTRY:
-        raise wrong("name", f"one of {', '.join((*REGISTRY, *NAMES))}")
+    of_vectors = is_of_vectors(table.name)
+    if table.name not in REGISTRY and not of_vectors:
+        raise wrong("name", f"one of {', '.join((*REGISTRY, *NAMES, *OF_VECTORS))}")
     if table.epsilon0_if_colluding is not None:
         raise wrong(
             "epsilon0_if_colluding",
@@ -261,7 +299,12 @@ def _mechanism(name: str, table: MechanismTable, domain: Domain) -> MechanismSpe
     if (table.epsilon0 is None) == (table.parameters is None):
         raise wrong("epsilon0", "give either epsilon0 or parameters")
     try:
-        settings = [setting.name for setting in REGISTRY[table.name].settings(domain)]
+        ways = (
+            settings_of_vectors(table.name, domain)
+            if of_vectors
+            else REGISTRY[table.name].settings(domain)
+        )
+        settings = [setting.name for setting in ways]
     except ShoalError as error:
         raise wrong("name", str(error)) from None
     if table.setting and table.setting not in settings:
@@ -269,7 +312,8 @@ def _mechanism(name: str, table: MechanismTable, domain: Domain) -> MechanismSpe
     if table.epsilon0 is not None:
         if not (math.isfinite(table.epsilon0) and table.epsilon0 > 0):
             raise wrong("epsilon0", f"a finite number above 0, got {table.epsilon0:g}")
-        return design(table.name, domain, table.epsilon0, table.setting)
+        choose = design_of_vectors if of_vectors else design
+        return choose(table.name, domain, table.epsilon0, table.setting)
     if table.setting:
         raise wrong(
             "setting",
@@ -321,13 +365,7 @@ def _sum_design(name: str, file: PairwiseTaskFile) -> SumDesign:
     cannot be had.
     """
     domain, rounds = file.domain, file.pairwise
-    dimension = len(domain.names) if domain.dimension is None else domain.dimension
-    if dimension == 0:
-        raise _wrong(
-            name,
-            "domain.dimension",
-            "give names, one per coordinate, or dimension, their number",
-        )
+    dimension = _dimension(name, domain)
     usual = "discrete_laplace" if domain.norm == "l1" else "skellam"
     return design_sum(
         dimension=dimension,

@@ -180,7 +180,7 @@ class PlacesTable(TaskFileTable):
 
 
 class VectorTable(TaskFileTable):
-    """A vector that is clipped in a norm and summed."""
+    """A vector that is clipped in a norm, and summed or randomized."""
 
     kind: Annotated[str, AfterValidator(_vector)]
     dimension: int | None = None
@@ -260,6 +260,7 @@ DOMAINS: Mapping[str, type[TaskFileTable]] = {
     "discovery": DiscoveryTable,
     "record": RecordTable,
     "places": PlacesTable,
+    "vector": VectorTable,
 }
 
 T = TypeVar("T", bound=TaskFileTable)

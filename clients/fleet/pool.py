@@ -350,7 +350,7 @@ def _check_reports(
 
 
 def _check(assignment: Assignment, window: int) -> None:
-    if assignment.mechanism is None:
+    if assignment.mechanism is None and assignment.vectors is None:
         raise ShoalError(
             Kind.INVALID,
             f"task {assignment.task.name} is summed in rounds: it has no reports to prepare",

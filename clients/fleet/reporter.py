@@ -72,7 +72,8 @@ class Reporter:
                     progress((before + part) / tasks)
 
             assignment = self.assignment(task)
-            if assignment.several is not None or self._share.tasks[task].made:
+            cells = assignment.several is None and assignment.vectors is None
+            if not cells or self._share.tasks[task].made:
                 tell(1.0)
                 continue
             pool = prepare_pool(assignment, self.window(task), len(self._own), progress=tell)

@@ -311,12 +311,14 @@ def _duration(seconds: int) -> str:
 def _promise(assignment: Assignment) -> list[str]:
     task = assignment.task
     try:
-        guarantee = guarantee_of(task, assignment.several or assignment.mechanism)
+        guarantee = guarantee_of(
+            task, assignment.several or assignment.vectors or assignment.mechanism
+        )
     except ShoalError as error:
         return [f"{_ONE_WINDOW} nothing that this device can compute ({error.message})."]
-    if assignment.mechanism is None and assignment.several is None:
+    if task.pairwise is not None:
         together = guarantee.remaining.together
-        mode = task.pairwise.mode.name.lower() if task.pairwise is not None else ""
+        mode = task.pairwise.mode.name.lower()
         words = sum_sentences(
             guarantee.epsilon_upper,
             guarantee.delta,
@@ -423,7 +425,7 @@ def _no_promise(assignment: Assignment) -> list[str]:
     ]
     if assignment.several is not None:
         lines += _no_promise_of_several(assignment, assignment.several)
-    if assignment.mechanism is not None:
+    if assignment.mechanism is not None or assignment.vectors is not None:
         left = f"what one report promises by itself is left: epsilon0 = {up(assignment.epsilon0)}"
         if assignment.epsilon_first is not None:
             left = (

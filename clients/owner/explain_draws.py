@@ -22,6 +22,15 @@ def randomized_line(assignment: Assignment) -> str:
     """How a report of this task is drawn, in one line for an owner."""
     if assignment.several is not None:
         return several_line(assignment.several)
+    if assignment.vectors is not None:
+        most = math.exp(min(assignment.epsilon0, 700.0)) * (1.0 + 1e-12)
+        return (
+            f"On this device it is randomized ({assignment.vectors.name}): many directions are "
+            "drawn by chance, without looking at your numbers, and one of them is named, more "
+            "often one near that of your numbers. Every report is possible whatever they are, and "
+            f"at most {bound_text(most, digits=3)} times as likely under one list as under "
+            "another. The draw is sealed twice; the numbers never leave the device."
+        )
     if assignment.mechanism is None:
         return (
             "On this device noise is added to it, and a mask that only cancels in the sum over all "

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING
 
 from shoal.arrays import NDArray, np
 from shoal.clients.core import Assignment, SealedReport, seal
-from shoal.clients.drawing import draw, encode
+from shoal.clients.drawing import draw, report_of
 from shoal.clients.memory.commitments import NANO, Commitments, TaskCharges, check_charge, nano_up
 from shoal.clients.memory.ledger import INFINITE, Detail, LedgerEntry, LedgerEvent
 from shoal.clients.memory.outbox import Outbox, Record
@@ -162,8 +162,7 @@ def answer(request: AnswerRequest, commitments: Commitments, entropy: Entropy) -
             report, origin, nano = _memoized(request, commitments, entropy, cost)
         else:
             nano = commitments.charge(assignment.task_id, window, cost.nano, terms.limit_nano)
-            cell = encode(assignment, request.value, entropy, window)
-            report, origin = draw(assignment, cell, entropy, window), None
+            report, origin = report_of(assignment, request.value, entropy, window), None
         prepared = seal(assignment, window, report, entropy, request.prover)
         details = _charged(assignment, commitments, terms, cost, before, nano)
         details |= {"memoized": origin} if origin else {}

@@ -8,11 +8,10 @@ this device, and only what was answered is kept on disk.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 from shoal.arrays import NDArray, np
 from shoal.clients.core import Assignment, ReportState, window_at
@@ -23,13 +22,14 @@ from shoal.clients.rounds.participation import Ledger, RoundOutcome, RoundState,
 from shoal.clients.rounds.single import send_single
 from shoal.clients.settings.config import AgentConfig
 from shoal.clients.transports.rounds_transport import GrpcRoundTransport, RoundTransport
+from shoal.clients.vectors import VectorValue, read_vector
 from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import DeviceClock
 from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.secagg.words import narrow
-from shoal.domain import Value, Vector
+from shoal.domain import Vector
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
@@ -41,7 +41,6 @@ from shoal.secagg import Mode
 from shoal.task import Task
 
 log = get_log("agent")
-VectorValue: TypeAlias = "Value | Sequence[float] | NDArray[np.float64]"
 RoundTransportFactory = Callable[[Task, bool], RoundTransport]  # task, insecure
 TellOwner = Callable[[str], None]  # one line for the owner who waits
 ChargeRound = Callable[
@@ -323,24 +322,3 @@ def ready(task: Task, value: VectorValue, entropy: Entropy) -> NDArray[Any]:
     if plan is None or not plan.segmented:
         return noisy(task, value, entropy)
     return narrow(noisy(task, value, entropy), plan.word_bits)
-
-
-def read_vector(value: VectorValue) -> Sequence[float] | NDArray[np.float64] | None:
-    """A vector as the owner gives it: numbers, their text as a JSON list, or None for no answer.
-    Raises INVALID.
-    """
-    numbers: object = value
-    if isinstance(value, str):
-        try:
-            numbers = json.loads(value)
-        except (ValueError, RecursionError):
-            numbers = value
-    if numbers is None:
-        return None
-    if isinstance(numbers, np.ndarray) or (
-        isinstance(numbers, Sequence) and not isinstance(numbers, str | bytes)
-    ):
-        return numbers
-    raise ShoalError(
-        Kind.INVALID, "this task asks for a vector: give a list of numbers, as text [1.5, 0, -2]"
-    )

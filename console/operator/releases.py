@@ -210,7 +210,7 @@ def _history(question: ReleasedQuestion) -> list[Line]:
     means = [row["label"] for row in latest if row["label"] in MEANS]
     largest = sorted(latest, key=lambda row: -row["value"])[:_MOST_LINES]
     kept = {row["label"] for row in largest}
-    labels = means or [row["label"] for row in latest if row["label"] in kept]
+    labels = means[:_MOST_LINES] or [row["label"] for row in latest if row["label"] in kept]
     series: dict[str, list[tuple[int, float, float, float]]] = {label: [] for label in labels}
     for release in shown:
         scale = 1.0 if means or "rounds" in release else 100.0 / max(1, release["n"])

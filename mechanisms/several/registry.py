@@ -4,7 +4,7 @@ devices have no such task.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from shoal.domain import AnswerRecord, Categories, Discovery, Numeric, Places, YesNo
 from shoal.errors import Kind, ShoalError
@@ -21,11 +21,17 @@ from shoal.mechanisms.several.names import (
     is_several,
 )
 from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.vectors.protocol import VectorRandomizer
+from shoal.mechanisms.vectors.registry import create as create_of_vectors
+from shoal.mechanisms.vectors.registry import is_of_vectors
 from shoal.task import SHUFFLER_NOISE
 
 if TYPE_CHECKING:
     from shoal.domain import Domain
     from shoal.task import MechanismSpec, Task
+
+
+AnyMechanism: TypeAlias = Mechanism | Several | VectorRandomizer
 
 
 def create(spec: MechanismSpec, domain: Domain) -> Several:
@@ -108,17 +114,24 @@ def _marginals(spec: MechanismSpec, domain: Domain) -> Several:
     return AllMarginals(domain, law_of(spec))
 
 
-def create_any(spec: MechanismSpec, domain: Domain) -> Mechanism | Several:
-    """What a task names, of one message or of several. Raises INVALID."""
+def create_any(spec: MechanismSpec, domain: Domain) -> AnyMechanism:
+    """What a task names, of one message or of several, or of vectors. Raises INVALID."""
+    if is_of_vectors(spec.name):
+        return create_of_vectors(spec, domain)
+    return create_of_cells(spec, domain)
+
+
+def create_of_cells(spec: MechanismSpec, domain: Domain) -> Mechanism | Several:
+    """What a task names whose answers are cells. Raises INVALID, for mechanisms of vectors too."""
     return create(spec, domain) if is_several(spec.name) else create_local(spec, domain)
 
 
-def fewest_messages(made: Mechanism | Several) -> int:
+def fewest_messages(made: AnyMechanism) -> int:
     """``Task.fewest_messages`` of its tasks: 0 where all reports have as many."""
     return made.fewest if isinstance(made, Several) and made.fewest < made.messages else 0
 
 
-def check_shape(task: Task, made: Mechanism | Several) -> None:
+def check_shape(task: Task, made: AnyMechanism) -> None:
     """Raises MISMATCH unless the task states its reports as the mechanism makes them, and INVALID
     where it wants several messages to be repeated.
     """

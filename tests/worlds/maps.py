@@ -13,7 +13,7 @@ from shoal.domain import Places
 from shoal.entropy import Entropy
 from shoal.mechanisms import Mechanism, Tally
 from shoal.mechanisms.several.protocol import Several
-from shoal.mechanisms.several.registry import create_any
+from shoal.mechanisms.several.registry import create_of_cells
 from tests.unit.analyzer.results.test_release import batch_of
 from tests.worlds.services.analyzer import World
 
@@ -46,7 +46,7 @@ def tally_of(made: Mechanism | Several, held: NDArray[np.int64], entropy: Entrop
 
 def prepared_map(world: World, held: NDArray[np.int64], entropy: Entropy) -> Prepared:
     """What an analyzer makes of such a batch."""
-    made, n = create_any(world.task.mechanism, world.task.domain), int(held.sum())
+    made, n = create_of_cells(world.task.mechanism, world.task.domain), int(held.sum())
     batch = world.batch([bytes(world.row_size())] * n, reports=n)
     taken = type(batch_of(world))(batch.manifest, batch.manifest_hash, BatchState.PROCESSING)
     return prepare(world.served, taken, Opened(tally_of(made, held, entropy), {}))

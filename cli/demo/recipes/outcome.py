@@ -28,7 +28,7 @@ from shoal.clients.fleet.plan import SimulationResult
 from shoal.crypto.trust import TASK_SUFFIX
 from shoal.domain import Domain, Numeric, Value
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms.several.registry import create_any
+from shoal.mechanisms.several.registry import create_of_cells
 from shoal.protos.release_pb2 import Release
 
 _NO_ANSWER = "no answer"
@@ -222,7 +222,7 @@ def _way(
 ) -> dict[str, Any]:
     one, recipe = course.asked[place], course.deployment.recipe
     found = account(
-        create_any(one.way.spec, one.way.domain),
+        create_of_cells(one.way.spec, one.way.domain),
         one.way.domain.size,
         one.task.n_certified,
         recipe.delta,
@@ -255,7 +255,7 @@ def not_run(course: RecipeCourse) -> dict[str, Any]:
     accounted for, and its error predicted.
     """
     way, recipe = course.ways.claimed, course.deployment.recipe
-    made = create_any(way.spec, way.domain)
+    made = create_of_cells(way.spec, way.domain)
     turns = {"windows": recipe.reports_per_day, "per_day": recipe.reports_per_day}
     found = account(
         made, way.domain.size, course.devices, recipe.delta, memoized=way.memoized, **turns

@@ -41,6 +41,7 @@ from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
 from shoal.mechanisms.parts.tables import MEAN_OF_ALL
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.registry import fewest_messages
+from shoal.mechanisms.vectors.protocol import VectorRandomizer
 from shoal.privacy import epsilon0_upper
 from shoal.task import Task, WindowPlan
 from tests.sizes import size
@@ -73,7 +74,7 @@ def answers(domain: Domain) -> tuple[Value, ...]:
     return tuple(domain.text_of(cell) if isinstance(cell, int) else cell for cell in values)
 
 
-Made = TypeVar("Made", Mechanism, Several)
+Made = TypeVar("Made", Mechanism, Several, VectorRandomizer)
 
 
 @dataclass(frozen=True)

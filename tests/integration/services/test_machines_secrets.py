@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from distributed.versions import get_versions
 
@@ -28,6 +29,7 @@ from shoal.crypto import hpke
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms import Tally
 from tests.cases import for_each
 from tests.conformance.opening.worker_tasks import (
     Rows,
@@ -304,7 +306,8 @@ def context() -> RowContext:
     return RowContext.of(made.task, made.task_id, 0, key_id, made.row_size())
 
 
-GOOD_TALLY = empty_tally(context()).to_bytes()
+NOTHING = empty_tally(context())
+GOOD_TALLY = NOTHING.to_bytes()
 CELLS = (len(GOOD_TALLY) - 13) // 8
 
 
@@ -331,6 +334,12 @@ LIES: list[tuple[str, object]] = [
     ("a good row that is not", opened(2, bytes(3), 3)),
     ("other cells", opened(3, bytes(3), 3, cells=CELLS + 1)),
     ("more in a cell than rows", opened(3, bytes(3), 3, most=4)),
+    (
+        "sums where cells are counted",
+        ChunkResult(
+            Tally(np.zeros(CELLS, dtype=np.int64), 3, weight=9).to_bytes(), bytes(3), bytes(24)
+        ),
+    ),
     ("no tally", ChunkResult(b"", bytes(3), bytes(24))),
     ("another type", b"bytes"),
 ]
@@ -339,10 +348,10 @@ LIES: list[tuple[str, object]] = [
 @for_each(("name", "lie"), LIES)
 def test_an_answer_that_cannot_be_true_is_a_mismatch(name: str, lie: object) -> None:
     """Planted: any check left out of ``check_opened`` -> its case fails."""
-    check_opened(CELLS, opened(3, bytes(3), 3), [range(3)])
-    check_opened(CELLS, opened(2, b"\0\2\0", 2), [range(2), range(9, 10)])
+    check_opened(NOTHING, opened(3, bytes(3), 3), [range(3)])
+    check_opened(NOTHING, opened(2, b"\0\2\0", 2), [range(2), range(9, 10)])
     with pytest.raises(ShoalError) as caught:
-        check_opened(CELLS, lie, [range(3)])  # type: ignore[arg-type] # what a worker may send
+        check_opened(NOTHING, lie, [range(3)])  # type: ignore[arg-type] # what a worker may send
     assert caught.value.kind is Kind.MISMATCH, name
 
 

@@ -23,6 +23,7 @@ from shoal.entropy import SYSTEM
 from shoal.errors import Kind
 from shoal.ids import TaskId
 from shoal.mechanisms.several.registry import create_any
+from shoal.mechanisms.vectors.protocol import VectorRandomizer
 from shoal.protos import release_pb2
 from shoal.protos.submit_pb2 import SubmitBatchReply
 from shoal.rpc.channel import build_channel, call
@@ -59,6 +60,7 @@ def ask(site: Site, **changes: Any) -> Published:
 def frames_of(published: Published, count: int) -> list[bytes]:
     """Frames of real reports to window 0."""
     mechanism = create_any(published.task.mechanism, published.task.domain)
+    assert not isinstance(mechanism, VectorRandomizer)
     config = published.analyzer_keys[0].config
     reports = [mechanism.randomize_one(number % 2, SYSTEM)[0] for number in range(count)]
     return [

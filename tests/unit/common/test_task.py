@@ -292,7 +292,7 @@ BAD_SUMS: list[tuple[dict[str, Any], str]] = [
     ({"pairwise": None}, "settings of its rounds"),
     ({"domain": YesNo()}, "vector domain"),
     ({"aggregator": Aggregator.SHUFFLED}, "pairwise alone"),
-    ({"aggregator": Aggregator.SHUFFLED, "pairwise": None}, "pairwise alone"),
+    ({"aggregator": Aggregator.SHUFFLED, "pairwise": None}, "aggregator pairwise, or randomized"),
     ({"aggregator": Aggregator.SHUFFLED, "domain": YesNo()}, "pairwise alone"),
     ({"admission": Admission.OPEN, "enrolment_key": b""}, "admission enrolled"),
     ({"admission": Admission.OPEN}, "enrolment_key"),

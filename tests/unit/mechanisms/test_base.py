@@ -10,6 +10,7 @@ from shoal.mechanisms.base import Estimate, Tally
 from tests.cases import for_each
 
 TALLY = Tally(np.array([3, 0, 2]), 5)
+SUMS = Tally(np.array([-20, 0, 35]), 5, weight=7)
 
 
 def test_tallies_add_and_leave_their_parts_alone() -> None:
@@ -42,6 +43,8 @@ def test_tallies_of_different_cells_do_not_add() -> None:
         Tally(np.zeros(1, np.int64), 0),
         Tally(np.array([2**61, 0]), 2**62 - 1),
         Tally(np.zeros(65_536, np.int64), 9),
+        SUMS,
+        Tally(np.array([-(2**61), 2**61]), 2**31, weight=2**30),
     ],
 )
 def test_a_stored_tally_comes_back(tally: Tally) -> None:
@@ -49,6 +52,46 @@ def test_a_stored_tally_comes_back(tally: Tally) -> None:
     assert Tally.from_bytes(data) == tally
     assert Tally.from_bytes(data).to_bytes() == data
     assert hash(Tally.from_bytes(data)) == hash(tally)
+
+
+def test_what_was_added_can_be_taken_off() -> None:
+    """Planted: the weight lost in a difference -> fails."""
+    for one in (TALLY, SUMS):
+        assert one + one - one == one
+    with pytest.raises(ShoalError):
+        _ = TALLY - (TALLY + TALLY)
+
+
+@for_each("counts, rows, weight", [([36], 5, 7), ([-36], 5, 7), ([0], 2**32, 2**31), ([0], 1, -1)])
+def test_sums_beyond_their_weight_are_refused(counts: list[int], rows: int, weight: int) -> None:
+    """Planted: the lower end not compared; the product not bounded -> fails."""
+    with pytest.raises(ShoalError) as caught:
+        Tally(np.array(counts, dtype=np.int64), rows, weight)
+    assert caught.value.kind is Kind.INVALID
+
+
+def test_sums_and_counts_do_not_add() -> None:
+    """Planted: weights not compared -> fails."""
+    for other in (TALLY, Tally(SUMS.counts, 5, weight=8)):
+        with pytest.raises(ShoalError, match="different tasks"):
+            _ = SUMS + other
+
+
+def test_the_stored_form_of_sums_is_fixed() -> None:
+    assert (
+        SUMS.to_bytes().hex()
+        == "02"
+        + "0000000000000005"
+        + "00000003"
+        + "0000000000000007"
+        + "ffffffffffffffec"
+        + "0000000000000000"
+        + "0000000000000023"
+    )
+    for damaged in (SUMS.to_bytes()[:-1], SUMS.to_bytes()[:13] + bytes(8) + SUMS.to_bytes()[21:]):
+        with pytest.raises(ShoalError) as caught:
+            Tally.from_bytes(damaged)
+        assert caught.value.kind is Kind.INVALID
 
 
 def test_the_stored_form_is_fixed() -> None:

@@ -4,6 +4,7 @@ tests/integration/load/test_load.py.
 
 from __future__ import annotations
 
+import json
 import time
 from array import array
 from contextlib import nullcontext
@@ -25,7 +26,7 @@ from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import target_of
 from shoal.crypto.keyfiles import save_signing_key
 from shoal.crypto.signing import SigningKey
-from shoal.domain import Numeric, Words, YesNo
+from shoal.domain import Norm, Numeric, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.task import Admission
 from tests.cases import for_each
@@ -44,6 +45,17 @@ def test_values_of_an_open_vocabulary_are_words_that_are_looked_for_and_others()
     words = Words(("flu", "cold"))
     cells = {words.encode(value) for value in values_of(words)}
     assert (len(cells), cells & set(words.label_cells)) == (4, set(words.label_cells[:2]))
+
+
+def test_values_of_vectors_are_vectors_within_the_clip() -> None:
+    """Planted: a whole clip to both sides of a second axis too -> fails."""
+    for dimension in (1, 40):
+        domain = Vector(dimension, Norm.L2, 3.0, 1 << 20)
+        found = [json.loads(str(value)) for value in values_of(domain)]
+        assert len(found) == 1 + 2 * min(dimension, 6)
+        assert all(
+            len(one) == dimension and sum(x * x for x in one) in {0.0, 2.25} for one in found
+        )
 
 
 @for_each(

@@ -106,7 +106,7 @@ def test_rows_and_devices() -> None:
             ["two={}:word: so"],
             'line 2: column "word: so" has no answer to task two: it takes a number',
         ),
-        (["three={}:visits"], "task three sums vectors"),
+        (["three={}:visits"], "task three asks for vectors"),
     ],
 )
 def test_refusals(given: list[str], said: str, table: Path) -> None:

@@ -352,6 +352,30 @@ def test_a_shuffled_task_takes_no_vector(desk: Path, capsys: Capture) -> None:
     assert 'set aggregator = "pairwise"' in error
 
 
+def test_a_vector_may_be_randomized_in_a_shuffled_task(desk: Path, capsys: Capture) -> None:
+    """With a mechanism of vectors, whose epsilon0 and reports are shown. Other norms, settings and
+    domains are refused by the key. Planted: the norm not looked at -> fails.
+    """
+    edit('aggregator = "pairwise"', "")
+    text = Path("sums.toml").read_text()
+    begin, end = text.index("[pairwise]"), text.index("[windows]")
+    table = '[mechanism]\nname = "privunit"\nepsilon0 = 1.0\n'
+    Path("sums.toml").write_text(text[:begin] + table + text[end:])
+    out, _ = run(capsys, "task", "lint", "sums.toml", "--json")
+    assert "epsilon_upper" in json.dumps(json.loads(out)), out
+    for old, new, said in (
+        ('norm = "l2"', 'norm = "l1"', 'norm = "l2"'),
+        ('name = "privunit"', 'name = "privunit"\nsetting = "K=3"', "mechanism.setting"),
+        ("epsilon0 = 1.0", "epsilon0 = -1.0", "mechanism.epsilon0"),
+        ("clip = 400.0", "clip = 400.0\ngrid = 100", "grid"),
+    ):
+        edit(old, new)
+        _, error = run(capsys, "task", "lint", "sums.toml", status=2)
+        assert said in error, error
+        edit(new, old)
+    run(capsys, "task", "lint", "sums.toml")
+
+
 def test_what_lint_refuses_is_in_the_json_too(desk: Path, capsys: Capture) -> None:
     """Rounds are not shown of a task that is refused: its numbers mean nothing."""
     edit('mode = "default"', 'mode = "helper"')

@@ -10,7 +10,7 @@ from shoal.analyzer.planner.deployments.accounts import account
 from shoal.analyzer.planner.deployments.recipes import RECIPES, Sought, recipe
 from shoal.analyzer.planner.deployments.ways import Way, ways_of, ways_to_find
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms.several.registry import create_any
+from shoal.mechanisms.several.registry import create_of_cells
 from shoal.questions.spelling import spell
 from tests.cases import for_each
 from tests.sizes import FULL
@@ -22,7 +22,7 @@ SPECIAL = {"windows-app-usage", "mobility-counts"}  # kept answers, and a server
 
 def run_of(way: Way, windows: int) -> float:
     """What all windows together cost, apart."""
-    made = create_any(way.spec, way.domain)
+    made = create_of_cells(way.spec, way.domain)
     found = account(
         made, way.domain.size, N, 1e-6, windows=windows, per_day=1, memoized=way.memoized
     )

@@ -26,7 +26,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.base import Z
 from shoal.mechanisms.maps.blocks import MapBlocks
 from shoal.mechanisms.several.protocol import Several
-from shoal.mechanisms.several.registry import create_any
+from shoal.mechanisms.several.registry import create_of_cells
 from tests.cases import for_each
 from tests.sizes import size
 from tests.worlds.maps import MAP, prepared_map, released_map, tally_of, town
@@ -56,7 +56,7 @@ def test_rectangles_err_as_is_said(name: str) -> None:
     the k cells; the draws of krr left out -> each fails.
     """
     world, entropy = world_of(name), Poured(SeededEntropy(f"rectangles {name}"))
-    made = create_any(world.task.mechanism, MAP)
+    made = create_of_cells(world.task.mechanism, MAP)
     release = released_map(world, HELD, entropy)
     assert not release["withheld"]
     law = law_shown(release["map"])
