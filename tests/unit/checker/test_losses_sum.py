@@ -55,8 +55,8 @@ def test_a_sum_of_losses_is_what_enumeration_says(laws: list[tuple[Law, int]], e
     """Both sides, at every smoothing, which closes in. The lower side looks at an epsilon that is
     9.5 tau larger.
 
-    Planted: the pole at -1 left out; a smoothing whose mean is not tau^2 / 2 (0) and no shift; the
-    first frequency counted whole; one of two laws taken once; images not taken off a period of 6 /
+    Planted: the pole at -1 left out; no shift of the lower side; the first frequency counted
+    whole; each law once, however many losses it has; images not taken off, or a period of 6 /
     theta -> each fails.
     """
     true = float(exact(laws, e))

@@ -102,7 +102,7 @@ def test_the_file_is_of_the_line_that_was_chosen(
     assert "owners have to agree by name" in path.read_text()
 
 
-QUANTILES = ASKED | {"kind": "quantiles", "n": "5,000", "off": "4", "at": "25, 50"}
+QUANTILES = ASKED | {"kind": "quantiles", "n": "1,000", "off": "4", "at": "25, 50"}
 
 
 def test_quantiles_are_compared_with_ranges(client: TestClient, tmp_path: Path) -> None:
