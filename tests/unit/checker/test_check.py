@@ -251,6 +251,16 @@ def record_withheld(release: release_pb2.Release) -> None:
     release.record.together = True
 
 
+def map_withheld(release: release_pb2.Release) -> None:
+    ranges_withheld(release)
+    release.ClearField("ranges")
+    release.map.places.rows = 4
+
+
+def drawn_elsewhere(release: release_pb2.Release) -> None:
+    release.map.places.rows = 4
+
+
 def unasked(release: release_pb2.Release) -> None:
     release.record.marginals.add(attributes=[0])
 
@@ -259,6 +269,8 @@ ODD: dict[str, tuple[Callable[[release_pb2.Release], None], str]] = {
     "estimates of a withheld release": (withheld, "a release that is withheld"),
     "ranges of a withheld release": (ranges_withheld, "a release that is withheld"),
     "a record of a withheld release": (record_withheld, "a release that is withheld"),
+    "a map of a withheld release": (map_withheld, "a release that is withheld"),
+    "a map that nobody asked for": (drawn_elsewhere, "the map is that which was asked for"),
     "tables that nobody asked for": (unasked, "the tables are those"),
     "a field that no release has": (unknown, "the signed bytes hold nothing else"),
     "no number": (less_than_nothing("epsilon_cumulative_upper"), "every bound is a number"),
@@ -283,6 +295,7 @@ INVENTED: dict[str, Callable[[File], None]] = {
     "quantiles": lambda file: file["release"].update(quantiles=[{"share": 0.5, "value": 1.0}]),
     "rounds": lambda file: file["release"].update(rounds={"mode": "strict"}),
     "ranges": lambda file: file["release"].update(ranges={"base": 4}),
+    "map": lambda file: file["release"].update(map={"rows": 4}),
     "record": lambda file: file["release"].update(record={"marginals": []}),
     "tables": lambda file: file["release"].update(tables={"tables": []}),
     "a better epsilon": lambda file: file["release"]["privacy"].update(epsilon_better=0.001),

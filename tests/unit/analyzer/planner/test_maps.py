@@ -35,7 +35,7 @@ def test_every_way_is_looked_at_the_least_error_first() -> None:
 @for_each("name", sorted(WAYS))
 def test_the_error_of_rectangles_is_the_mean_over_all(name: str) -> None:
     """Against every rectangle of a 6 x 5 map, by enumeration. Planted: rectangles weighted by their
-    cells; a row too few -> fails.
+    cells -> fails.
     """
     way = next(way for way in PLAN.ways if way.name == name)
     law = law_of_rectangles(way.made, 1_500)
@@ -49,8 +49,8 @@ def test_the_error_of_rectangles_is_the_mean_over_all(name: str) -> None:
 
 @for_each("name", sorted(WAYS))
 def test_a_release_is_played_and_drawn(name: str) -> None:
-    """The errors of one batch lie near what is said: chi square of 30 cells beyond 4 times is a
-    chance of 1e-6. Planted: the tally of the last block alone -> fails.
+    """The errors of one batch lie near what is said: far inside what chance does in 10^6 batches.
+    Planted: the tally of the last block alone -> fails.
     """
     way = next(way for way in PLAN.ways if way.name == name)
     held = town(MAP, 1_500)
@@ -69,7 +69,7 @@ def test_a_release_is_played_and_drawn(name: str) -> None:
 
 
 def test_rectangles_that_are_looked_at_are_all_or_spread_over_them() -> None:
-    """Planted: intervals that end before they begin -> fails."""
+    """Planted: intervals that end a line too early -> fails."""
     few = _spread_over(3, 2)
     assert len(set(few)) == len(few) == 6 * 3
     many = _spread_over(32, 32)
@@ -87,6 +87,7 @@ def test_rectangles_that_are_looked_at_are_all_or_spread_over_them() -> None:
         ({"epsilon": 0.0}, "epsilon above 0"),
         ({"delta": 1.0}, "delta between 0 and 1"),
         ({"epsilon": math.nan}, "epsilon above 0"),
+        ({"epsilon": math.inf}, "epsilon above 0"),
         ({"n": 1}, "raise n"),
     ],
 )

@@ -22,9 +22,7 @@ from tests.cases import for_each
 
 
 def test_decimals_are_rounded_down_exactly() -> None:
-    """2,000 random decimals with exponents against Fractions. Planted: rounded toward 0; made of
-    a double; the digits that are cut not looked at -> fails.
-    """
+    """2,000 random decimals with exponents, against Fractions. Planted: rounded to 0 -> fails."""
     entropy, kept = SeededEntropy(5), 0
     for _ in range(2_000):
         digits = [str(uniform_below(10, entropy)) for _ in range(1 + uniform_below(24, entropy))]
@@ -64,7 +62,7 @@ def test_decimals_are_rounded_down_exactly() -> None:
     ],
 )
 def test_edges(text: str, micro: int | None) -> None:
-    """Planted: ten to the power of what is written -> never ends."""
+    """Planted: no bound of the magnitude -> fails."""
     assert microdegrees_of(text) == micro
 
 
@@ -102,7 +100,7 @@ def test_edges(text: str, micro: int | None) -> None:
     ],
 )
 def test_places(value: Value, place: tuple[int, int] | None) -> None:
-    """Planted: a truth value as 1; a number of an object as a double -> fails."""
+    """Planted: a number of an object as a double -> fails."""
     assert coordinates_of(value) == place
 
 

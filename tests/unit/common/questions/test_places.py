@@ -21,7 +21,7 @@ MUNICH = Places(48_000_000, 11_300_000, 48_300_000, 11_800_000, 32, 32)
 
 def test_cells_part_the_box_by_enumeration() -> None:
     """Every microdegree of a small box and around it, against exact fractions and the edges.
-    Planted: the northern edge inside; rows from the north; a rounded edge -> fails.
+    Planted: the northern edge inside -> fails.
     """
     seen = Counter[int]()
     for latitude in range(-6, 12):
@@ -57,7 +57,7 @@ def test_labels_are_distinct_and_every_cell_is_answered_by_its_middle(places: Pl
 
 def test_metres() -> None:
     """Against the great circle through the middle of a cell (haversine). Planted: the width at the
-    southern edge; degrees for radians -> fails.
+    southern edge -> fails.
     """
     middle = math.radians(48.15)
     step = math.radians(0.5 / 32)
@@ -92,11 +92,13 @@ def test_what_is_understood() -> None:
     ],
 )
 def test_refused(changed: dict[str, int]) -> None:
-    """Planted: each check left out in turn -> its case passes through."""
+    """Planted: no least number of rows; no most number of cells; cells below a
+    microdegree -> fails."""
     with pytest.raises(ShoalError) as caught:
         replace(MUNICH, **changed)
     assert caught.value.kind is Kind.INVALID
-    assert "choose" in caught.value.message or "two tasks" in caught.value.message
+    of_longitudes = changed.keys() & {"west"} or changed == {"east": 180 * MICRO + 1}
+    assert ("two tasks" if of_longitudes else "choose") in caught.value.message
 
 
 def test_as_many_cells_as_a_task_may_have() -> None:

@@ -62,8 +62,8 @@ def test_fits_and_errors_are_those_of_least_squares(grid: BlockGrid) -> None:
 
 @for_each("grid", GRIDS)
 def test_rectangles_and_their_mean_by_enumeration(grid: BlockGrid) -> None:
-    """Planted: the term of the known sum left out; f of rows for that of columns; the mean over
-    intervals with one end too few -> each fails.
+    """Planted: the term of the known sum left out; the mean over intervals with one end
+    too few -> each fails.
     """
     _, covariance = by_matrices(grid)
     found = list[float]()
@@ -110,7 +110,7 @@ def test_the_usual_side_errs_least() -> None:
     [(4, 4, 1), (4, 4, 5), (300, 300, 257), (0, 4, 2), (1_025, 2, 4), (255, 257, 2), (1, 1, 2)],
 )
 def test_what_cannot_be_is_refused(rows: int, columns: int, side: int) -> None:
-    """Planted: each condition left out -> its case fails."""
+    """Planted: sides of 1; more than 1,024 rows -> fails."""
     with pytest.raises(ShoalError, match="blocks"):
         BlockGrid(rows, columns, side)
 

@@ -55,8 +55,7 @@ def test_rectangles_err_as_is_said() -> None:
     against the exact one, within 5 standard deviations of it; intervals hold the truth in 94 to
     97 % of cases. False alarm 1e-6.
 
-    Planted: the errors of cells added up; the noise of ``shares`` devices for twice as many; the
-    sum of all not known -> each fails.
+    Planted: the noise of ``shares`` devices for twice as many -> fails.
     """
     made, entropy, runs = designed(MAP, N // 2), Poured(SeededEntropy("map")), size(30, 200)
     held = np.random.default_rng(1).multinomial(N, np.random.default_rng(2).dirichlet([0.1] * 1025))
@@ -80,7 +79,7 @@ def test_rectangles_err_as_is_said() -> None:
 
 
 def test_messages_are_cell_and_block_and_noise() -> None:
-    """Planted: the block of the next cell; "elsewhere" in the last block of the map -> fails."""
+    """Planted: the messages of the cell before -> fails."""
     made = designed(SMALL, 400)
     assert made.grid == BlockGrid(4, 5, 2)
     for cell, block in ((0, 21), (1, 21), (2, 22), (4, 23), (10, 24), (19, 26), (20, 27)):
@@ -92,7 +91,7 @@ def test_messages_are_cell_and_block_and_noise() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    """Planted: each condition left out -> its line fails."""
+    """Planted: the map's size, or the number of true messages, not looked at -> fails."""
     made = designed(SMALL, 400)
     with pytest.raises(ShoalError, match="of the cells of its map"):
         MapBlocks(MAP, made.grid, made.noise)
@@ -111,7 +110,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_designs_that_cannot_be_are_refused() -> None:
-    """Planted: each condition left out -> its line fails."""
+    """Planted: the messages of a report not looked at -> fails."""
     with pytest.raises(ShoalError, match="blocks answers questions for places on a map alone"):
         design_several("blocks", Categories(("a", "b")), 1_000, 1.0, DELTA, windows=1)
     with pytest.raises(ShoalError, match="leave epsilon0_if_colluding out"):

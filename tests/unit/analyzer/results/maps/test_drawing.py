@@ -34,7 +34,7 @@ def release_of(places: Places, values: list[float], error: float = 1.0, kept: fl
 
 
 def test_shades_are_of_clear_cells_alone() -> None:
-    """Planted: a cell of 1.9 standard errors in a shade -> fails; the largest in none -> fails."""
+    """Planted: clear from 1.5 standard errors on -> fails."""
     shades, starts = shades_of([-9.0, 0.0, 1.9, 2.0, 4.0, 64.0], [1.0] * 6)
     assert shades[:4] == [0, 0, 0, 1]
     assert shades[5] == SHADES == len(starts)
@@ -73,7 +73,7 @@ def test_a_large_map_is_drawn_in_runs_of_one_shade() -> None:
 
 
 def test_a_text_has_the_north_on_top_and_puts_cells_of_a_large_map_together() -> None:
-    """Planted: the south on top; errors of cells added up -> fails."""
+    """Planted: the south on top -> fails."""
     values = [0.0] * 25 + [50.0] * 5
     lines = text_of(release_of(MAP, values))
     assert lines[1] == "|::::::::::|"

@@ -40,8 +40,8 @@ def test_a_plan_is_shown_and_written(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_places_of_a_file_are_played(tmp_path: Path, capsys: Capture) -> None:
-    """An empty line is a device without an answer. Planted: latitude and longitude exchanged; empty
-    lines left out -> fails.
+    """An empty line is a device without an answer. Planted: empty lines left out
+    -> fails.
     """
     file = tmp_path / "places.txt"
     places = Places(48_000_000, 11_300_000, 48_300_000, 11_800_000, 6, 5)
@@ -71,7 +71,7 @@ def test_places_of_a_file_are_played(tmp_path: Path, capsys: Capture) -> None:
     ],
 )
 def test_wrong_requests(words: tuple[str, ...], mends: str, capsys: Capture) -> None:
-    """One line. Planted: each check left out -> its case fails."""
+    """One line each."""
     out, err = run(capsys, "plan", *BOX, "--n", "3000", *words, status=2)
     assert out == ""
     assert mends in err
