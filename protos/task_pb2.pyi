@@ -492,8 +492,8 @@ Global___Record: _TypeAlias = Record  # noqa: Y015
 
 @_typing.final
 class Places(_message.Message):
-    """A map: a box of latitudes and longitudes in rows and columns, cell = row * columns + column, row 0
-    the southernmost, column 0 the westernmost. A last cell is for elsewhere and for no answer.
+    """A map: a box of latitudes and longitudes in rows and columns, cell = row * columns + column, row
+    0 the southernmost, column 0 the westernmost. A last cell is for elsewhere and for no answer.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -9,8 +9,7 @@ number, the standard deviation of a count's noise. Intervals are 1.96 standard e
 ``ranges``.
 
 Two true messages cost as much privacy as in any two tables: the account is that of
-``accounting.several_messages.tables`` for two levels. More levels cost more than they give on maps
-that fit into one task (docs/PLACES.md has the figures).
+``accounting.several_messages.tables`` for two levels. docs/PLACES.md has figures.
 
 A hostile device moves any rectangle by as many devices as it has messages, at most.
 """

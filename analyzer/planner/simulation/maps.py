@@ -19,7 +19,7 @@ from shoal.mechanisms.several.protocol import Noisy
 from shoal.questions.coordinates import MICRO
 
 MOST_MESSAGES = 200_000_000
-_BLOCK = 2_000  # devices
+_BLOCK = 500  # devices
 _MOST_RECTANGLES = 2_000
 Cells: TypeAlias = "NDArray[np.int64]"
 

@@ -22,6 +22,7 @@ from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.analyzer.core import UNOPENABLE, WITHHELD_NOT_WHOLE
+from shoal.analyzer.results.maps.released import rectangle_of
 from shoal.analyzer.results.ranges import range_of
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
@@ -35,9 +36,10 @@ from shoal.clients.settings.config import AgentConfig
 from shoal.clients.transports.grpc_transport import GrpcTransport
 from shoal.crypto.envelope import NONCE_SIZE, HopContent, seal_frame, seal_report
 from shoal.crypto.trust import trust_schedule, trust_task
-from shoal.domain import Categories, Domain, Numeric, Value, YesNo
+from shoal.domain import Categories, Domain, Numeric, Places, Value, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from shoal.mechanisms.maps.blocks import MapBlocks
 from shoal.mechanisms.several.protocol import Noisy, Several
 from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create
@@ -57,6 +59,7 @@ HOUR = 3_600
 LABELS = Categories(tuple("abcdefg"), tuple(range(7)))
 NUMBERS = Numeric(0.0, 7.0, 71)
 BINS = Categories(tuple(map(str, range(40))), tuple(range(40)))
+PLACES = Places(48_000_000, 11_000_000, 48_200_000, 11_300_000, 2, 3)
 SPOILED = "spoiled"
 # A tenth has no value: it is an answer like the others.
 VALUES: tuple[Value, ...] = tuple(
@@ -83,6 +86,8 @@ def designs() -> list[tuple[str, Domain, Several]]:
             found.append((kind, domain, create(spec, domain)))
     spec = design_several("ranges", BINS, HONEST, EPSILON, DELTA, windows=1)
     found.append(("ranges", BINS, create(spec, BINS)))
+    spec = design_several("blocks", PLACES, HONEST, EPSILON, DELTA, windows=1)
+    found.append(("blocks", PLACES, create(spec, PLACES)))
     spec = design_several("split_mix", NUMBERS, HONEST, EPSILON, DELTA, windows=1, most=N + HOSTILE)
     found.append(("split_mix", NUMBERS, create(spec, NUMBERS)))
     spec = design_several("shuffler_noise", LABELS, HONEST, EPSILON, DELTA, windows=1)
@@ -125,13 +130,13 @@ async def answer(site: Site, asked: list[Asked[Several]], folder: Path) -> None:
             finite = math.isfinite(one.mechanism.epsilon0)
             if not finite:
                 with pytest.raises(ShoalError) as refused:
-                    await agent.report(one.task.name, AGENTS)
+                    await agent.report(one.task.name, agents_of(one))
                 assert refused.value.kind is Kind.REFUSED
                 await agent.accept(one.task.name)
             told = "\n".join(await agent.explain(one.task.name))
             assert f"({one.task.mechanism.name})" in told
             assert ("epsilon0 = 6" in told) == finite
-            outcome = await agent.report(one.task.name, AGENTS)
+            outcome = await agent.report(one.task.name, agents_of(one))
             assert outcome.state is ReportState.ACKED, outcome
 
 
@@ -168,7 +173,20 @@ async def test_tasks_of_several_messages_from_agent_to_release(tmp_path: Path) -
 def values_of(one: Asked[Several]) -> tuple[Value, ...]:
     if isinstance(one.task.domain, YesNo):
         return tuple(value in (1, 2) for value in VALUES)
+    if isinstance(one.task.domain, Places):
+        return tuple(map(place_of, VALUES))
     return VALUES
+
+
+def agents_of(one: Asked[Several]) -> Value:
+    return place_of(AGENTS) if isinstance(one.task.domain, Places) else AGENTS
+
+
+def place_of(value: Value) -> Value:
+    """A place in the cell of that number; of others elsewhere."""
+    if not isinstance(value, int):
+        return value
+    return PLACES.text_of(value) if value < PLACES.size - 1 else '{"lat": -1, "lon": 2.5e0}'
 
 
 def unopenable(assignment: Assignment, ack_key: bytes) -> bytes:
@@ -215,7 +233,7 @@ def check(asked: Asked[Several], release: dict[str, Any]) -> None:
     assert mechanism.epsilon0 <= COLLUDING or not drawn
     assert privacy["epsilon_upper"] == guarantee.epsilon_upper <= EPSILON
     assert privacy["method"] == guarantee.method
-    cells = np.array([task.domain.encode(value) for value in (*values_of(asked), AGENTS)])
+    cells = np.array([task.domain.encode(value) for value in (*values_of(asked), agents_of(asked))])
     counts = np.bincount(cells, minlength=task.domain.size)
     assert isinstance(mechanism, Noisy | ShufflerNoise)
     assert len(release["estimates"]) == len(counts)
@@ -224,7 +242,7 @@ def check(asked: Asked[Several], release: dict[str, Any]) -> None:
             error = mechanism.expected_stderr(N)
         else:
             error = mechanism.stderr_of(N, total)
-        if isinstance(mechanism, Ranges):  # that of the cell which errs most
+        if isinstance(mechanism, Ranges | MapBlocks):  # that of the cell which errs most
             assert estimate["stderr"] <= error * (1 + 1e-9)
             error = estimate["stderr"]
         assert abs(estimate["value"] - total) < 9 * error, (task.name, estimate, total, error)
@@ -232,6 +250,21 @@ def check(asked: Asked[Several], release: dict[str, Any]) -> None:
         assert estimate["ci_low"] < estimate["value"] < estimate["ci_high"]
     if isinstance(mechanism, Ranges):
         check_ranges(release, counts)
+    if isinstance(mechanism, MapBlocks):
+        check_map(release, counts)
+
+
+def check_map(release: dict[str, Any], counts: NDArray[np.int64]) -> None:
+    """Rectangles that are asked of the release afterwards."""
+    table = counts[:-1].reshape(2, 3)
+    for bounds, truth in (
+        ({}, table.sum()),
+        ({"north": 48.1}, table[0].sum()),
+        ({"west": 11.1, "east": 11.2, "south": 48.1}, table[1, 1]),
+    ):
+        found = rectangle_of(release, **bounds)
+        assert abs(found.value - int(truth)) < 9 * found.stderr, (bounds, found, truth)
+    assert sum(row["value"] for row in release["estimates"]) == pytest.approx(N)
 
 
 def check_ranges(release: dict[str, Any], counts: NDArray[np.int64]) -> None:
