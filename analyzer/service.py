@@ -5,6 +5,7 @@ together and taken down.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.metrics import registry_of, status_of
 from shoal.analyzer.missing_keys import MissingKeys
 from shoal.analyzer.peer_clock import TimeAnswers
+from shoal.analyzer.results.totals import FOLDER as ARRAYS
 from shoal.analyzer.rounds.collection import CollectionService
 from shoal.analyzer.rounds.sum_release import conclude_sums
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
@@ -104,7 +106,7 @@ class AnalyzerService:
             tasks=self._tasks,
             keys=self._keys,
             signing_key=signing_key,
-            conclude=conclude_sums,
+            conclude=partial(conclude_sums, arrays=store.folder / ARRAYS),
             shred=shredder.summed,
             clock=self._clock,
         )

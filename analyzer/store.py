@@ -116,6 +116,11 @@ class AnalyzerStore:
             mending.write_head(self._path.parent, count)
 
     @property
+    def folder(self) -> Path:
+        """Where the file is, and what belongs beside it."""
+        return self._path.parent
+
+    @property
     def lost(self) -> int:
         """Releases that were made and are gone."""
         return int(self._lost)

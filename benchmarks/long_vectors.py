@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.bench import Bench
 from benchmarks.figures import MEGABYTES, RATIO, SECONDS, Figure, Goal, Outcome
-from shoal.accounting.sums.sum_task import check_sum, design_sum
+from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer.rounds.sum_release import conclude_sums
 from shoal.analyzer.rounds.sums import StoredSum
 from shoal.clients.rounds.agent import noisy
@@ -32,12 +32,10 @@ from shoal.crypto.secagg import pads, words
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import ServedTask
-from shoal.domain import Norm
 from shoal.entropy import SYSTEM
 from shoal.ids import Digest, TaskId
-from shoal.secagg import Mode
 from shoal.task import Task
-from tests.worlds.tasks import PAIRWISE
+from tests.worlds.sums import designed, task_of
 
 TITLE = "long vectors: memory of a device, and of their release"
 _NEIGHBOURS = 50
@@ -105,34 +103,14 @@ def _seal(task: Task, vector: np.ndarray[tuple[int], np.dtype[np.int64]], key: o
 
 
 def _task(dimension: int) -> Task:
-    made = design_sum(
-        dimension=dimension,
-        norm=Norm.L2,
-        clip=1.0,
-        noise="skellam",
-        mode=Mode.DEFAULT,
-        cohort_max=100,
-        dropout_ppm=100_000,
-        honest_fraction_ppm=900_000,
-        epsilon=2.0,
-        delta=1e-5,
-    )
-    draft = replace(
-        PAIRWISE,
-        domain=made.domain,
-        mechanism=made.mechanism,
-        pairwise=made.plan,
-        min_batch=made.plan.survivors_min,
-        report_size=made.plan.vector_bytes(dimension),
-        delta=1e-5,
-    )
+    draft = task_of(designed(dimension), delta=1e-5)
     return replace(draft, target_epsilon=check_sum(draft).epsilon_upper)
 
 
 def _release(dimension: int) -> dict[str, float]:
     """Write a release of one sum; in a process of its own."""
     task = _task(dimension)
-    served = cast(ServedTask, _Served(task))
+    served = cast(ServedTask, Served(task))
     sums = [StoredSum(Digest(bytes(32)), task.min_batch, np.arange(dimension))]
     key = SigningKey.generate()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -143,7 +121,7 @@ def _release(dimension: int) -> dict[str, float]:
     return {"peak": peak, "size": len(outcome.release) / 1e6, "seconds": seconds}
 
 
-class _Served:
+class Served:
     """A task as its release wants it."""
 
     def __init__(self, task: Task) -> None:

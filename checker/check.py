@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from shoal.checker.chain import Chain
 from shoal.checker.consistency import consistency
@@ -12,6 +13,7 @@ from shoal.checker.findings import Outcome, Statement, worst
 from shoal.checker.promise import promise
 from shoal.checker.release_file import read_release_file
 from shoal.checker.together import consistent, total
+from shoal.checker.totals import totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,14 @@ class ReleaseCheck:
 
 
 def check_releases(
-    files: Sequence[bytes], authorities: Collection[bytes] = ()
+    files: Sequence[bytes],
+    authorities: Collection[bytes] = (),
+    folders: Sequence[Path] = (),
 ) -> Iterator[ReleaseCheck]:
     """Each file in turn. A total over several releases is checked where all of them are at hand.
 
-    ``authorities``: public keys (Ed25519, 32 bytes) that the reader trusts. Raises UnreadableError
+    ``authorities``: public keys (Ed25519, 32 bytes) that the reader trusts. ``folders``: where
+    each file lies, beside which the array of a long vector is looked for. Raises UnreadableError
     for what is no release file, named by its number, before any is checked.
     """
     read = []
@@ -49,10 +54,12 @@ def check_releases(
         for (_, chain), found in zip(read, signed, strict=True)
         if worst(found) is not Outcome.WRONG
     ]
-    for (file, chain), found in zip(read, signed, strict=True):
+    places: Sequence[Path | None] = folders or [None] * len(read)
+    for (file, chain), found, folder in zip(read, signed, places, strict=True):
         checked = (
             *found,
             *consistency(chain, file.shown, file.law),
+            *totals(chain, folder),
             *promise(chain),
             consistent(chain, sound),
             total(chain, sound),
@@ -60,7 +67,9 @@ def check_releases(
         yield ReleaseCheck(chain.release.name, chain.release.window, checked)
 
 
-def check_release(data: bytes, authorities: Collection[bytes] = ()) -> ReleaseCheck:
-    """One file. Arguments and errors as of ``check_releases``."""
-    (check,) = check_releases([data], authorities)
+def check_release(
+    data: bytes, authorities: Collection[bytes] = (), folder: Path | None = None
+) -> ReleaseCheck:
+    """One file, which lies in ``folder``. Arguments and errors as of ``check_releases``."""
+    (check,) = check_releases([data], authorities, [] if folder is None else [folder])
     return check

@@ -12,6 +12,7 @@ from typing import Any
 from shoal.checker.chain import Chain
 from shoal.checker.discovered import discovered, shown_level
 from shoal.checker.findings import Outcome, Statement
+from shoal.checker.totals import shown_array
 from shoal.protos import release_pb2, task_pb2
 
 _PRIVACY = (
@@ -33,6 +34,7 @@ _SHOWN = frozenset(
         *("task_id", "name", "window", "n", "rejected", "estimates", "privacy", "damaged"),
         *("manifest_hash", "withheld", "quantiles", "rounds", "ranges", "record", "discovered"),
         "map",
+        "array",
     }
 )
 _TOLD = frozenset({*_PRIVACY, *_MAYBE_INFINITE, "assumptions", "memoized", "metric"})
@@ -75,6 +77,7 @@ def consistency(
         shows = shows or release.HasField("distribution") or release.HasField("discovered")
         shows = shows or release.HasField("ranges") or release.HasField("record")
         shows = shows or release.HasField("map")
+        shows = shows or release.HasField("array")
         yield _said("a release that is withheld shows nothing", not shows, release.withheld)
     else:
         asked = task.domain.record if task.domain.HasField("record") else None
@@ -153,6 +156,7 @@ def _differences(shown: Mapping[str, Any], release: release_pb2.Release) -> Iter
         ("ranges", shown.get("ranges"), _ranges(release)),
         ("record", shown.get("record"), _record(release)),
         ("map", shown.get("map"), _map(release)),
+        ("array", shown.get("array"), shown_array(release)),
         ("memoized", told.get("memoized"), _memoized(release.privacy)),
         ("metric", told.get("metric"), _metric(release.privacy)),
         *((name, told.get(name), getattr(release.privacy, name)) for name in _PRIVACY),

@@ -44,7 +44,8 @@ class OutputLaw:
     ``outputs``: of one pair of answers that stands for all; ``rows`` where no pair does: P(output |
     answer) in full. ``answers``: how many there are (0: not said). ``coin``: where a report has two
     outputs. ``table``: P(output | answer), where it is small enough to be listed. ``ratio``: the
-    largest ratio of an output's probabilities, e^epsilon0.
+    largest ratio of an output's probabilities, e^epsilon0. ``alike``: a third answer looks like
+    that of ``outputs``, whichever it is.
     """
 
     outputs: tuple[Outputs, ...]
@@ -53,6 +54,7 @@ class OutputLaw:
     table: tuple[tuple[Fraction, ...], ...] | None = None
     rows: tuple[tuple[Fraction, ...], ...] = ()
     answers: int = 0
+    alike: bool = True
 
     def pairs(self) -> Iterator[tuple[Outputs, ...]]:
         """Every ordered pair of answers that has to be looked at, as a third one the second."""
@@ -77,6 +79,7 @@ def law_of(mechanism: str, parameters: Mapping[str, int]) -> OutputLaw | None:
         "kmean": _kary,
         "one_bit_mean": _one_bit,
         "piecewise": _piecewise,
+        "projective": _projective,
         "subset": _subset,
         "unary": _unary,
     }
@@ -211,6 +214,47 @@ def _overlap(bin_: int, left: Fraction, window: int) -> Fraction:
     """How much of a bin the window covers, of 1."""
     end, begin = min(Fraction(bin_ + 1), left + window), max(Fraction(bin_), left)
     return max(Fraction(0), end - begin)
+
+
+def _projective(parameters: Mapping[str, int]) -> OutputLaw:
+    """A point y of a projective space over the numbers modulo a prime q: of those with <x, y> = 0,
+    x the point of the answer, with probability include / 2^64, else of the others; uniform.
+
+    K points are the lines through 0 of q^t vectors, t from 2 on the least with K >= k. Of points
+    whose vectors are independent, j say, (q^(t - j) - 1) / (q - 1) y have a product of 0 with all.
+    Any two are independent. The least cells are all points whose vectors begin with 0, and one more
+    at least: together they span everything, so no y has a product of 0 with every cell, and after
+    some cell each is as rare as can be. The third answer is a cell that is independent of the two.
+    It exists, but not every third cell is one: those on the line through the two are not.
+    """
+    k, q, held = parameters["k"], parameters["field"], Fraction(parameters["include"], _WORDS)
+    prime = 2 <= q <= _MOST_CELLS and all(q % low for low in range(2, math.isqrt(q) + 1))
+    if not (prime and k >= 3 and 0 < held < 1):
+        raise UnreadableError("projective wants a prime field, k >= 3 and 0 < include < 2^64")
+    width = 2
+    while _points(q, width) < k:
+        width += 1
+    with_it = held / _points(q, width - 1)
+    without = (1 - held) / math.prod([q] * (width - 1))
+    if with_it <= without:
+        raise UnreadableError("projective wants points of the support to be the more probable ones")
+    common = [_points(q, max(0, width - cells)) for cells in range(4)]
+    outputs = []
+    for bits in itertools.product((0, 1), repeat=3):
+        inside = sum(bits)
+        points = sum(
+            (-1) ** more * math.comb(3 - inside, more) * common[inside + more]
+            for more in range(4 - inside)
+        )
+        if points:
+            first, second, third = (points * (with_it if bit else without) for bit in bits)
+            outputs.append(Outputs(first, second, points * without, third))
+    return OutputLaw(tuple(outputs), with_it / without, answers=k, alike=False)
+
+
+def _points(q: int, width: int) -> int:
+    """Lines through 0 among the vectors of so many numbers."""
+    return sum(math.prod([q] * place) for place in range(width))
 
 
 def _subset(parameters: Mapping[str, int]) -> OutputLaw:

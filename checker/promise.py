@@ -12,6 +12,7 @@ from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import log_above
 from shoal.checker.findings import Outcome, Statement
 from shoal.checker.laws import OutputLaw, law_of
+from shoal.checker.tables import TablesLaw, decide_tables, tables_law
 from shoal.protos import task_pb2
 
 _LOCAL = "epsilon0: what one report promises by itself"
@@ -39,18 +40,36 @@ def promise(chain: Chain) -> Iterator[Statement]:
         yield Statement(what, decision.outcome, f"{said}: {decision.how}")
 
 
-def law_of_task(task: task_pb2.Task) -> OutputLaw | str:
+def law_of_task(task: task_pb2.Task) -> OutputLaw | TablesLaw | str:
     """Or why there is none."""
     if task.HasField("pairwise"):
         return "sums by secure aggregation are not checked here"
-    if task.messages > 1 or task.reports_per_device > 1:
-        return "several messages or reports of a device are not checked here"
+    if task.reports_per_device > 1:
+        return "several reports of a device are not checked here"
     name = task.mechanism.name
+    parameters = {one.name: one.value for one in task.mechanism.parameters}
     try:
-        law = law_of(name, {one.name: one.value for one in task.mechanism.parameters})
+        law = tables_law(name, parameters, task.messages)
+        if law is not None:
+            return law if _fits(task, law) else f"{name} has other tables than the task's question"
+        if task.messages > 1:
+            return f"several messages of a device, as {name} has them, are not checked here"
+        return law_of(name, parameters) or f"the law of {name} is not known here"
     except UnreadableError as error:
         return str(error)
-    return law or f"the law of {name} is not known here"
+
+
+def _fits(task: task_pb2.Task, law: TablesLaw) -> bool:
+    """Whether the tables of a record's marginals are those that the mechanism counts."""
+    if not task.domain.HasField("record"):
+        return True
+    record = task.domain.record
+    sizes = [len(one.answers.labels) + 1 for one in record.attributes]  # and no answer
+    asked = [list(one.attributes) for one in record.marginals]
+    if any(at >= len(sizes) for one in asked for at in one):
+        return False
+    cells = sum(math.prod(sizes[at] for at in one) for one in asked)
+    return record.together and (law.tables, law.cells) == (len(asked), cells)
 
 
 def honest_of(task: task_pb2.Task, n: int) -> int:
@@ -58,19 +77,24 @@ def honest_of(task: task_pb2.Task, n: int) -> int:
     return n * task.honest_fraction_ppm // 1_000_000
 
 
-def decided(law: OutputLaw, n: int, epsilon: float, delta: float) -> Decision:
+def decided(law: OutputLaw | TablesLaw, n: int, epsilon: float, delta: float) -> Decision:
     """``decide``, for whatever stands in a release."""
     if math.isnan(epsilon) or epsilon < 0:
         return Decision(Outcome.WRONG, "no epsilon")
     if math.isinf(epsilon):
         return Decision(Outcome.HOLDS, "nothing is promised")
     try:
+        if isinstance(law, TablesLaw):
+            return decide_tables(law, n, epsilon, delta)
         return decide(law, n, epsilon, delta)
     except UnreadableError as error:
         return Decision(Outcome.OPEN, str(error))
 
 
-def _local(law: OutputLaw, epsilon0: float) -> Statement:
+def _local(law: OutputLaw | TablesLaw, epsilon0: float) -> Statement:
+    if isinstance(law, TablesLaw):
+        outcome = Outcome.HOLDS if epsilon0 == math.inf else Outcome.WRONG
+        return Statement(_LOCAL, outcome, f"{epsilon0:.6g}: true messages are the answer")
     true = log_above(law.ratio)
     holds = epsilon0 == math.inf or (epsilon0 >= 0 and Fraction(epsilon0) >= true)
     why = f"{epsilon0:.6g}, the task's integers give {float(true):.6g}"

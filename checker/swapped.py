@@ -188,8 +188,11 @@ class SwapProver:
 
 def ways(law: OutputLaw) -> list[Swapping]:
     """With the largest w there is, and, where all answers are at hand, with one that is as small as
-    the largest ratio allows: it makes a smaller crowd, of weights closer to 1.
+    the largest ratio allows: it makes a smaller crowd, of weights closer to 1. None where some
+    answer is not at hand.
     """
+    if not law.alike:
+        return []
     if law.rows:
         rows, least = law.rows, [min(column) for column in zip(*law.rows, strict=True)]
     else:

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from shoal.checker.chain import Chain
-from shoal.checker.composition import MOST_RELEASES, Curve, total_delta
+from shoal.checker.composition import MOST_RELEASES, total_delta
 from shoal.checker.epsilon import Decision, curve_of
 from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import log_above
 from shoal.checker.findings import Outcome, Statement
 from shoal.checker.laws import OutputLaw
 from shoal.checker.promise import decided, honest_of, law_of_task
+from shoal.checker.tables import TablesLaw, decide_together
 
 _ONCE = "no other of these files tells another story"
 _TOTAL = "epsilon of all releases so far, together"
@@ -71,22 +72,31 @@ def total(chain: Chain, sound: Sequence[Chain]) -> Statement:
 
 def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision:
     laws = [law_of_task(one.task) for one in before]
-    known = [law for law in laws if isinstance(law, OutputLaw)]
+    known = [law for law in laws if not isinstance(law, str)]
     if len(known) < len(laws):
         return Decision(Outcome.OPEN, "not all of them are of a kind that is known here")
-    if Fraction(epsilon) >= sum((log_above(law.ratio) for law in known), Fraction(0)):
+    alone = [log_above(law.ratio) for law in known if isinstance(law, OutputLaw)]
+    if len(alone) == len(known) and Fraction(epsilon) >= sum(alone, Fraction(0)):
         return Decision(Outcome.HOLDS, "one report alone of each promises as much")
     if _added(before, known, epsilon, delta):
         return Decision(Outcome.HOLDS, "each of them holds, and epsilons and deltas add up")
-    curves: list[Curve] = []
-    for one, law in zip(before, known, strict=True):
-        curve = curve_of(law, honest_of(one.task, one.task.min_batch))
-        if curve is None or one.task.memoized or one.release.n < one.task.min_batch:
-            return Decision(Outcome.OPEN, "not all of them are of a kind that is composed here")
-        curves.append(curve)
-    epsilons = [one.release.privacy.epsilon_upper for one in before]
+    other = Decision(Outcome.OPEN, "not all of them are of a kind that is composed here")
+    if any(one.task.memoized or one.release.n < one.task.min_batch for one in before):
+        return other
+    honest = [honest_of(one.task, one.task.min_batch) for one in before]
     try:
-        composed = total_delta(curves, epsilons, delta)
+        tables = [law for law in known if isinstance(law, TablesLaw)]
+        if len(tables) == len(known):
+            return decide_together(list(zip(tables, honest, strict=True)), epsilon, delta)
+        curves = [
+            curve_of(law, n) if isinstance(law, OutputLaw) else None
+            for law, n in zip(known, honest, strict=True)
+        ]
+        found = [curve for curve in curves if curve is not None]
+        if len(found) < len(curves):
+            return other
+        epsilons = [one.release.privacy.epsilon_upper for one in before]
+        composed = total_delta(found, epsilons, delta)
         if composed.delta(epsilon) <= delta:
             return Decision(Outcome.HOLDS, "their losses, composed")
         proven = composed.epsilon(delta, 100.0)
@@ -96,7 +106,7 @@ def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision
 
 
 def _added(
-    before: Sequence[Chain], laws: Sequence[OutputLaw], epsilon: float, delta: float
+    before: Sequence[Chain], laws: Sequence[OutputLaw | TablesLaw], epsilon: float, delta: float
 ) -> bool:
     """Sequential composition (Dwork, Roth 2014, Theorem 3.16). What is proven by swapping, one
     release at a time, is no curve; where one is worth most of the total, the sum is the smaller.

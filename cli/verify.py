@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.analyzer.results.exports import CHECKABLE_SUFFIX
+from shoal.analyzer.results.files.exports import CHECKABLE_SUFFIX
 from shoal.cli.output import emit_json, public_key, read_bytes, say
 from shoal.errors import Kind, ShoalError
 
@@ -53,7 +53,8 @@ def verify(
     authorities = [public_key(key, "--authority") for key in authority or ()]
     paths = _listed(files)
     reports: list[tuple[Path, ReleaseCheck]] = []
-    checks = check_releases([read_bytes(path, MOST_BYTES) for path in paths], authorities)
+    data = [read_bytes(path, MOST_BYTES) for path in paths]
+    checks = check_releases(data, authorities, [path.parent for path in paths])
     try:
         for path, check in zip(paths, checks, strict=True):
             reports.append((path, check))

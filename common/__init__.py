@@ -20,6 +20,7 @@ _ANALYST = frozenset(
         "Simulated",
         "SyntheticTable",
         "Table",
+        "TotalsArray",
         "Update",
         "VectorDesign",
         "VectorMean",

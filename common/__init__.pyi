@@ -10,6 +10,7 @@ from shoal.study import Reports as Reports
 from shoal.study import Simulated as Simulated
 from shoal.study import SyntheticTable as SyntheticTable
 from shoal.study import Table as Table
+from shoal.study import TotalsArray as TotalsArray
 from shoal.study import Update as Update
 from shoal.study import VectorDesign as VectorDesign
 from shoal.study import VectorMean as VectorMean

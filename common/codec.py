@@ -156,6 +156,7 @@ def encode_pairwise(plan: PairwisePlan | None) -> task_pb2.Pairwise | None:
         share_s=plan.share_s,
         mask_s=plan.mask_s,
         unmask_s=plan.unmask_s,
+        segment_words=plan.segment_words,
     )
 
 
@@ -180,6 +181,7 @@ def decode_pairwise(message: task_pb2.Pairwise) -> PairwisePlan:
         message.share_s,
         message.mask_s,
         message.unmask_s,
+        message.segment_words,
     )
 
 

@@ -134,10 +134,21 @@ class Limits:
     # per report: in 67 bytes each they fill half of the largest frame
     messages: int = 200
     # --- secure aggregation -----------------------------------------------------------------------
-    vector_words: int = 1 << 20  # coordinates of a vector: 8 MiB at 64 bits
-    vector_bytes: int = 9 * MIB  # one masked vector, with its check words
+    # coordinates of a vector: 80 MB at 64 bits, which a device holds twice
+    vector_words: int = 10_000_000
+    vector_bytes: int = 77 * MIB  # one masked vector, with its check words
+    # coordinates of a vector that is sealed in one piece, which takes several times its memory
+    whole_words: int = 1 << 20
+    # coordinates up to which a new task's release has an estimate for each: as many as a domain has
+    # cells, 3 MB; longer vectors travel in segments, and their totals are one array
+    dense_words: int = 1 << 16
+    segment_words: int = 1 << 18  # coordinates of a segment of a vector: 2 MiB at 64 bits
+    # numbers of a segment of a released array: 1 MiB, what is read to check one of them
+    array_segment: int = 1 << 17
     # devices of one round: what a device does grows with log n, what the analyzer holds with n
-    cohort: int = 1_024
+    cohort: int = 10_000
+    # of one device: who they all are fits into one reply
+    neighbours: int = 1_023
     helper_cohort: int = 1_000_000  # devices of one sum in helper mode, where there is no graph
     upload_bytes: int = 256 * KIB  # of a sealed vector in one call
     # one step of a round: a chunk of a vector and its envelope, with room
@@ -161,6 +172,9 @@ class Limits:
     round_retry_most_s: float = 60.0
     # a phase of a round that is shorter loses devices that connect over far links: lint warns
     phase_far_s: int = 30
+    # bytes per second of a slow link's upload, 1 Mbit/s: a vector that takes longer than its phase
+    # over it loses devices: lint warns
+    upload_far_bytes_s: int = 125_000
     # first pause after a feed failed, doubling up to its ``every_s``
     feed_retry_first_s: float = 5.0
     # a feed in a single pass: connect_s, and a megabyte at slowest_bytes_s

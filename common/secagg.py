@@ -45,7 +45,9 @@ class PairwisePlan:
     ``dropout_ppm``: share of a round that may be lost at any stage, in millionths (the corrupt
     share is 1 - the task's honest fraction). ``word_bits``: of one masked coordinate. ``join_s``,
     ``share_s``, ``mask_s``, ``unmask_s``: seconds that each phase waits for devices; ``share_s``
-    twice, for sharing and for the check of what was shared.
+    twice, for sharing and for the check of what was shared. ``segment_words``: coordinates of a
+    segment, in which long vectors are sealed and opened; their sum is released as one array. 0:
+    sealed in one piece, and released as one estimate per coordinate.
     """
 
     mode: Mode
@@ -58,6 +60,7 @@ class PairwisePlan:
     share_s: int = 60
     mask_s: int = 120
     unmask_s: int = 60
+    segment_words: int = 0
 
     def __post_init__(self) -> None:
         most = LIMITS.helper_cohort if self.mode is Mode.HELPER else LIMITS.cohort
@@ -72,6 +75,14 @@ class PairwisePlan:
                 1 <= getattr(self, name) <= LIMITS.phase_s,
                 f"{name} is 1 to {LIMITS.phase_s} seconds",
             )
+        _require(
+            0 <= self.segment_words <= LIMITS.segment_words,
+            f"segment_words is 1 to {LIMITS.segment_words}, or 0 for one piece",
+        )
+        _require(
+            not self.segment_words or self.mode is not Mode.HELPER,
+            "in helper mode a vector is sent in one piece: leave segment_words out",
+        )
 
     @property
     def dropout(self) -> Fraction:
@@ -93,6 +104,20 @@ class PairwisePlan:
         survivors_min), 0 if that is below.
         """
         return max(0, math.floor(self.survivors_min * self.honest_share(honest_fraction_ppm)))
+
+    @property
+    def segmented(self) -> bool:
+        """Whether vectors are sealed in segments, and their sum is released as one array."""
+        return self.segment_words > 0
+
+    def segments(self, dimension: int) -> tuple[int, ...]:
+        """Words of each segment of a masked vector, in order: check words are in the last one."""
+        if not self.segmented:
+            return (dimension + self.check_words,)
+        whole, rest = divmod(dimension, self.segment_words)
+        sizes = [self.segment_words] * whole + ([rest] if rest else [])
+        sizes[-1] += self.check_words
+        return tuple(sizes)
 
     @property
     def seconds(self) -> int:

@@ -329,6 +329,15 @@ class Task:
             f"a masked vector is at most {LIMITS.vector_bytes} bytes long: use fewer coordinates",
         )
         _require(
+            plan.segmented or domain.dimension <= LIMITS.whole_words,
+            f"a vector of more than {LIMITS.whole_words} coordinates is sealed in segments: set "
+            "segment_words, outside helper mode",
+        )
+        _require(
+            not (plan.segmented and domain.names),
+            "the totals of a vector in segments are one array, without names: leave names out",
+        )
+        _require(
             self.max_batch == 0,
             "max_batch must be 0 with the aggregator pairwise: rounds are as large as cohort_max",
         )

@@ -143,7 +143,8 @@ def enforce(vector: NDArray[np.int64], domain: Vector) -> NDArray[np.int64]:
         # Shrunk by less than sqrt(bound / squares), then rounded toward zero: ||q|| a / b < a <=
         # sqrt(bound).
         a, b = math.isqrt(most.l2_squared), math.isqrt(squares) + 1
-        vector[:] = [q * a // b if q >= 0 else -(-q * a // b) for q in vector.tolist()]
+        for part in blocks(vector.size, BLOCK):
+            vector[part] = [q * a // b if q >= 0 else -(-q * a // b) for q in vector[part].tolist()]
     return vector
 
 

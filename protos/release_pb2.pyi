@@ -66,6 +66,7 @@ class Release(_message.Message):
     DISCOVERED_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
     MAP_FIELD_NUMBER: _builtins.int
+    ARRAY_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -122,6 +123,12 @@ class Release(_message.Message):
     def map(self) -> Global___ReleasedMap:
         """the estimates are of the cells of a map, row by row from its south-west, elsewhere the last"""
 
+    @_builtins.property
+    def array(self) -> Global___TotalsArray:
+        """of a vector that travels in segments: its totals, which stand in a file of their own, instead
+        of estimates; never of a withheld release
+        """
+
     def __init__(
         self,
         *,
@@ -144,14 +151,76 @@ class Release(_message.Message):
         discovered: Global___DiscoveredLevel | None = ...,
         record: _task_pb2.Record | None = ...,
         map: Global___ReleasedMap | None = ...,
+        array: Global___TotalsArray | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["discovered", b"discovered", "distribution", b"distribution", "map", b"map", "privacy", b"privacy", "ranges", b"ranges", "record", b"record", "rounds", b"rounds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "discovered", b"discovered", "distribution", b"distribution", "map", b"map", "privacy", b"privacy", "ranges", b"ranges", "record", b"record", "rounds", b"rounds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "damaged", b"damaged", "discovered", b"discovered", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "map", b"map", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "ranges", b"ranges", "record", b"record", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "counts", b"counts", "damaged", b"damaged", "discovered", b"discovered", "distribution", b"distribution", "estimates", b"estimates", "manifest_hash", b"manifest_hash", "map", b"map", "n", b"n", "name", b"name", "privacy", b"privacy", "quantiles", b"quantiles", "ranges", b"ranges", "record", b"record", "rejected", b"rejected", "rounds", b"rounds", "task_id", b"task_id", "version", b"version", "window", b"window", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Release: _TypeAlias = Release  # noqa: Y015
+
+@_typing.final
+class TotalsArray(_message.Message):
+    """The totals of a long vector: one array of numbers in a file beside the release, and what is the
+    same for all of them. A number times clip / grid is a total in the task's unit.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DTYPE_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    CLIP_FIELD_NUMBER: _builtins.int
+    GRID_FIELD_NUMBER: _builtins.int
+    STDERR_FIELD_NUMBER: _builtins.int
+    REACH_FIELD_NUMBER: _builtins.int
+    NORM_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    dtype: _builtins.str
+    """"<i8": 64-bit two's complement, little-endian"""
+    length: _builtins.int
+    """numbers"""
+    segment: _builtins.int
+    """numbers of a segment; the last one may be shorter"""
+    segments: _builtins.bytes
+    """SHA-256 of the bytes of each segment, one after the other, 32 bytes each"""
+    clip: _builtins.float
+    """of the task's domain"""
+    grid: _builtins.int
+    stderr: _builtins.float
+    """of each total, in the task's unit: the noise has one law in all coordinates"""
+    reach: _builtins.float
+    """each total minus and plus so much is a 95 % interval, in the task's unit"""
+    norm: _builtins.float
+    """Euclidean, of all totals, in the task's unit; noise included"""
+    @_builtins.property
+    def first(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """the first numbers of the array, at most 8"""
+
+    def __init__(
+        self,
+        *,
+        dtype: _builtins.str = ...,
+        length: _builtins.int = ...,
+        segment: _builtins.int = ...,
+        segments: _builtins.bytes = ...,
+        clip: _builtins.float = ...,
+        grid: _builtins.int = ...,
+        stderr: _builtins.float = ...,
+        reach: _builtins.float = ...,
+        norm: _builtins.float = ...,
+        first: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip", b"clip", "dtype", b"dtype", "first", b"first", "grid", b"grid", "length", b"length", "norm", b"norm", "reach", b"reach", "segment", b"segment", "segments", b"segments", "stderr", b"stderr"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TotalsArray: _TypeAlias = TotalsArray  # noqa: Y015
 
 @_typing.final
 class DiscoveredLevel(_message.Message):
@@ -166,16 +235,30 @@ class DiscoveredLevel(_message.Message):
     THRESHOLD_FIELD_NUMBER: _builtins.int
     NO_ROOM_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
     level: _builtins.int
     threshold: _builtins.int
-    """devices that an estimate must come to; smaller ones are not told"""
+    """devices that an estimate must come to; smaller ones are no beginnings"""
     no_room: _builtins.int
     """beginnings that reached it and are not followed, for want of room"""
     levels: _builtins.int
     """of the discovery; at the last one words that go on are told as far as it asks"""
     @_builtins.property
     def beginnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """of each estimate but the last: a beginning of words, or a whole word, in symbols"""
+        """of each estimate but the last: a beginning of words, or a whole word, in symbols. Of places
+        fewer than estimates: see ``asked``
+        """
+
+    @_builtins.property
+    def parts(self) -> _task_pb2.MapParts:
+        """of a discovery of places: as its task has it"""
+
+    @_builtins.property
+    def asked(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of places: the cell of each estimate but the last, in symbols: all that the level asked for.
+        Those in ``beginnings`` reached the threshold.
+        """
 
     def __init__(
         self,
@@ -185,10 +268,12 @@ class DiscoveredLevel(_message.Message):
         threshold: _builtins.int = ...,
         no_room: _builtins.int = ...,
         levels: _builtins.int = ...,
+        parts: _task_pb2.MapParts | None = ...,
+        asked: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beginnings", b"beginnings", "level", b"level", "levels", b"levels", "no_room", b"no_room", "threshold", b"threshold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "beginnings", b"beginnings", "level", b"level", "levels", b"levels", "no_room", b"no_room", "parts", b"parts", "threshold", b"threshold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -417,9 +417,9 @@ Global___Words: _TypeAlias = Words  # noqa: Y015
 
 @_typing.final
 class Discovery(_message.Message):
-    """Words that many devices hold, found letter by letter without a list of them: docs/WIRE.md has the
-    symbols, the levels and their cells. Window 0 asks level 0, every other what its
-    DiscoveryStep says.
+    """Words that many devices hold, found letter by letter without a list of them, or places where many
+    are, found part by part: docs/WIRE.md has the symbols, the levels and their cells. Window 0 asks
+    level 0, every other what its DiscoveryStep says.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -428,6 +428,7 @@ class Discovery(_message.Message):
     LONGEST_FIELD_NUMBER: _builtins.int
     MOST_FIELD_NUMBER: _builtins.int
     KNOWN_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
     first: _builtins.int
     """symbols that level 0 asks for, 1 to 3"""
     longest: _builtins.int
@@ -438,6 +439,10 @@ class Discovery(_message.Message):
     def known(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """words that are not looked for, in symbols: who holds one answers "another" """
 
+    @_builtins.property
+    def parts(self) -> Global___MapParts:
+        """places instead of words; then ``known`` is empty"""
+
     def __init__(
         self,
         *,
@@ -445,14 +450,45 @@ class Discovery(_message.Message):
         longest: _builtins.int = ...,
         most: _builtins.int = ...,
         known: _abc.Iterable[_builtins.bytes] | None = ...,
+        parts: Global___MapParts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "known", b"known", "longest", b"longest", "most", b"most"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "known", b"known", "longest", b"longest", "most", b"most", "parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Discovery: _TypeAlias = Discovery  # noqa: Y015
+
+@_typing.final
+class MapParts(_message.Message):
+    """A map that is looked at part by part: each is cut into across x across equal ones, which are the
+    symbols of a discovery, numbered row by row from the south-west.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAP_FIELD_NUMBER: _builtins.int
+    ACROSS_FIELD_NUMBER: _builtins.int
+    across: _builtins.int
+    """2 or 4"""
+    @_builtins.property
+    def map(self) -> Global___Places:
+        """one row, one column"""
+
+    def __init__(
+        self,
+        *,
+        map: Global___Places | None = ...,
+        across: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["map", b"map"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["across", b"across", "map", b"map"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MapParts: _TypeAlias = MapParts  # noqa: Y015
 
 @_typing.final
 class Record(_message.Message):
@@ -632,6 +668,7 @@ class Pairwise(_message.Message):
     SHARE_S_FIELD_NUMBER: _builtins.int
     MASK_S_FIELD_NUMBER: _builtins.int
     UNMASK_S_FIELD_NUMBER: _builtins.int
+    SEGMENT_WORDS_FIELD_NUMBER: _builtins.int
     mode: Global___PairwiseMode.ValueType
     cohort_min: _builtins.int
     """devices that begin a round, at least"""
@@ -648,6 +685,10 @@ class Pairwise(_message.Message):
     share_s: _builtins.int
     mask_s: _builtins.int
     unmask_s: _builtins.int
+    segment_words: _builtins.int
+    """coordinates of a segment: masked vectors are sealed, and their sum released, in segments of so
+    many; 0: sealed in one piece, and released as one estimate per coordinate
+    """
     def __init__(
         self,
         *,
@@ -661,10 +702,11 @@ class Pairwise(_message.Message):
         share_s: _builtins.int = ...,
         mask_s: _builtins.int = ...,
         unmask_s: _builtins.int = ...,
+        segment_words: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort_max", b"cohort_max", "cohort_min", b"cohort_min", "dropout_ppm", b"dropout_ppm", "join_s", b"join_s", "mask_s", b"mask_s", "mode", b"mode", "share_s", b"share_s", "survivors_min", b"survivors_min", "unmask_s", b"unmask_s", "word_bits", b"word_bits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort_max", b"cohort_max", "cohort_min", b"cohort_min", "dropout_ppm", b"dropout_ppm", "join_s", b"join_s", "mask_s", b"mask_s", "mode", b"mode", "segment_words", b"segment_words", "share_s", b"share_s", "survivors_min", b"survivors_min", "unmask_s", b"unmask_s", "word_bits", b"word_bits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.study.pictures import Picture
     from shoal.study.planning import Planned, plan
     from shoal.study.promise import Promise
-    from shoal.study.releases import ReleaseTable, read_release
+    from shoal.study.releases import ReleaseTable, TotalsArray, read_release
     from shoal.study.reports import Reports
     from shoal.study.simulated import Simulated
     from shoal.study.tables import SyntheticTable
@@ -36,6 +36,7 @@ __all__ = [
     "Simulated",
     "SyntheticTable",
     "Table",
+    "TotalsArray",
     "Update",
     "VectorDesign",
     "VectorMean",
@@ -60,6 +61,7 @@ _HOME = {
     "Simulated": "simulated",
     "SyntheticTable": "tables",
     "Table": "frames",
+    "TotalsArray": "releases",
     "Update": "updates",
     "VectorDesign": "vectors",
     "VectorMean": "vectors",

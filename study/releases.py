@@ -1,21 +1,26 @@
-"""``shoal.read_release``: what an analyzer released, as rows of a data frame."""
+"""``shoal.read_release``: what an analyzer released, as rows of a data frame; the totals of a long
+vector as an array that is read as it is asked for.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.analyzer.results.exports import rows_of
+from shoal.analyzer.results.files.exports import rows_of
 from shoal.analyzer.results.maps.released import RectangleCount, rectangle_of
 from shoal.analyzer.results.processed import MEANS
 from shoal.analyzer.results.ranges import RangeCount, range_of
 from shoal.analyzer.results.reading import read_releases, select
 from shoal.analyzer.results.release_files import Truth, read_release_files
 from shoal.analyzer.results.report_page import certificate_of
+from shoal.analyzer.results.totals import FOLDER, array_of_json
 from shoal.analyzer.store import FILE_NAME
+from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
+from shoal.storage.array_files import ArrayFile
 from shoal.study.arguments import about, wrong_type, wrong_value
 from shoal.study.frames import Cell, Table
 from shoal.study.pictures import Picture, intervals
@@ -42,12 +47,16 @@ _KNOWN = "a file of shoal results export --format json, a folder of them, or an 
 
 
 class ReleaseTable(Table):
-    """Releases as rows: one per estimate, one per quantile, and one of a release that was withheld.
-    A 95 % interval is from ``ci_low`` to ``ci_high``. ``releases``: all that is known of each.
+    """Releases as rows: one per estimate, one per quantile, and one of a release that was withheld,
+    or whose totals are an array (``array``). A 95 % interval is from ``ci_low`` to ``ci_high``.
+    ``releases``: all that is known of each.
     """
 
     def __init__(
-        self, releases: tuple[dict[str, Any], ...], truths: Mapping[str, Truth] | None = None
+        self,
+        releases: tuple[dict[str, Any], ...],
+        truths: Mapping[str, Truth] | None = None,
+        arrays: Path | None = None,
     ) -> None:
         told = truths or {}
         rows: list[list[Cell]] = []
@@ -58,7 +67,7 @@ class ReleaseTable(Table):
             rows.append([*shown, *([truth] if told else [])])
         super().__init__((*COLUMNS, *(["truth"] if told else [])), rows, unseen=_WIDE)
         self.releases = releases
-        self._truths = told
+        self._truths, self._arrays = told, arrays
 
     def select(self, task: str) -> ReleaseTable:
         """Those of a task, or of one window: "outpatient-visit" or "outpatient-visit:0"; an id, or
@@ -76,7 +85,7 @@ class ReleaseTable(Table):
                 else error.message
             )
             raise wrong_value("task", said) from None
-        return ReleaseTable(tuple(chosen), self._truths)
+        return ReleaseTable(tuple(chosen), self._truths, self._arrays)
 
     def range(self, task: str, low: float, high: float | None = None) -> RangeCount:
         """How many devices have a value from ``low`` to ``high`` (None: to the end), of a release
@@ -136,11 +145,32 @@ class ReleaseTable(Table):
             )
             for row in means or rows
         ]
+        if "array" in release:
+            raise wrong_value("task", "its totals are too many to draw: use .array(task)")
         if not marks:
             raise wrong_value("task", "this release was withheld: there is nothing to draw")
         unit = "the number's unit" if means else "total" if "rounds" in release else "people"
         title = f"{release['name']}, window {release['window']}: {release['n']:,} reports"
         return intervals(title, unit, marks)
+
+    def array(self, task: str, path: str | os.PathLike[str] | None = None) -> TotalsArray:
+        """The totals of a release of a long vector, read from their file as they are asked for.
+        ``path``: the file, unless it lies where the release was read from.
+        """
+        release = self._one(task)
+        told = release.get("array")
+        if told is None:
+            raise wrong_value("task", "its totals are rows of this table, not an array")
+        where = Path(path) if path is not None else None
+        if where is None and self._arrays is not None:
+            where = self._arrays / told["file"]
+        if where is None or not where.is_file():
+            raise wrong_value(
+                "path",
+                f"{told['file']} is not beside the release: give the file of shoal results export "
+                "--format npy",
+            )
+        return TotalsArray(array_of_json(where, told), told)
 
     def tables(self, task: str) -> list[Table]:
         """Of a release of several answers together: one table for each marginal, made to agree."""
@@ -165,6 +195,77 @@ class ReleaseTable(Table):
         return found[0]
 
 
+class TotalsArray:
+    """Totals in the task's unit, float64: ``totals[7]``, ``totals[1_000:2_000]``, ``len(totals)``.
+    Each has the standard error ``stderr``, and is in a 95 % interval of it plus and minus
+    ``reach``.
+
+    Nothing is read before it is asked for, and nothing is believed: a segment of the file that is
+    not what was signed is refused with a line that names the file.
+    """
+
+    def __init__(self, file: ArrayFile, told: dict[str, Any]) -> None:
+        self._file, self._held = file, (-1, np.zeros(0, np.int64))
+        self._scale: tuple[float, int] = (float(told["clip"]), int(told["grid"]))
+        self.stderr, self.reach = float(told["stderr"]), float(told["reach"])
+        self.norm = float(told["norm"])
+
+    def __len__(self) -> int:
+        return self._file.form.length
+
+    def __repr__(self) -> str:
+        return f"TotalsArray({len(self):,} totals, standard error {self.stderr:,.6g} each)"
+
+    def __getitem__(self, which: int | slice) -> Any:
+        """float64[n] of a slice, a float of an index; only the segments that are needed are read.
+        Raises MISMATCH (damaged), IndexError, TypeError.
+        """
+        if isinstance(which, slice):
+            return self._totals(range(len(self))[which])
+        if isinstance(which, bool) or not isinstance(which, int | np.integer):
+            raise wrong_type("index", "give a whole number or a slice, as totals[:1_000]")
+        at = range(len(self))[int(which)]
+        return float(self._totals(range(at, at + 1))[0])
+
+    def __iter__(self) -> Iterator[float]:
+        for part in self.parts():
+            yield from part.tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype=dtype)
+
+    def parts(self) -> Iterator[NDArray[np.float64]]:
+        """All of them, a segment at a time: memory for one. Raises MISMATCH."""
+        with about("file"):
+            for steps in self._file.segments():
+                yield self._scaled(steps)
+
+    def check(self) -> None:
+        """Read all of the file and compare it with what was signed. Raises MISMATCH."""
+        with about("file"):
+            self._file.check()
+
+    def _totals(self, wanted: range) -> NDArray[np.float64]:
+        result, size = np.zeros(len(wanted)), self._file.form.segment
+        if not wanted:
+            return result
+        places = np.arange(wanted.start, wanted.stop, wanted.step)
+        for number in np.unique(places // size).tolist():
+            here = places // size == number
+            result[here] = self._scaled(self._segment(number)[places[here] - number * size])
+        return result
+
+    def _segment(self, number: int) -> NDArray[np.int64]:
+        if self._held[0] != number:
+            with about("file"):
+                self._held = (number, self._file.segment(number))
+        return self._held[1]
+
+    def _scaled(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+        clip, grid = self._scale
+        return steps / grid * clip
+
+
 def read_release(path: str | os.PathLike[str]) -> ReleaseTable:
     """The releases of a JSON file (``shoal results export --format json``, or the results.json of
     ``shoal demo``, with its truths), of a folder of such files, or of an analyzer's data_dir.
@@ -182,6 +283,7 @@ def read_release(path: str | os.PathLike[str]) -> ReleaseTable:
         )
     with about("path"):
         if where.is_dir() and (where / FILE_NAME).exists():
-            return ReleaseTable(tuple(read_releases(where, None)))
+            return ReleaseTable(tuple(read_releases(where, None)), arrays=where / FOLDER)
         found = read_release_files(where)
-    return ReleaseTable(found.releases, found.truths)
+    folder = where if where.is_dir() else where.parent
+    return ReleaseTable(found.releases, found.truths, folder)

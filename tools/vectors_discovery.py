@@ -14,6 +14,8 @@ from shoal.ids import Digest, TaskId
 from shoal.protos import directory_pb2
 from shoal.questions import domain_codec
 from shoal.questions.discovery import DiscoveryLevel
+from shoal.questions.place_paths import PlacePaths
+from shoal.questions.places import Places
 from shoal.questions.spelling import spell
 
 WINDOWS = 6  # of the task of the steps
@@ -42,6 +44,27 @@ _TEXTS = (
 )
 
 
+PLACES = Discovery(
+    2, 4, 3, (), PlacePaths(Places(48_060_000, 11_360_000, 48_250_003, 11_720_001, 1, 1), 4)
+)
+QUARTERS = Discovery(1, 5, 3, (), PlacePaths(Places(-7, -11, 60, 53, 1, 1), 2))
+_PLACES = (
+    "48.137, 11.575",
+    '{"lat": 48.137, "lon": 11.575}',
+    "48.06,11.36",
+    "48.0599999,11.36",
+    "48.250002,11.72",
+    "48.250003,11.72",
+    "48.12,11.5",
+    "0.0000199, 0.000001",
+    "-0.0000001, -0.0000109",
+    "-7e-6,52e-6",
+    "48.137",
+    "here",
+    "",
+)
+
+
 def _level(number: int, *followed: str) -> DiscoveryLevel:
     return ASKED.level(number, [spell(one, 32)[: number + 1] for one in followed])
 
@@ -53,6 +76,13 @@ LEVELS = (
     _level(1, "ca", "ro", "th"),
     _level(2, "the"),
     _level(4, "route", "theor"),
+)
+PLACE_LEVELS = (
+    PLACES.level(0),
+    PLACES.level(1, [bytes((1, 2)), bytes((6, 9))]),
+    PLACES.level(2, [bytes((6, 9, 6))]),
+    QUARTERS.level(0),
+    QUARTERS.level(3, [bytes((0, 3, 0)), bytes((3, 2, 1))]),
 )
 
 
@@ -70,14 +100,16 @@ def discoveries() -> list[Json]:
             "values": [
                 {
                     "text": text,
-                    "symbols": spell(text, level.discovery.longest).hex(),
+                    "symbols": level.discovery.alphabet.spelled(
+                        text, level.discovery.longest
+                    ).hex(),
                     "cell": level.encode(text),
                 }
-                for text in _TEXTS
+                for text in (_TEXTS if level in LEVELS else _PLACES)
             ]
             + [{"text": None, "symbols": "", "cell": level.encode(None)}],
         }
-        for level in LEVELS
+        for level in (*LEVELS, *PLACE_LEVELS)
     ]
 
 

@@ -28,6 +28,7 @@ from vectors_rings import (
     rings,
 )
 from vectors_rounds import a_round, singles
+from vectors_segments import segments
 from vectors_tasks import Json, fixed, hpke_key
 
 from shoal.crypto.secagg.exchange import (
@@ -382,6 +383,7 @@ def make() -> Json:
         "check_constants": check_constants(),
         "round": a_round(),
         "singles": singles(),
+        "segments": segments(),
         "refuse": {
             "keys": bad_keys(),
             "shamir": bad_shares(),

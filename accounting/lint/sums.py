@@ -70,6 +70,13 @@ def lint_sum(task: Task) -> LintResult:
         f"a phase is shorter than {LIMITS.phase_far_s} s (in strict mode half of unmask_s): "
         "devices that connect over slow links are lost",
     )
+    upload_s = math.ceil(task.report_size / LIMITS.upload_far_bytes_s)
+    add(
+        plan.mode is not Mode.HELPER and plan.mask_s < upload_s,
+        False,
+        f"mask_s is {plan.mask_s}, and a vector of {task.report_size:,} bytes takes {upload_s} s "
+        "over a link of 1 Mbit/s: devices with such a link are lost, raise mask_s",
+    )
     add(
         plan.mode is Mode.HELPER and task.min_batch > plan.cohort_max,
         True,

@@ -17,7 +17,8 @@ task itself need not trust who signed it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -25,6 +26,7 @@ from functools import lru_cache
 from shoal.accounting.sums.pairwise import SumBound, calibrate, certify_sum
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.noise.width import noise_tail, word_bits_for
 from shoal.mechanisms.quantize import bounds, default_grid
@@ -73,9 +75,46 @@ def design_sum(
     line that names the number to change.
 
     ``dimension`` >= 1 coordinates; ``clip`` > 0 in the domain's unit, the bound on a vector's
-    ``norm``; ``grid``: steps that ``clip`` is divided into (None: one that costs little).
+    ``norm``; ``grid``: steps that ``clip`` is divided into (None: one that costs little, of
+    long vectors one in whose steps the noise can be drawn).
+    More than ``LIMITS.dense_words`` coordinates travel in segments, and are released as one array.
     ``dropout_ppm``, ``honest_fraction_ppm``: shares of a round's devices, in millionths.
     """
+    least, survivors = _smallest_round(cohort_min, cohort_max, dropout_ppm)
+    # With the widest word first: what is wrong with the sizes is said before anything is computed
+    # from them.
+    widest = PairwisePlan(mode, least, cohort_max, survivors, dropout_ppm, WORD_BITS[-1], *phases)
+    if widest.honest_survivors(honest_fraction_ppm) < 1:
+        raise _hides_nobody()
+    steps = grid if grid is not None else default_grid(norm, clip, dimension)
+    domain = Vector(dimension, norm, clip, steps, tuple(names), unit)
+    share = widest.honest_share(honest_fraction_ppm)
+
+    def calibrated(domain: Vector) -> MechanismSpec:
+        return calibrate(
+            noise,
+            bounds(domain),
+            dimension,
+            epsilon=epsilon,
+            delta=delta,
+            survivors=survivors,
+            honest_fraction=share,
+            windows=windows,
+        )
+
+    if grid is None and norm is Norm.L2 and dimension > LIMITS.dense_words:
+        domain, spec = _coarsened(domain, calibrated)
+    else:
+        spec = calibrated(domain)
+    limits = bounds(domain)
+    # Modulo 2^w: a sum that does not fit would be wrong without anybody noticing.
+    bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
+    plan = replace(widest, word_bits=bits, segment_words=_segment_words(dimension, mode))
+    return SumDesign(domain, spec, plan)
+
+
+def _smallest_round(cohort_min: int | None, cohort_max: int, dropout_ppm: int) -> tuple[int, int]:
+    """(devices that begin, devices that survive). Raises INVALID."""
     least = (
         cohort_min
         if cohort_min is not None
@@ -88,28 +127,32 @@ def design_sum(
             f"of cohort_min = {least} devices dropout leaves {survivors}: raise cohort_min or "
             "lower dropout",
         )
-    # With the widest word first: what is wrong with the sizes is said before anything is computed
-    # from them.
-    widest = PairwisePlan(mode, least, cohort_max, survivors, dropout_ppm, WORD_BITS[-1], *phases)
-    if widest.honest_survivors(honest_fraction_ppm) < 1:
-        raise _hides_nobody()
-    steps = grid if grid is not None else default_grid(norm, clip, dimension)
-    domain = Vector(dimension, norm, clip, steps, tuple(names), unit)
-    limits = bounds(domain)
-    share = widest.honest_share(honest_fraction_ppm)
-    spec = calibrate(
-        noise,
-        limits,
-        dimension,
-        epsilon=epsilon,
-        delta=delta,
-        survivors=survivors,
-        honest_fraction=share,
-        windows=windows,
-    )
-    # Modulo 2^w: a sum that does not fit would be wrong without anybody noticing.
-    bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
-    return SumDesign(domain, spec, replace(widest, word_bits=bits))
+    return least, survivors
+
+
+def _coarsened(
+    domain: Vector, calibrated: Callable[[Vector], MechanismSpec]
+) -> tuple[Vector, MechanismSpec]:
+    """The grid, halved until a device's share of the noise can be drawn: the usual one grows with
+    the dimension, and so does the noise in its steps.
+
+    Not below 4 sqrt(d) steps, where rounding lengthens a vector by a quarter. Raises what the first
+    grid did if none will do.
+    """
+    least, first = 4 * math.isqrt(domain.dimension), domain
+    while True:
+        try:
+            return domain, calibrated(domain)
+        except ShoalError:
+            if domain.grid // 2 < least:
+                return first, calibrated(first)
+            domain = replace(domain, grid=domain.grid // 2)
+
+
+def _segment_words(dimension: int, mode: Mode) -> int:
+    """Long vectors travel in segments; in helper mode, whose vectors are stored whole, none do."""
+    dense = dimension > LIMITS.dense_words and mode is not Mode.HELPER
+    return LIMITS.segment_words if dense else 0
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.several.histogram import BundledHistogram
 from shoal.mechanisms.several.levels import chance_of, least_number, threshold
-from shoal.questions.discovery import Discovery
+from shoal.questions.discovery import Alphabet, Discovery
+from shoal.questions.spelling import LETTERS
 
 SURE = 0.95
 _MOST, _LEAST = 512, 8  # beginnings that are followed
@@ -31,6 +32,7 @@ class DiscoveryRequest:
     ``delta``): of one device, over all levels. ``most``: beginnings that are followed, at most;
     None: 512, or half as many as often as a device would send too many messages. ``spare``: windows
     beyond one for each level, for those that are lost: every device answers in all of them.
+    ``first``, ``longest``: symbols of ``alphabet``.
     """
 
     n: int
@@ -43,6 +45,7 @@ class DiscoveryRequest:
     most: int | None = None
     known: tuple[bytes, ...] = ()
     spare: int = 0
+    alphabet: Alphabet = LETTERS
 
     @property
     def windows(self) -> int:
@@ -61,7 +64,7 @@ class DiscoveryRequest:
 
     def discovery(self, most: int) -> Discovery:
         """What is asked. Raises INVALID where that can't be."""
-        return Discovery(self.first, self.longest, most, self.known)
+        return Discovery(self.first, self.longest, most, self.known, self.alphabet)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from shoal.analyzer.discovery.plan import DiscoveryPlan
 from shoal.analyzer.planner.question import wrong
 from shoal.analyzer.planner.simulation.crowd import ByCounts
 from shoal.analyzer.planner.simulation.simulate import HERE, MOST_DEVICES, Tell
 from shoal.analyzer.planner.simulation.stretches import Engine, Rehearsal, stretches_of
+from shoal.analyzer.results.discovered import LevelFindings, found_in, level_json, rows_of
 from shoal.arrays import NDArray, np
 from shoal.entropy import SYSTEM, Entropy, part_of
 from shoal.mechanisms import Tally
+from shoal.mechanisms.base import Estimate
 from shoal.mechanisms.parts.sampling import uniform_below
 from shoal.mechanisms.several.levels import (
     FoundBeginning,
     histogram_of,
-    kept,
     threshold,
 )
 from shoal.questions.discovery import Discovery, DiscoveryLevel
@@ -32,18 +34,32 @@ MOST_MESSAGES = 200_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelDone:
-    """``n``: devices that answered; ``least``: the threshold, in devices; ``found``: what reached
-    it; ``left_out``: beginnings that did too, and for which there was no room; ``messages``: of all
-    devices; ``counts``: int64[cells], the devices whose answer each was.
+    """``n``: devices that answered; ``findings``: what a release would tell; ``messages``: of all
+    devices; ``estimate``: of every cell, and ``counts``: int64[cells], the devices whose answer
+    each was.
     """
 
     level: DiscoveryLevel
     n: int
-    least: int
-    found: tuple[FoundBeginning, ...]
-    left_out: int
+    findings: LevelFindings
     messages: int
+    estimate: Estimate
     counts: NDArray[np.int64]
+
+    @property
+    def least(self) -> int:
+        """The threshold, in devices."""
+        return self.findings.least
+
+    @property
+    def found(self) -> tuple[FoundBeginning, ...]:
+        """What reached it."""
+        return self.findings.found
+
+    @property
+    def left_out(self) -> int:
+        """Beginnings that did too, and for which there was no room."""
+        return self.findings.no_room
 
     def true(self, found: FoundBeginning) -> int:
         """Devices at this level that have what was found."""
@@ -52,7 +68,7 @@ class LevelDone:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """A population: ``spelled``: distinct words; ``counts``: int64, the devices that hold each."""
+    """``spelled``: distinct words, or places; ``counts``: int64, the devices that hold each."""
 
     spelled: tuple[bytes, ...]
     counts: NDArray[np.int64]
@@ -66,7 +82,9 @@ class Population:
         for text, count in held.items():
             spelled[discovery.word(text)] += count
         if not 1 <= spelled.total() <= MOST_DEVICES or min(spelled.values()) < 0:
-            raise wrong(f"a simulation has 1 to {MOST_DEVICES} devices, each with a word or none")
+            raise wrong(
+                f"a simulation has 1 to {MOST_DEVICES} devices, each with an answer or none"
+            )
         words = tuple(sorted(spelled))
         return cls(words, np.array([spelled[word] for word in words], dtype=np.int64))
 
@@ -128,11 +146,12 @@ def simulate_discovery(
         work = Rehearsal(made, ByCounts(counts), part_of(entropy, f"level {level.number}"))
         tally = _tally(work, engine, tell)
         bound = threshold(made, discovery.levels, n) if least is None else least
-        found, left_out = kept(level, made.estimate(tally, n), bound)
-        done.append(LevelDone(level, n, bound, tuple(found), left_out, tally.rows, counts))
+        estimate = made.estimate(tally, n)
+        findings = found_in(level, estimate, bound)
+        done.append(LevelDone(level, n, findings, tally.rows, estimate, counts))
         if shown is not None:
             shown(done[-1])
-        level = discovery.after(level.number, (one.symbols for one in found))
+        level = discovery.after(level.number, findings.beginnings)
     return done
 
 
@@ -147,6 +166,21 @@ def words_of(done: Iterable[LevelDone]) -> list[tuple[FoundBeginning, int]]:
         if one.is_whole or level.level.is_last
     ]
     return sorted(words, key=lambda pair: (-pair[0].value, pair[0].symbols))
+
+
+def releases_of(done: Iterable[LevelDone]) -> list[dict[str, Any]]:
+    """What releases would tell of the levels, in the shape of ``release_json.to_json``: the parts
+    of it that a tree or a map is drawn of, a window for each level.
+    """
+    return [
+        {
+            "window": level.level.number,
+            "n": level.n,
+            "estimates": rows_of(level.findings.estimate),
+            "discovered": level_json(level.findings.message()),
+        }
+        for level in done
+    ]
 
 
 def _tally(work: Rehearsal, engine: Engine, tell: Tell | None) -> Tally:

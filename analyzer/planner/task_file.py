@@ -18,6 +18,7 @@ from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.result import Plan
 from shoal.domain import Categories, Discovery, Domain, Numeric, Places
 from shoal.questions.coordinates import MICRO
+from shoal.questions.place_paths import PlacePaths
 from shoal.questions.spelling import readable
 
 if TYPE_CHECKING:
@@ -243,19 +244,32 @@ def _describe(table: Any, domain: Domain) -> None:
             "first": domain.first,
             "longest": domain.longest,
             "most": domain.most,
-            "leave_out": [readable(word) for word in domain.known],
         }
+        if isinstance(domain.alphabet, PlacePaths):
+            table["places"] = _map(domain.alphabet)
+        else:
+            table["leave_out"] = [readable(word) for word in domain.known]
     elif isinstance(domain, Places):
-        bounds = ("south", "west", "north", "east")
         table |= {
             "kind": "places",
-            **{name: getattr(domain, name) / MICRO for name in bounds},  # degrees
+            **_box(domain),
             "rows": domain.rows,
             "columns": domain.columns,
         }
     else:
         table["kind"] = "yes_no"
     table.add(tomlkit.nl())
+
+
+def _box(places: Places) -> dict[str, float]:
+    """The bounds of a map in degrees."""
+    return {side: getattr(places, side) / MICRO for side in ("south", "west", "north", "east")}
+
+
+def _map(paths: PlacePaths) -> Any:
+    found = tomlkit.inline_table()
+    found.update({**_box(paths.box), "across": paths.across})
+    return found
 
 
 def _describe_categories(table: Any, domain: Categories) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from shoal.accounting.routes import BUDGET
 from shoal.analyzer.batches.manifest_signatures import FOLDER, ManifestSignatures
 from shoal.analyzer.config import AnalyzerConfig
-from shoal.analyzer.results.exports import CHECKABLE, CHECKABLE_SUFFIX
+from shoal.analyzer.results.files.exports import CHECKABLE, CHECKABLE_SUFFIX
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.crypto.signing import SigningContext, verify

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Kind, ShoalError
+
+if TYPE_CHECKING:
+    from shoal.storage.array_files import ArrayFile
 
 
 def read_releases(data: Path | None, config: Path | None) -> list[dict[str, Any]]:
@@ -37,6 +40,35 @@ def read_spent(data: Path | None, config: Path | None) -> list[dict[str, Any]]:
         return spent_by_question(store.spendings(), names)
     finally:
         store.close()
+
+
+def array_of(data: Path | None, config: Path | None, release: dict[str, Any]) -> ArrayFile:
+    """The array of a release of a long vector, in the analyzer's folder. Raises CONFIG for a
+    release that has an estimate for each answer, or none.
+    """
+    from shoal.analyzer.results.totals import FOLDER, array_of_json
+
+    told = release.get("array")
+    if told is None:
+        why = (
+            f"it was withheld ({release['withheld']})"
+            if release["withheld"]
+            else ("it has an estimate for each answer: use --format csv or parquet")
+        )
+        name = f"{release['name']}:{release['window']}"
+        raise ShoalError(Kind.CONFIG, f"{name} has no array: {why}")
+    return array_of_json(_data_dir(data, config) / FOLDER / told["file"], told)
+
+
+def only(releases: list[dict[str, Any]], task: str) -> dict[str, Any]:
+    """The one of them. Raises CONFIG where a task has several windows."""
+    if len(releases) > 1:
+        windows = ", ".join(str(release["window"]) for release in releases)
+        raise ShoalError(
+            Kind.CONFIG,
+            f"{task} has several windows ({windows}): give one, as {task}:{releases[0]['window']}",
+        )
+    return releases[0]
 
 
 def in_order(releases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from shoal.analyzer.results.exports import CHECKABLE
+from shoal.analyzer.results.files.exports import CHECKABLE
 from shoal.analyzer.results.maps.released import BOUNDS, law_shown, places_of
 from shoal.analyzer.results.reading import in_order
 from shoal.analyzer.results.report_page import certificate_of
 from shoal.errors import Kind, ShoalError
-from shoal.limits import MIB
+from shoal.limits import LIMITS, MIB
 from shoal.mechanisms.several.tree import CellTree
 
+_ARRAY_NAME = re.compile(r"[0-9a-f]{64}-[0-9]{1,5}\.npy")
 MOST_BYTES = 256 * MIB  # of one file
 Truth = Mapping[str, float]
 
@@ -204,6 +206,19 @@ _RECORD: dict[str, Check] = {
     ),
     "marginals": lambda value: isinstance(value, list) and all(map(_texts, value)),
 }
+_ARRAY: dict[str, Check] = {
+    "file": lambda value: isinstance(value, str) and _ARRAY_NAME.fullmatch(value) is not None,
+    "dtype": lambda value: value == "<i8",
+    "length": lambda value: _count(value) and 1 <= value <= LIMITS.vector_words,  # type: ignore[operator] # a number
+    "segment": lambda value: _count(value) and 1 <= value <= LIMITS.vector_words,  # type: ignore[operator] # a number
+    "sha256": lambda value: isinstance(value, str) and set(value) <= set("0123456789abcdef"),
+    "clip": lambda value: _number(value) and float(value) > 0,  # type: ignore[arg-type] # a number
+    "grid": lambda value: _count(value) and value != 0,
+    "stderr": _finite_bound,
+    "reach": _finite_bound,
+    "norm": _finite_bound,
+    "first": lambda value: isinstance(value, list) and len(value) <= 8 and all(map(_number, value)),
+}
 _MEMOIZED: dict[str, Check] = {"lifetime_epsilon": _finite_bound, "windows": _count}
 _ROUNDS: dict[str, Check] = {
     "mode": _text,
@@ -263,6 +278,14 @@ def _check_rows(where: str, release: dict[str, Any]) -> None:
                 "method": _text,
                 "note": _text,
             },
+        )
+    if "array" in release:
+        _check(f"{where}: array", release["array"], _ARRAY)
+        count = -(-release["array"]["length"] // release["array"]["segment"])
+        _check(
+            f"{where}: array",
+            release["array"],
+            {"sha256": lambda value: isinstance(value, str) and len(value) == 64 * count},
         )
     if "distribution" in release:
         _check_distribution(f"{where}: distribution", release["distribution"])

@@ -17,6 +17,7 @@ from shoal.analyzer.results.records import (
     shown_record,
     shown_tables,
 )
+from shoal.analyzer.results.totals import array_json
 from shoal.codec import VERSION, parse
 from shoal.errors import Kind, ShoalError
 from shoal.protos import release_pb2
@@ -40,8 +41,8 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
 
     ``damaged``: reports that were acknowledged and are missing, because a disk lost or changed
     them. ``processed`` (counts for readers), ``distribution``, ``quantiles`` and ``ranges`` are
-    there where there is something to show (``processed``, ``ranges``), ``map`` of places, and
-    ``record`` and ``tables`` of a record (``records``).
+    there where there is something to show (``processed``, ``ranges``), ``map`` of places,
+    ``array`` of long vectors (``totals``), ``record`` and ``tables`` of a record (``records``).
     """
     privacy = release.privacy
     shown = {
@@ -51,6 +52,7 @@ def to_json(release: release_pb2.Release) -> dict[str, Any]:
         "discovered": discovered.to_json(release),
         "ranges": ranges_shown(release),
         "map": map_shown(release),
+        "array": array_json(release),
         "record": shown_record(release),
         "tables": shown_tables(release),
     }

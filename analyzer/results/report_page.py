@@ -21,8 +21,10 @@ from shoal.accounting.several_messages.messages import MessagesBound
 from shoal.accounting.several_messages.of_mechanism import METHODS
 from shoal.analyzer.results.cumulative import COMPOSED_MEMOIZED
 from shoal.analyzer.results.maps.drawing import MapPicture, largest, picture_of
+from shoal.analyzer.results.maps.tree import PlaceMap, place_map, tree_picture
 from shoal.analyzer.results.plots import Histogram, RowPlot, histogram, plot
 from shoal.analyzer.results.processed import MEANS, OUTSIDE, beside, readable_note
+from shoal.analyzer.results.totals import array_words
 from shoal.errors import Kind, ShoalError
 from shoal.pictures.axes import number
 from shoal.pictures.templates import render
@@ -72,7 +74,8 @@ class PictureShape:
 @dataclass(frozen=True, slots=True)
 class ReportSection:
     """One release as the page shows it. ``release``: its JSON; ``anchor``: the id to link to;
-    ``shape``: None without a distribution; ``words``: what else is said of it, a paragraph each.
+    ``shape``: None without a distribution; ``words``: what else is said of it, a paragraph each;
+    ``array``: of a long vector, headings and words.
     """
 
     release: Mapping[str, Any]
@@ -82,6 +85,7 @@ class ReportSection:
     shape: PictureShape | None
     words: tuple[str, ...]
     map: MapPicture | None = None
+    array: tuple[tuple[str, str], ...] = ()
 
 
 def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None = None) -> str:
@@ -111,7 +115,18 @@ def render_report(releases: Sequence[Mapping[str, Any]], truths: Truths | None =
         randomized=any(release["privacy"]["epsilon0"] is not None for release in shuffled),
         mixed=any(release["privacy"]["epsilon0"] is None for release in shuffled),
         summed=any("rounds" in release for release in releases),
+        maps=_maps(releases),
     )
+
+
+def _maps(releases: Sequence[Mapping[str, Any]]) -> list[tuple[str, PlaceMap, str]]:
+    """Of every discovery of places: its name, what it found in all its windows, and the picture."""
+    tasks = dict[str, list[Mapping[str, Any]]]()
+    for release in releases:
+        if "cells" in release.get("discovered", ()):
+            tasks.setdefault(release["task_id"], []).append(release)
+    found = [(of_task[0]["name"], place_map(of_task)) for of_task in tasks.values()]
+    return [(name, one, tree_picture(one, name)) for name, one in found]
 
 
 def section_of(index: int, release: Mapping[str, Any], truth: Mapping[str, float]) -> ReportSection:
@@ -148,6 +163,7 @@ def section_of(index: int, release: Mapping[str, Any], truth: Mapping[str, float
         _shape(release),
         tuple(words_of(release)),
         picture_of(release),
+        tuple(array_words(release["array"])) if "array" in release else (),
     )
 
 

@@ -50,7 +50,7 @@ def word_tree(releases: Sequence[Mapping[str, Any]]) -> WordTree:
     """Of the releases of one task. Raises NOT_FOUND if none of them is a level of a discovery."""
     levels = dict[int, Mapping[str, Any]]()
     for release in sorted(releases, key=lambda one: one["window"]):
-        if "discovered" in release:
+        if "whole" in release.get("discovered", ()):
             levels[release["discovered"]["level"]] = release
     if not levels:
         raise ShoalError(

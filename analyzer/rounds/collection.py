@@ -68,6 +68,7 @@ class CollectionService:
     ) -> None:
         self._store, self._sums, self._tasks, self._keys = store, SumStore(store), tasks, keys
         self._signing_key, self._clock, self._entropy = signing_key, clock, entropy
+        self._sums.drop_files()
         self._rounds = OpenRounds(self._sums, clock)
         self._ends = WindowEnds(
             self._rounds, self._sums, tasks, keys, signing_key, conclude, shred, clock
@@ -191,18 +192,27 @@ class CollectionService:
             if not chunk.data or len(chunk.data) > LIMITS.chunk_bytes:
                 raise ShoalError(Kind.INVALID, f"chunk: 1 to {LIMITS.chunk_bytes} bytes")
             buffer += chunk.data
-            if len(buffer) >= max(LIMITS.vectors_bytes, open_round.collector.row_bytes):
+            if len(buffer) >= open_round.collector.bytes_at_once:
                 at += await self._take(open_round, at, buffer)
         if open_round is None:
             raise ShoalError(Kind.INVALID, "delivery: no chunk came")
-        await self._take(open_round, at, buffer)
-        if buffer:
+        at += await self._take(open_round, at, buffer)
+        if buffer or at % open_round.collector.row_bytes:
             raise ShoalError(Kind.INVALID, "delivery: it ends in the middle of a row")
         hit("analyzer.rounds.delivered")
         return pairwise_pb2.VectorsReply(unusable=open_round.collector.unusable).SerializeToString()
 
     async def _take(self, open_round: OpenRound, at: int, buffer: bytearray) -> int:
-        """Hand the whole rows at the buffer's beginning over; returns their bytes."""
+        """Hand the whole rows at the buffer's beginning over, or all of it where rows have
+        segments; returns their bytes.
+        """
+        if open_round.collector.terms.plan.segmented:
+            if not buffer:
+                return 0
+            data = bytes(buffer)
+            buffer.clear()
+            await self._rounds.step(open_round, lambda: open_round.collector.feed(data, at))
+            return len(data)
         size = open_round.collector.row_bytes
         count = len(buffer) // size
         if count:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from shoal.analyzer.rounds.sums import StoredSum, SumStore
+from shoal.analyzer.rounds.sums import StoredSum, SumStore, sum_form
 from shoal.clocks.clock import SureClock
 from shoal.crypto.secagg.analyzer.collector import Collector
 from shoal.crypto.secagg.records import Reason
@@ -27,7 +27,8 @@ log = get_log("analyzer")
 MOST_OPEN = 64  # rounds at once: each holds a running sum, and the shares of its devices
 # of silence, and two rounds: then a round is forgotten that its shuffler did not end
 _FORGET_S = 600.0
-_MOST_KEPT = 1_024  # ended rounds whose answers are remembered: about 0.5 MiB each of a large one
+# ended rounds whose answers are remembered, and their seats together: some 0.5 kB each
+_MOST_KEPT, _MOST_SEATS = 1_024, 1 << 20
 _UNKNOWN = "this analyzer knows no such round: it restarted, or the round is long over"
 # What opens a round: the task, the window and the shuffler's commitment to its randomness.
 Opening = tuple[TaskId, int, bytes]
@@ -138,6 +139,8 @@ class OpenRounds:
                 try:
                     return await asyncio.to_thread(work)
                 finally:
+                    # a long vector comes in many steps of one call
+                    open_round.touched = self._clock.steady()
                     await self._count_abort(open_round)
 
         task = asyncio.create_task(whole_step())
@@ -156,7 +159,8 @@ class OpenRounds:
         if result is not None and round_id is not None and not open_round.stored:
             hit("analyzer.rounds.unmasked")
             task_id, window = open_round.served.task_id, open_round.window
-            self._sums.add(task_id, window, StoredSum(round_id, result.survivors, result.vector))
+            stored = StoredSum(round_id, result.survivors, result.vector)
+            self._sums.add(task_id, window, stored, sum_form(open_round.served.task))
             open_round.stored = True
             self.ended["done"] += 1
             collector.forget()
@@ -201,7 +205,11 @@ class OpenRounds:
                 if open_round.goes_on:
                     self._drop(open_round)
         ended = [open_round for open_round in self._by_offer.values() if not open_round.goes_on]
-        for open_round in ended[: max(0, len(ended) - _MOST_KEPT)]:
+        seats = sum(open_round.collector.seats for open_round in ended)
+        for at, open_round in enumerate(ended):
+            if len(ended) - at <= _MOST_KEPT and seats <= _MOST_SEATS:
+                break
+            seats -= open_round.collector.seats
             self._drop(open_round)
 
     async def _abort(self, open_round: OpenRound, reason: Reason) -> None:

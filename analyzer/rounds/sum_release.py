@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from operator import add
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.sums.pairwise import certify_sum
@@ -23,6 +24,7 @@ from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer import core
 from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.privacy import privacy_message
+from shoal.analyzer.results.totals import array_name, write_totals
 from shoal.analyzer.rounds.sum_errors import errors_of_sum, reach_of_sum
 from shoal.arrays import NDArray, np
 from shoal.codec import VERSION
@@ -39,6 +41,7 @@ from shoal.task import PPM, Task
 UNIT = "one vector of one device in one window"
 NO_SUMS = "no round of this window ended with a sum"
 TOO_FEW_SURVIVORS = "a sum has fewer survivors than the noise is made for"
+TOO_LARGE = "the rounds together have totals beyond 64 bits"
 TOO_MANY_SURVIVORS = "a sum has more devices than its words are made for: it may have wrapped"
 
 
@@ -58,8 +61,12 @@ class FinishedSum(Protocol):
         ...
 
     @property
-    def vector(self) -> NDArray[np.int64]:
+    def vector(self) -> NDArray[np.signedinteger[Any]]:
         """int64[d]: the sum in grid steps, noise included."""
+        ...
+
+    def segments(self) -> Iterator[NDArray[np.signedinteger[Any]]]:
+        """The same, ``LIMITS.array_segment`` coordinates at a time."""
         ...
 
 
@@ -83,10 +90,12 @@ def conclude_sums(
     earlier: Sequence[Spending],
     key: SigningKey,
     damaged: int = 0,
+    arrays: Path | None = None,
 ) -> WindowOutcome:
     """The signed bytes of the release of a window. ``aborted``: rounds that ended without a sum, by
     reason. ``damaged``: devices whose vectors were acknowledged, or summed, and are in none of
-    ``sums`` because a disk lost or changed them.
+    ``sums`` because a disk lost or changed them. ``arrays``: the folder for the totals of long
+    vectors, which are written before the release names them. Raises OSError (that folder).
 
     ``earlier``: what every batch and window before this one cost. Withheld when fewer than
     min_batch survivors were summed, the certificate is above the target, or a sum has fewer
@@ -122,7 +131,9 @@ def conclude_sums(
         rounds=_rounds(task, certificate, charge.epsilon_upper, sums, aborted),
         damaged=damaged,
     )
-    if not withheld:
+    if not withheld and task.pairwise is not None and task.pairwise.segmented:
+        _write_array(message, task, sums, arrays)
+    elif not withheld:
         _estimate(message, task, sums)
     release = message.SerializeToString(deterministic=True)
     ack = delivery_pb2.Ack(version=VERSION, manifest_hash=digest).SerializeToString(
@@ -205,6 +216,48 @@ def _estimate(release: release_pb2.Release, task: Task, sums: Sequence[FinishedS
         release.estimates.add(
             label=label, value=value, stderr=stderr, ci_low=value - reach, ci_high=value + reach
         )
+
+
+def _write_array(
+    release: release_pb2.Release,
+    task: Task,
+    sums: Sequence[FinishedSum],
+    arrays: Path | None,
+) -> None:
+    """The totals of long vectors: one array beside the release, written segment by segment."""
+    if arrays is None:
+        raise ShoalError(Kind.INTERNAL, "the totals of long vectors want a folder for their array")
+    domain = _domain(task)
+    stderr = math.hypot(*standard_errors(task, release.n))
+    try:
+        told = write_totals(
+            arrays / array_name(TaskId(release.task_id), release.window),
+            domain.dimension,
+            added(sums),
+            clip=domain.clip,
+            grid=domain.grid,
+            stderr=stderr,
+            reach=reach95(task, release.n) * stderr,
+        )
+    except OverflowError:
+        release.withheld = TOO_LARGE
+    else:
+        release.array.CopyFrom(told)
+
+
+def added(sums: Sequence[FinishedSum]) -> Iterator[NDArray[np.int64]]:
+    """int64, segment by segment: the rounds' sums added exactly. Raises OverflowError where a total
+    leaves 64 bits.
+    """
+    for parts in zip(*(finished.segments() for finished in sums), strict=True):
+        total = parts[0].astype(np.int64)
+        for part in parts[1:]:
+            more = part.astype(np.int64)
+            before, total = total, total + more
+            # both had the other sign than what came out
+            if bool((((before ^ total) & (more ^ total)) < 0).any()):
+                raise OverflowError
+        yield total
 
 
 def _small(task: Task, sums: Sequence[FinishedSum]) -> bool:

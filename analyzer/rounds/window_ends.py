@@ -15,7 +15,7 @@ from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.rounds.open_rounds import OpenRounds
-from shoal.analyzer.rounds.sums import Conclude, StoredSum, SumStore
+from shoal.analyzer.rounds.sums import AnySum, Conclude, SumStore, sum_form
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import SureClock
 from shoal.crypto.signing import SigningKey
@@ -35,7 +35,7 @@ class ConcludeSums(Protocol):
         self,
         served: ServedTask,
         window: int,
-        sums: Sequence[StoredSum],
+        sums: Sequence[AnySum],
         aborted: Mapping[str, int],
         earlier: Sequence[Spending],
         key: SigningKey,
@@ -78,7 +78,12 @@ class WindowEnds:
             least = served.task.pairwise.survivors_min if served.task.pairwise else 0
             concluding = self._concluding(served, window, damaged, summed)
             fresh = await asyncio.to_thread(
-                self._sums.finish, served.task_id, window, concluding, least
+                self._sums.finish,
+                served.task_id,
+                window,
+                concluding,
+                least,
+                sum_form(served.task),
             )
             if fresh:
                 log.info("window of rounds finished", task=served.task_id, window=window)
@@ -99,7 +104,7 @@ class WindowEnds:
 
     def _concluding(self, served: ServedTask, window: int, damaged: int, summed: int) -> Conclude:
         def conclude(
-            sums: Sequence[StoredSum],
+            sums: Sequence[AnySum],
             aborted: Mapping[str, int],
             earlier: list[Spending],
             lost: int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from shoal.analyzer.results.exports import quoted
+from shoal.analyzer.results.files.exports import quoted
 from shoal.analyzer.tables.synthesis import Synthesis
 
 

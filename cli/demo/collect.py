@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,26 @@ async def released(
     )
 
 
+async def windows_released(
+    data: Path, wanted: Sequence[tuple[TaskId, int]], told: Callable[[int], None]
+) -> list[Release]:
+    """The releases of these windows, in their order, once all are there. ``told`` hears how many
+    are. Raises UNAVAILABLE if that takes too long.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        stored = await asyncio.to_thread(_read_windows, data)
+        found = [stored[each] for each in wanted if each in stored]
+        told(len(found))
+        if len(found) == len(wanted):
+            return found
+        await asyncio.sleep(_LOOK_S)
+    raise ShoalError(
+        Kind.UNAVAILABLE,
+        f"no release after {_PATIENCE_S:.0f} s: see shuffler.log and analyzer.log with --keep DIR",
+    )
+
+
 def releases_of(campaign: Campaign, stored: Mapping[TaskId, Release]) -> list[Release] | None:
     """A campaign's releases, one per step; None while one is to come. Every campaign has a step."""
     releases: list[Release] = []
@@ -77,11 +97,15 @@ def _read(data: Path) -> dict[TaskId, Release]:
     """Releases by task, which have one window each; nothing while the analyzer hasn't made its
     store yet.
     """
+    return {task_id: release for (task_id, _), release in _read_windows(data).items()}
+
+
+def _read_windows(data: Path) -> dict[tuple[TaskId, int], Release]:
     with contextlib.suppress(ShoalError, FileNotFoundError):
         store = AnalyzerStore(data / FILE_NAME, read_only=True)
         try:
             releases = [decode_release(stored.release) for stored in store.releases()]
         finally:
             store.close()
-        return {TaskId(release.task_id): release for release in releases}
+        return {(TaskId(release.task_id), release.window): release for release in releases}
     return {}

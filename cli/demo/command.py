@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,8 @@ import typer
 from rich.console import Console
 
 from shoal.cli.demo import options as demo_options
-from shoal.cli.demo import show, show_sums
+from shoal.cli.demo import show
 from shoal.cli.demo.brief import brief, places
-from shoal.cli.demo.brief_sums import brief_sums
 from shoal.cli.demo.folders import make_folder, results_of, write_file
 from shoal.cli.demo.left import check_ours, remove_ours
 from shoal.cli.demo.made import Made
@@ -24,7 +24,11 @@ from shoal.cli.demo.near_central import TERMS, near_central_questions, side_by_s
 from shoal.cli.demo.near_central import show as show_near_central
 from shoal.cli.demo.page import look_around
 from shoal.cli.demo.processes import cpu_count
+from shoal.cli.demo.recipes.deployments import LIST, deployment
+from shoal.cli.demo.recipes.listed import show_list
 from shoal.cli.demo.reports_run import run_reports
+from shoal.cli.demo.sums import show as show_sums
+from shoal.cli.demo.sums.brief import brief_sums
 from shoal.cli.demo.survey import Question, questions
 from shoal.cli.demo.workspace import DEMO, TaskTerms
 from shoal.cli.extras import need
@@ -33,7 +37,9 @@ from shoal.cli.output import STDOUT, console, stderr
 from shoal.errors import Kind, ShoalError
 
 _ROWS = 20_190  # of the survey
+_FEW = 60_570  # reports that room is asked for where there are vectors instead
 Work = Callable[[Path], Coroutine[None, None, Made]]  # in a folder of its own
+Ending = Callable[[Console, dict[str, Any], float, Path, Path | None], None]
 
 
 def register(app: typer.Typer) -> None:
@@ -52,6 +58,8 @@ def demo(
     federated: demo_options.FederatedOption = False,
     rounds: demo_options.RoundsOption = None,
     adaptive: demo_options.AdaptiveOption = False,
+    recipe: demo_options.RecipeOption = "",
+    windows: demo_options.WindowsOption = None,
     mechanism: demo_options.MechanismOption = "",
     setting: SettingOption = "",
     full: demo_options.FullOption = False,
@@ -74,42 +82,55 @@ def demo(
     With --federated, learns a model over rounds of clipped, noised and masked gradients of real
     patients' rows, beside a curator's model at the same epsilon and one without privacy.
 
+    With --recipe, runs a deployment that people cite as it is claimed, and as Shoal would ask:
+    shoal demo --recipe emoji-popularity
+
     The categories by another mechanism: shoal demo --mechanism unary --setting p=0.97
     """
     need("server")
     _check_alone(mechanism or setting, secagg=secagg, near_central=near_central)
     others = mechanism or setting or secagg or near_central
     _check_federated(others, rounds or adaptive, federated=federated)
-    asked = (
-        near_central_questions(devices or _ROWS) if near_central else questions(mechanism, setting)
-    )
-    terms = TERMS if near_central else DEMO
-    screen = stderr if json_path == STDOUT else console
-    started = time.monotonic()
+    _check_recipe(others or federated, windows, recipe)
+    if recipe == LIST:
+        show_list(json_path)
+        return
+    screen, started = stderr if json_path == STDOUT else console, time.monotonic()
+    asked = () if recipe else _asked(devices, mechanism, setting, near_central=near_central)
+    if recipe:
+        kind = _recipe(recipe, devices, windows, workers, screen, full=full)
+    elif secagg or federated:
+        kind = _vectors(devices, rounds, screen, secagg=secagg, adaptive=adaptive, full=full)
+    else:
+        terms = TERMS if near_central else DEMO
+        kind = _reports(asked, devices, workers, screen, terms, long=full or near_central)
     _make_room(out, json_path)
-    made = results_of(
-        keep,
-        _secagg(devices, screen)
-        if secagg
-        else _federated(devices, rounds, screen, adaptive=adaptive)
-        if federated
-        else _reports(asked, devices, workers, screen, terms),
-        len(asked) * (devices or _ROWS),
-    )
+    made = results_of(keep, kind.work, kind.reports)
     results = made.results
     results |= _more_of(results, asked, mechanism, near_central=near_central)
     _leave(out, json_path, made)
-    ending = (screen, results, time.monotonic() - started, out, keep)
-    if federated:
-        _end_federated(*ending)
-    elif full or near_central:
-        _end_long(*ending, secagg=secagg, full=full)
-    else:
-        (brief_sums if secagg else brief)(*ending)
+    kind.end(screen, results, time.monotonic() - started, out, keep)
     if open_page:
         look_around(screen, out / "results.json", out / "tasks")
     if secagg:
         _check_summed(results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A demo: what runs it, how many ``reports`` it makes, and what it says at its end."""
+
+    work: Work
+    reports: int
+    end: Ending
+
+
+def _asked(
+    devices: int | None, mechanism: str, setting: str, *, near_central: bool
+) -> tuple[Question, ...]:
+    return (
+        near_central_questions(devices or _ROWS) if near_central else questions(mechanism, setting)
+    )
 
 
 def _check_alone(chosen: str, *, secagg: bool, near_central: bool) -> None:
@@ -144,6 +165,20 @@ def _check_federated(others: object, only: object, *, federated: bool) -> None:
         )
 
 
+def _check_recipe(others: object, only: object, recipe: str) -> None:
+    """Raises CONFIG for options that do not go together. ``others``: what another demo has;
+    ``only``: what --recipe alone has.
+    """
+    if recipe and others:
+        raise ShoalError(
+            Kind.CONFIG,
+            "--recipe asks questions of its own: leave --secagg, --near-central, --federated, "
+            "--mechanism and --setting out",
+        )
+    if only and not recipe:
+        raise ShoalError(Kind.CONFIG, "--windows goes with --recipe: add it, or leave it out")
+
+
 def _more_of(
     results: dict[str, Any], asked: tuple[Question, ...], mechanism: str, *, near_central: bool
 ) -> dict[str, Any]:
@@ -168,19 +203,12 @@ def _folder_of(json_path: Path | None) -> list[Path]:
 
 
 def _end_long(
-    screen: Console,
-    results: dict[str, Any],
-    seconds: float,
-    out: Path,
-    keep: Path | None,
-    *,
-    secagg: bool,
-    full: bool,
+    screen: Console, results: dict[str, Any], seconds: float, out: Path, keep: Path | None
 ) -> None:
     """The long tables, and what they mean."""
-    if not full:
+    if "near_central" in results:
         show_near_central(screen, results)
-    elif secagg:
+    elif "rounds" in results:
         show_sums.everything(screen, results)
     else:
         show.tables(screen, results)
@@ -214,38 +242,69 @@ def _reports(
     workers: int | None,
     screen: Console,
     terms: TaskTerms,
-) -> Work:
+    *,
+    long: bool,
+) -> _Kind:
     async def work(folder: Path) -> Made:
         return await run_reports(folder, asked, devices, workers or cpu_count(), screen, terms)
 
-    return work
+    return _Kind(work, len(asked) * (devices or _ROWS), _end_long if long else brief)
 
 
-def _secagg(devices: int | None, screen: Console) -> Work:
-    async def work(folder: Path) -> Made:
-        from shoal.cli.demo.secagg_run import run_secagg  # the other demos need none of it
+def _vectors(
+    devices: int | None,
+    rounds: int | None,
+    screen: Console,
+    *,
+    secagg: bool,
+    adaptive: bool,
+    full: bool,
+) -> _Kind:
+    """By secure aggregation: sums, or a model."""
+
+    async def sums(folder: Path) -> Made:
+        from shoal.cli.demo.sums.run import run_secagg  # the other demos need none of it
 
         return await run_secagg(folder, devices, screen)
 
-    return work
-
-
-def _federated(devices: int | None, rounds: int | None, screen: Console, *, adaptive: bool) -> Work:
-    async def work(folder: Path) -> Made:
-        from shoal.cli.demo.federated.asked import ROUNDS  # the other demos need none of it
+    async def learn(folder: Path) -> Made:
+        from shoal.cli.demo.federated.asked import ROUNDS  # as above
         from shoal.cli.demo.federated.run import run_federated
 
         return await run_federated(folder, devices, rounds or ROUNDS, screen, adaptive=adaptive)
 
-    return work
+    def ending(*told: Any) -> None:
+        from shoal.cli.demo.federated.show import ending as end_learning
+
+        end_learning(*told)
+
+    if secagg:
+        return _Kind(sums, _FEW, _end_long if full else brief_sums)
+    return _Kind(learn, _FEW, ending)
 
 
-def _end_federated(
-    screen: Console, results: dict[str, Any], seconds: float, out: Path, keep: Path | None
-) -> None:
-    from shoal.cli.demo.federated.show import ending
+def _recipe(
+    name: str,
+    devices: int | None,
+    windows: int | None,
+    workers: int | None,
+    screen: Console,
+    *,
+    full: bool,
+) -> _Kind:
+    known = deployment(name)
 
-    ending(screen, results, seconds, out, keep)
+    async def work(folder: Path) -> Made:
+        from shoal.cli.demo.recipes.run import run_recipe  # as above
+
+        return await run_recipe(folder, known, devices, windows, workers or cpu_count(), screen)
+
+    def ending(*told: Any) -> None:
+        from shoal.cli.demo.recipes.show import ending as end_recipe
+
+        end_recipe(*told, full=full)
+
+    return _Kind(work, known.reports(devices, windows), ending)
 
 
 def _leave(out: Path, json_path: Path | None, made: Made) -> None:

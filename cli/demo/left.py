@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.analyzer.results.exports import CHECKABLE_SUFFIX
+from shoal.analyzer.results.files.exports import CHECKABLE_SUFFIX
 from shoal.crypto.trust import TASK_SUFFIX
 from shoal.errors import Kind, ShoalError
 

@@ -80,6 +80,20 @@ AdaptiveOption = Annotated[
         "--adaptive", help="Let the clip of --federated follow the gradients, at a charge."
     ),
 ]
+RecipeOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help=(
+            "Run a deployment that people cite, with made-up devices: what it claims beside what "
+            "it costs; list names them."
+        ),
+    ),
+]
+WindowsOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=60, help="Windows of --recipe. Default: the recipe's, a few."),
+]
 FullOption = Annotated[
     bool, typer.Option("--full", help="End with the long tables, as they are in the results.")
 ]

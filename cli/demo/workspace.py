@@ -201,9 +201,23 @@ def _certificates(folder: Path) -> bytes:
     return authority.cert_pem
 
 
-def task_of(question: Question, devices: int, site: Site, terms: TaskTerms = DEMO) -> Task:
-    """One window that began a minute ago and closes when every device has reported."""
+def task_of(
+    question: Question,
+    devices: int,
+    site: Site,
+    terms: TaskTerms = DEMO,
+    windows: WindowPlan | None = None,
+    *,
+    memoized: bool = False,
+) -> Task:
+    """Of ``windows``, each of which closes when every device has reported; None: one that began a
+    minute ago. Raises CONFIG where lint finds that no task may be so.
+    """
     made = create_any(question.mechanism, question.domain)
+    if windows is None:
+        windows = WindowPlan(
+            start_s=int(time.time()) - 60, length_s=_HOUR, count=1, grace_s=0, skew_s=60
+        )
     task = Task(
         salt=os.urandom(16),
         name=question.name,
@@ -211,9 +225,7 @@ def task_of(question: Question, devices: int, site: Site, terms: TaskTerms = DEM
         question=question.question,
         domain=question.domain,
         mechanism=question.mechanism,
-        windows=WindowPlan(
-            start_s=int(time.time()) - 60, length_s=_HOUR, count=1, grace_s=0, skew_s=60
-        ),
+        windows=windows,
         min_batch=devices,
         max_batch=devices,
         honest_fraction_ppm=terms.honest_ppm,
@@ -224,10 +236,11 @@ def task_of(question: Question, devices: int, site: Site, terms: TaskTerms = DEM
         analyzer_key=site.analyzer,
         shuffler_address=site.shuffler_address,
         shuffler_ca=site.ca,
-        retention_s=2 * _HOUR,
+        retention_s=_HOUR + windows.count * windows.length_s + windows.grace_s,
         report_size=made.report_size,
         messages=made.messages,
         fewest_messages=fewest_messages(made),
+        memoized=memoized,
     )
     result = lint(task)
     if (

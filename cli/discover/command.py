@@ -1,23 +1,17 @@
-"""``shoal discover``: words that many devices hold, found letter by letter."""
+"""``shoal discover``: words that many devices hold, found letter by letter, and places where many
+are, found part by part.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from shoal.accounting.certificate import check_honest
-from shoal.analyzer.discovery.plan import (
-    DiscoveryPlan,
-    DiscoveryRequest,
-    at_a_level,
-    plan_discovery,
-)
+from shoal.analyzer.discovery.plan import DiscoveryPlan
 from shoal.analyzer.discovery.played import (
     LevelDone,
     Population,
@@ -25,9 +19,10 @@ from shoal.analyzer.discovery.played import (
     simulate_discovery,
 )
 from shoal.analyzer.planner.simulation.processes import Processes
-from shoal.analyzer.planner.simulation.simulate import MOST_DEVICES, Tell
+from shoal.analyzer.planner.simulation.simulate import Tell
 from shoal.cli import options as shared
 from shoal.cli.discover import options
+from shoal.cli.discover.asked import DiscoveryOptions
 from shoal.cli.discover.show import (
     done_json,
     level_line,
@@ -36,18 +31,17 @@ from shoal.cli.discover.show import (
     say_plan,
     task_file,
 )
-from shoal.cli.discover.words import read_held, read_known
-from shoal.cli.epsilon.laws import fraction
+from shoal.cli.discover.words import read_held, read_places
 from shoal.cli.output import check_new, emit_json, say, stderr
 from shoal.cli.plan.task import write_task
 from shoal.cli.plan.told import seconds_of
 from shoal.cli.results.command import ResultsConfigOption, ResultsDataOption
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
-from shoal.questions.discovery import Discovery
 
 discover = typer.Typer(
-    no_args_is_help=True, help="Find words that many devices hold, without a list of them."
+    no_args_is_help=True,
+    help="Find words that many devices hold, or places where many are, without a list.",
 )
 _PATIENCE = "the noise of all levels is looked for"
 
@@ -64,22 +58,28 @@ def plan(
     delta: options.DeltaOption = 1e-8,
     fresh: options.FreshOption = False,
     honest_fraction: shared.HonestFractionOption = "1",
-    first: options.FirstOption = 2,
-    longest: options.LongestOption = 11,
+    first: options.FirstOption = None,
+    longest: options.LongestOption = None,
     most: options.MostOption = None,
     leave_out: options.KnownOption = None,
+    places: options.PlacesOption = None,
+    cell: options.CellOption = None,
+    across: options.AcrossOption = None,
     spare: options.SpareOption = 0,
     emit: options.EmitOption = None,
     length: options.LengthOption = "7d",
     as_json: options.JsonOption = False,
 ) -> None:
-    """Say what would be found, before anybody is asked: how frequent a word must be, and what it
-    costs a device.
+    """Say what would be found, before anybody is asked: how frequent a word must be, or how many
+    devices at a place, and what it costs a device.
 
     Devices answer letter by letter: level 0 asks for the first two, each later level for the next
-    one after beginnings that many devices have. All levels of a device have one epsilon together.
+    one after beginnings that many devices have. With --places they answer part by part of a map:
+    each level asks for the parts of those parts where many devices are. All levels of a device have
+    one epsilon together.
 
     Example: shoal discover plan --n 650000 --epsilon 1
+    Places: shoal discover plan --n 200000 --places 48.06,11.36,48.25,11.72 --cell 50
     A task to sign: shoal discover plan --n 650000 --epsilon 1 --spare 2 --emit words.toml
     """
     if emit is not None:
@@ -88,8 +88,20 @@ def plan(
             raise ShoalError(
                 Kind.CONFIG, "devices of a task answer at every level: leave --fresh out"
             )
-    request = _request(n, epsilon, delta, fresh, honest_fraction, first, longest, most, leave_out)
-    made = plan_discovery(replace(request, spare=spare))
+    asked = DiscoveryOptions(
+        epsilon,
+        delta,
+        fresh,
+        honest_fraction,
+        first,
+        longest,
+        most,
+        leave_out,
+        places,
+        cell,
+        across,
+    )
+    made = asked.planned(n, spare)
     written = None if emit is None else write_task(emit, task_file(made, seconds_of(length)))
     if as_json:
         emit_json(plan_json(made))
@@ -106,26 +118,40 @@ def simulate(
     delta: options.DeltaOption = 1e-8,
     fresh: options.FreshOption = False,
     honest_fraction: shared.HonestFractionOption = "1",
-    first: options.FirstOption = 2,
-    longest: options.LongestOption = 11,
+    first: options.FirstOption = None,
+    longest: options.LongestOption = None,
     most: options.MostOption = None,
     leave_out: options.KnownOption = None,
+    places: options.PlacesOption = None,
+    cell: options.CellOption = None,
+    across: options.AcrossOption = None,
     seed: options.SeedOption = None,
     processes: options.ProcessesOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Play a discovery on words of your own: one made-up device per word, every message drawn as
-    real devices draw it; the truth stands beside what is found.
+    """Play a discovery on words or places of your own: one made-up device for each, every message
+    drawn as real devices draw it; the truth stands beside what is found.
 
     Nothing leaves this machine, and no service is started.
 
     Example: shoal discover simulate words.txt --epsilon 1
+    Places: shoal discover simulate places.csv --places 48.06,11.36,48.25,11.72 --cell 50
     """
-    held = read_held(words)
-    n = held.total()
-    made = plan_discovery(
-        _request(n, epsilon, delta, fresh, honest_fraction, first, longest, most, leave_out)
+    asked = DiscoveryOptions(
+        epsilon,
+        delta,
+        fresh,
+        honest_fraction,
+        first,
+        longest,
+        most,
+        leave_out,
+        places,
+        cell,
+        across,
     )
+    held = read_held(words) if places is None else read_places(words)
+    made = asked.planned(held.total())
     population = Population.of(made.discovery, held)
     check_words(made, population)
     entropy = SYSTEM if seed is None else SeededEntropy(seed)
@@ -133,7 +159,7 @@ def simulate(
     engine = Processes(processes or cores, ready=processes is not None)
     if not as_json:
         say_plan(made)
-    with _bar(n, made) as (progress, tell):
+    with _bar(held.total(), made) as (progress, tell):
 
         def grown(level: LevelDone) -> None:
             progress.console.print(level_line(level), markup=False, soft_wrap=True)
@@ -153,7 +179,7 @@ def show(
     watch: options.WatchOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show what a running discovery found so far, as a tree: from the analyzer's releases.
+    """Show what a running discovery found so far, as a tree or a map: from the analyzer's releases.
 
     Example: shoal discover show words --data /var/lib/shoal/analyzer --watch
     """
@@ -165,34 +191,6 @@ def show(
         watch_tree(task, data, config)
     else:
         show_tree(task, data, config, as_json=as_json)
-
-
-def _request(
-    n: int,
-    epsilon: float,
-    delta: float,
-    fresh: bool,
-    honest_fraction: str,
-    first: int,
-    longest: int,
-    most: int | None,
-    leave_out: Path | None,
-) -> DiscoveryRequest:
-    """Raises CONFIG for what can't be asked."""
-    honest = check_honest(fraction(honest_fraction))
-    # before a file is read for it; the words that are left out change nothing of it
-    levels = Discovery(first, longest, 1 if most is None else most).levels
-    known = () if leave_out is None else read_known(leave_out, longest)
-    each = at_a_level(n, levels) if fresh else n
-    if not 1 <= n <= MOST_DEVICES:
-        raise ShoalError(
-            Kind.CONFIG, f"a discovery is planned for 1 to {MOST_DEVICES} devices, got {n}"
-        )
-    if each < 1:
-        raise ShoalError(
-            Kind.CONFIG, f"{n:,} devices are too few for {levels} levels: leave --fresh out"
-        )
-    return DiscoveryRequest(each, epsilon, delta, not fresh, honest, first, longest, most, known)
 
 
 @contextmanager

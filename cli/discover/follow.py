@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
 
+from shoal.analyzer.results.maps.tree import PlaceMap, place_map
 from shoal.analyzer.results.reading import check_damage, read_releases, select
 from shoal.analyzer.results.word_tree import WordNode, WordTree, word_tree
+from shoal.cli.discover.map import drawn_map, map_json
 from shoal.cli.output import console, emit_json, say
 from shoal.cli.results.terminal import up
 from shoal.errors import Kind, ShoalError
@@ -25,11 +28,11 @@ _MARK = "\u25cf"
 def show_tree(task: str, data: Path | None, config: Path | None, *, as_json: bool) -> None:
     """What there is now. Raises CONFIG, NOT_FOUND, and MISMATCH for a damaged release."""
     releases = _of_task(task, data, config)
-    found = word_tree(releases)
+    found = _found(releases)
     if as_json:
-        emit_json(_json(found))
+        emit_json(map_json(found) if isinstance(found, PlaceMap) else _json(found))
     else:
-        console.print(_drawn(found, releases))
+        console.print(_shown(found, releases))
     check_damage(data, config, releases[0]["task_id"])
 
 
@@ -39,13 +42,13 @@ def watch_tree(task: str, data: Path | None, config: Path | None) -> None:
         while True:
             try:
                 releases = _of_task(task, data, config)
-                found = word_tree(releases)
+                found = _found(releases)
             except ShoalError as error:
                 if error.kind is not Kind.NOT_FOUND:
                     raise
                 live.update(Text("nothing is released yet"), refresh=True)
             else:
-                live.update(_drawn(found, releases), refresh=True)
+                live.update(_shown(found, releases), refresh=True)
                 if not found.going_on:
                     break
             time.sleep(_LOOK_S)
@@ -54,6 +57,19 @@ def watch_tree(task: str, data: Path | None, config: Path | None) -> None:
 
 def _of_task(task: str, data: Path | None, config: Path | None) -> list[dict[str, Any]]:
     return select(read_releases(data, config), task)
+
+
+def _found(releases: Sequence[Mapping[str, Any]]) -> WordTree | PlaceMap:
+    """Raises NOT_FOUND."""
+    if any("cells" in one.get("discovered", ()) for one in releases):
+        return place_map(releases)
+    return word_tree(releases)
+
+
+def _shown(found: WordTree | PlaceMap, releases: Sequence[Mapping[str, Any]]) -> Tree | Group:
+    if isinstance(found, PlaceMap):
+        return drawn_map(found, releases)
+    return _drawn(found, releases)
 
 
 def _drawn(found: WordTree, releases: Sequence[Mapping[str, Any]]) -> Tree:

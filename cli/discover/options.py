@@ -20,9 +20,38 @@ FreshOption = Annotated[
         "words must be more frequent to be found.",
     ),
 ]
-FirstOption = Annotated[int, typer.Option(help="Symbols of a word that level 0 asks for, 1 to 3.")]
+FirstOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Symbols that level 0 asks for. Of a word 1 to 3 (default: 2), of a place as many as "
+        "make 64 rows, or as many as a device has messages for."
+    ),
+]
 LongestOption = Annotated[
-    int, typer.Option(help="Symbols of a word in all, its end among them; longer words are cut.")
+    int | None,
+    typer.Option(
+        help="Symbols of a word in all, its end among them; longer words are cut. Default: 11."
+    ),
+]
+PlacesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--places",
+        metavar="SOUTH,WEST,NORTH,EAST",
+        help="Places instead of words: the box of the map, in degrees.",
+    ),
+]
+CellOption = Annotated[
+    float | None,
+    typer.Option(
+        "--cell", metavar="METRES", help="With --places: how large the smallest cells may be."
+    ),
+]
+AcrossOption = Annotated[
+    int | None,
+    typer.Option(
+        help="With --places: each part is cut into 2 x 2 or 4 x 4. Default: what finds more."
+    ),
 ]
 MostOption = Annotated[
     int | None,
@@ -63,7 +92,7 @@ WordsArgument = Annotated[
     typer.Argument(
         metavar="WORDS",
         help="A word in a line; or WORD,COUNT: how many devices have it. A line of nothing is a "
-        "device without a word.",
+        "device without a word. With --places: LATITUDE,LONGITUDE, or with a COUNT behind it.",
     ),
 ]
 SeedOption = Annotated[

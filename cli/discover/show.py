@@ -7,15 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.analyzer.discovery.plan import DiscoveryPlan
-from shoal.analyzer.discovery.played import LevelDone, Population, words_of
+from shoal.analyzer.discovery.played import LevelDone, Population, releases_of, words_of
 from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, Settings, file_text
-from shoal.cli.output import say, say_table
+from shoal.analyzer.results.maps.tree import place_map
+from shoal.cli.discover.map import map_text
+from shoal.cli.output import console, say, say_table
 from shoal.mechanisms.several.levels import FALSE_WORDS, FoundBeginning
-from shoal.questions.spelling import shown
+from shoal.questions.discovery import Discovery
+from shoal.questions.place_paths import PlacePaths
+from shoal.questions.places import metres
 
 _NAMED = 8  # beginnings in the line of a level
 _ROWS = 32  # words in the table
@@ -31,11 +36,14 @@ def say_plan(plan: DiscoveryPlan) -> None:
         f"  central epsilon of a device  {_up(plan.epsilon)} at delta {request.delta:g}, all its "
         f"levels{spare} together; {_up(plan.epsilon_level)} for each"
     )
-    say("  with the shuffler's help     the analyzer sees the word: epsilon0 is infinite, so")
+    word = _noun(discovery)
+    if isinstance(discovery.alphabet, PlacePaths):
+        _say_map(discovery, discovery.alphabet)
+    say(f"  with the shuffler's help     the analyzer sees the {word}: epsilon0 is infinite, so")
     say("                               owners are asked for consent to that by name")
     say(f"  followed from                {plan.threshold:,} devices, at the largest level")
     say(
-        f"  found, with 95 %, from       {plan.found_from:,} devices that have the word, while a "
+        f"  found, with 95 %, from       {plan.found_from:,} devices that have the {word}, while a "
         "level has room"
     )
     say(f"  room                         {discovery.most:,} beginnings: those of most devices")
@@ -51,7 +59,9 @@ def say_plan(plan: DiscoveryPlan) -> None:
 def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
     """Plain JSON values. Epsilons are upper bounds; numbers are of devices."""
     request, discovery = plan.request, plan.discovery
+    paths = discovery.alphabet
     return {
+        **({"across": paths.across} if isinstance(paths, PlacePaths) else {}),
         "levels": discovery.levels,
         "levels_of_a_device": discovery.levels if request.same else 1,
         "spare_windows": request.spare,
@@ -79,7 +89,7 @@ def task_file(plan: DiscoveryPlan, length_s: int) -> str:
     """The task of a plan in which every device answers at every level, as TOML."""
     request = plan.request
     chosen = ChosenTask(
-        "a discovery of words",
+        f"a discovery of {_noun(plan.discovery)}s",
         plan.made.spec,
         plan.discovery,
         bound_text(plan.epsilon_level, digits=6),
@@ -102,6 +112,7 @@ def task_file(plan: DiscoveryPlan, length_s: int) -> str:
 def level_line(done: LevelDone) -> str:
     """One level, when it is done: the beginnings that most devices have."""
     most = sorted(done.found, key=lambda one: (-one.value, one.symbols))
+    shown = done.level.discovery.alphabet.shown
     named = ", ".join(f"{shown(one.symbols)} {one.value:,.0f}" for one in most[:_NAMED])
     more = f" and {len(most) - _NAMED:,} more" if len(most) > _NAMED else ""
     return (
@@ -115,7 +126,10 @@ def level_line(done: LevelDone) -> str:
 def say_found(plan: DiscoveryPlan, words: Population, done: Sequence[LevelDone]) -> None:
     """The words that were found, beside the truth, and how many should have been."""
     found, held = words_of(done), _held(words)
-    table = Table("word", "devices", "+-", "true", box=None)
+    word, shown = _noun(plan.discovery), plan.discovery.alphabet.shown
+    if isinstance(plan.discovery.alphabet, PlacePaths):
+        console.print(Text(map_text(place_map(releases_of(done)))))
+    table = Table(word, "devices", "+-", "true", box=None)
     for one, true in found[:_ROWS]:
         table.add_row(
             shown(one.symbols),
@@ -131,14 +145,25 @@ def say_found(plan: DiscoveryPlan, words: Population, done: Sequence[LevelDone])
     frequent = _frequent(plan, held)
     missed = len(frequent - {one.symbols for one, _ in found})
     say(
-        f"found: {len(found):,} words, {false:,} of them held by nobody; of {len(frequent):,} "
-        f"words that {_whole_from(plan):,} devices or more have, {missed:,} were missed"
+        f"found: {len(found):,} {word}s, {false:,} of them held by nobody; of {len(frequent):,} "
+        f"{word}s that {_whole_from(plan):,} devices or more have, {missed:,} were missed"
     )
 
 
 def done_json(plan: DiscoveryPlan, words: Population, done: Sequence[LevelDone]) -> dict[str, Any]:
     """Plain JSON values: the levels, and the words with what is true of them."""
     found, frequent = words_of(done), _frequent(plan, _held(words))
+    shown = plan.discovery.alphabet.shown
+
+    def row(one: FoundBeginning) -> dict[str, Any]:
+        return {
+            "label": shown(one.symbols),
+            "value": one.value,
+            "stderr": one.stderr,
+            "ci_low": one.ci_low,
+            "ci_high": one.ci_high,
+        }
+
     return {
         "levels_done": [
             {
@@ -148,23 +173,30 @@ def done_json(plan: DiscoveryPlan, words: Population, done: Sequence[LevelDone])
                 "threshold": one.least,
                 "left_out": one.left_out,
                 "messages": one.messages,
-                "followed": [{**_row(found), "true": one.true(found)} for found in one.found],
+                "followed": [{**row(found), "true": one.true(found)} for found in one.found],
             }
             for one in done
         ],
-        "words": [{**_row(one), "true": true} for one, true in found],
+        "words": [{**row(one), "true": true} for one, true in found],
         "missed": sorted(shown(word) for word in frequent - {one.symbols for one, _ in found}),
     }
 
 
-def _row(found: FoundBeginning) -> dict[str, Any]:
-    return {
-        "label": shown(found.symbols),
-        "value": found.value,
-        "stderr": found.stderr,
-        "ci_low": found.ci_low,
-        "ci_high": found.ci_high,
-    }
+def _noun(discovery: Discovery) -> str:
+    return "place" if isinstance(discovery.alphabet, PlacePaths) else "word"
+
+
+def _say_map(discovery: Discovery, paths: PlacePaths) -> None:
+    first, last = paths.across**discovery.first, paths.across**discovery.longest
+    box = paths.box
+    say(
+        f"  cells                        {first:,} x {first:,} at level 0, then {paths.across} x "
+        f"{paths.across} of each that is followed,"
+    )
+    say(
+        f"                               to {metres(box.cell_width_m / last)} (west-east) x "
+        f"{metres(box.cell_height_m / last)}, of {last:,} x {last:,} on the map"
+    )
 
 
 def _held(words: Population) -> dict[bytes, int]:

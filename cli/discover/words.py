@@ -9,6 +9,7 @@ from pathlib import Path
 from shoal.cli.output import read_bytes
 from shoal.errors import Kind, ShoalError
 from shoal.questions.answers import BLANKS
+from shoal.questions.coordinates import coordinates_of
 from shoal.questions.spelling import spell
 
 _MOST_BYTES = 1 << 28
@@ -40,6 +41,26 @@ def read_held(path: Path) -> Counter[str]:
             raise _wrong(
                 path, number, f'"{count[:20]}" is no number of devices: write WORD or WORD,COUNT'
             )
+    return held
+
+
+def read_places(path: Path) -> Counter[str]:
+    """How many devices are at each place, as texts; "" for none. Raises CONFIG, naming the line,
+    for one that is no place, and for a count that is none.
+    """
+    held = Counter[str]()
+    for number, line in _lines(path):
+        parts = line.split(",")
+        place, count = ",".join(parts[:2]), parts[2].strip(BLANKS) if len(parts) == 3 else "1"
+        if len(parts) > 3 or (line.strip(BLANKS) and coordinates_of(place) is None):
+            raise _wrong(
+                path,
+                number,
+                f'"{line[:40]}" is no place: write LATITUDE,LONGITUDE, as 48.1,11.5',
+            )
+        if not (count.isascii() and count.isdigit() and len(count) < 12):
+            raise _wrong(path, number, f'"{count[:20]}" is no number of devices')
+        held[place.strip(BLANKS)] += int(count)
     return held
 
 

@@ -39,6 +39,8 @@ from shoal.domain import (
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.questions.coordinates import degrees
+from shoal.questions.place_paths import PlacePaths
 from shoal.rpc.address import parse_address
 
 if TYPE_CHECKING:
@@ -298,6 +300,8 @@ def values_of(domain: Domain) -> list[Value]:
         case Words():
             return [*domain.names, *(f"{name} and more" for name in domain.names)]
         case Discovery():
+            if isinstance(domain.alphabet, PlacePaths):
+                return _on_the_diagonal(domain.alphabet.box)
             return [f"{letter}{letter}" for letter in "etaoinshrdlu"]
         case AnswerRecord():
             return [dumps(one) for one in _records(domain)]
@@ -308,6 +312,15 @@ def values_of(domain: Domain) -> list[Value]:
                 Kind.CONFIG,
                 "a vector is summed in rounds: shoal load sends reports of shuffled tasks alone",
             )
+
+
+def _on_the_diagonal(box: Places) -> list[Value]:
+    """Twelve places from the south-west to the north-east of a map."""
+    return [
+        f"{degrees(box.south + (box.north - box.south) * at // 12)}, "
+        f"{degrees(box.west + (box.east - box.west) * at // 12)}"
+        for at in range(12)
+    ]
 
 
 def _records(record: AnswerRecord) -> list[dict[str, Value]]:

@@ -11,11 +11,11 @@ from textwrap import fill
 from rich.table import Table
 
 from shoal.accounting.meaning import bound_text
-from shoal.analyzer.planner import Option
-from shoal.analyzer.planner.claims import Weighed, weigh
+from shoal.analyzer.planner import Option, Plan
+from shoal.analyzer.planner.deployments.claims import Weighed, weigh
+from shoal.analyzer.planner.deployments.recipes import RECIPES, Sought, recipe
 from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.reasons import ALIKE
-from shoal.analyzer.planner.recipes import RECIPES, recipe
 from shoal.cli.figures import figure
 from shoal.cli.output import emit_json, say, say_table
 from shoal.cli.plan.task import task_text, write_task
@@ -44,7 +44,14 @@ def show_recipe(
             )
         _list(as_json=as_json)
         return
-    weighed = weigh(recipe(name), n, tell)
+    asked = recipe(name)
+    if emit is not None and isinstance(asked.question, Sought):
+        raise ShoalError(
+            Kind.CONFIG,
+            f"recipe {name} has no task of its deployment's mechanism: shoal discover plan --emit "
+            "writes one that looks for words",
+        )
+    weighed = weigh(asked, n, tell)
     written = ""
     if emit is not None:
         length = 86_400 // weighed.recipe.reports_per_day
@@ -82,7 +89,7 @@ def _list(*, as_json: bool) -> None:
 
 def sentences(weighed: Weighed) -> Iterator[str]:
     """The recipe for people, a sentence or two per line."""
-    recipe, deployed, chosen = weighed.recipe, weighed.deployed.choice, weighed.instead.choice
+    recipe, deployed = weighed.recipe, weighed.deployed.choice
     n, certificate = weighed.shuffled.n, weighed.shuffled
     yield f"{recipe.title}: epsilon = {recipe.epsilon:g} is claimed."
     yield fill(recipe.claim, 10_000)
@@ -101,24 +108,42 @@ def sentences(weighed: Weighed) -> Iterator[str]:
         f"Shuffled ({deployed.candidate.title}, {certificate.method}): {shuffled}; {year}. The "
         "reports and their errors are the same."
     )
-    yield (
-        f"At the same central epsilon Shoal would choose {chosen.candidate.title}, epsilon0 = "
-        f"{bound_text(chosen.epsilon0)}: error "
-        f"{_error(chosen)}{_unit(weighed)}, against {_error(deployed)}{_unit(weighed)} of the "
-        "deployment's. What it costs: against shuffler "
-        f"and analyzer together, a report is epsilon0 = {bound_text(chosen.epsilon0)} instead of "
-        f"{bound_text(weighed.report)}."
-        if chosen.epsilon0 > weighed.report * 1.001
-        else f"At the same central epsilon Shoal would choose {chosen.candidate.title}: error "
-        f"{_error(chosen)}{_unit(weighed)}, against {_error(deployed)}{_unit(weighed)} of the "
-        f"deployment's{_alike(chosen, deployed)}."
-    )
+    yield _instead(weighed)
     yield "Sources:"
     for source in recipe.sources:
         yield (
             f"  {'read' if source.checked else 'RECALLED, not checked'}: {source.where}: "
             f"{source.text}"
         )
+
+
+def _instead(weighed: Weighed) -> str:
+    """What Shoal would do, and what that costs."""
+    deployed, plan = weighed.deployed.choice, weighed.instead
+    if not isinstance(plan, Plan):
+        return (
+            f"Shoal would look for words letter by letter, a level in each of "
+            f"{plan.discovery.levels} windows: epsilon <= {bound_text(plan.epsilon)} for all of "
+            f"them together, a word of {plan.found_from:,} devices is found with 95 %, and a count "
+            f"errs by {figure(plan.stderr)} devices, against {_error(deployed)} of a sketch. What "
+            "it costs: shuffler and analyzer together see the word. `shoal demo --recipe "
+            f"{weighed.recipe.name}` runs it."
+        )
+    chosen = plan.choice
+    against = f"against {_error(deployed)}{_unit(weighed)} of the deployment's"
+    first = (
+        f"At the same central epsilon Shoal would choose {chosen.candidate.title}, epsilon0 = "
+        f"{bound_text(chosen.epsilon0)}: error {_error(chosen)}{_unit(weighed)}, {against}."
+    )
+    if chosen.epsilon0 > weighed.report * 1.001:
+        return (
+            f"{first} What it costs: against shuffler and analyzer together, a report is epsilon0 "
+            f"= {bound_text(chosen.epsilon0)} instead of {bound_text(weighed.report)}."
+        )
+    return (
+        f"At the same central epsilon Shoal would choose {chosen.candidate.title}: error "
+        f"{_error(chosen)}{_unit(weighed)}, {against}{_alike(chosen, deployed)}."
+    )
 
 
 def _claimed(weighed: Weighed) -> Iterator[str]:

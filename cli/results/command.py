@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from shoal.analyzer.results.exports import Format, file_of
-from shoal.analyzer.results.reading import check_damage, read_releases, select
+from shoal.analyzer.results.files.exports import ARRAYS, Format, file_of
+from shoal.analyzer.results.reading import array_of, check_damage, only, read_releases, select
 from shoal.cli.extras import need
 from shoal.cli.output import (
     check_new,
@@ -151,7 +153,7 @@ def range_command(
     from shoal.analyzer.results.ranges import range_of
     from shoal.cli.results.terminal import show_range
 
-    release = _only(select(read_releases(data, config), task), task)
+    release = only(select(read_releases(data, config), task), task)
     counted = range_of(release, low, high)
     if as_json:
         emit_json(
@@ -182,7 +184,7 @@ def rectangle_command(
     from shoal.analyzer.results.maps.released import rectangle_of
     from shoal.cli.results.terminal import show_rectangle
 
-    release = _only(select(read_releases(data, config), task), task)
+    release = only(select(read_releases(data, config), task), task)
     counted = rectangle_of(release, south, west, north, east)
     if as_json:
         emit_json(
@@ -192,17 +194,6 @@ def rectangle_command(
     else:
         show_rectangle(release, counted)
     check_damage(data, config, release["task_id"] + f":{release['window']}")
-
-
-def _only(found: list[dict[str, Any]], task: str) -> dict[str, Any]:
-    """The one release. Raises CONFIG for several."""
-    if len(found) > 1:
-        windows = ", ".join(str(release["window"]) for release in found)
-        raise ShoalError(
-            Kind.CONFIG,
-            f"{task} has several windows ({windows}): give one, as {task}:{found[0]['window']}",
-        )
-    return found[0]
 
 
 @results.command()
@@ -252,7 +243,8 @@ def export(
         typer.Option(
             "--format",
             help="json, csv or parquet (one line per estimate and quantile), html (a page with "
-            "plots), or release (a folder of files for shoal verify; wants --config).",
+            "plots), release (a folder of files for shoal verify; wants --config), npy or arrow "
+            "(the totals of one long vector; want --task).",
         ),
     ] = Format.json,
     task: Annotated[str | None, typer.Option(help="Only TASK or TASK:WINDOW.")] = None,
@@ -268,6 +260,9 @@ def export(
     if kind is Format.parquet:
         need("parquet")
         named(out)
+    if kind in ARRAYS:
+        _export_array(out, kind, data, config, task)
+        return
     if kind is Format.release:
         _export_checkable(out, config, task)
         return
@@ -282,6 +277,47 @@ def export(
     check_damage(data, config)
 
 
+def _export_array(
+    out: Path, kind: Format, data: Path | None, config: Path | None, task: str | None
+) -> None:
+    """The array of one release, every segment of it checked against what was signed."""
+    from shoal.analyzer.results.totals import copy_checked, write_arrow
+
+    if task is None:
+        raise ShoalError(
+            Kind.CONFIG, f"--format {kind} writes one array: say whose, with --task TASK:WINDOW"
+        )
+    if kind is Format.arrow:
+        need("parquet")
+    release = only(select(read_releases(data, config), task), task)
+    source, told = array_of(data, config, release), release.get("array", {})
+    check_new(out)
+    with _writing(out):
+        if kind is Format.npy:
+            copy_checked(source, out)
+        else:
+            about = {name: str(release[name]) for name in ("task_id", "name", "window", "n")}
+            write_arrow(source, out, told, about)
+    say(
+        f"{told['length']:,} totals written to {out}"
+        + (f": in steps of {told['clip'] / told['grid']:.17g}" if kind is Format.npy else "")
+    )
+    check_damage(data, config, f"{release['task_id']}:{release['window']}")
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Raises CONFIG where a file can't be written."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        yield
+        out.chmod(0o644)
+    except OSError as error:
+        raise ShoalError(
+            Kind.CONFIG, f"cannot write {out}: {error.strerror or 'unwritable'}"
+        ) from None
+
+
 def _export_checkable(out: Path, config: Path | None, task: str | None) -> None:
     """A folder with a file for each release; nothing is left of it where one can't be made."""
     if config is None:
@@ -291,6 +327,7 @@ def _export_checkable(out: Path, config: Path | None, task: str | None) -> None:
         )
     from shoal.analyzer.config import AnalyzerConfig
     from shoal.analyzer.results.checkable import checkable
+    from shoal.analyzer.results.totals import copy_checked
     from shoal.services.settings import load_settings
 
     releases = read_releases(None, config)
@@ -306,6 +343,10 @@ def _export_checkable(out: Path, config: Path | None, task: str | None) -> None:
         ) from None
     for name, text in files:
         write_new(out / name, text)
+    for release in chosen:
+        if "array" in release:
+            with _writing(path := out / release["array"]["file"]):
+                copy_checked(array_of(None, config, release), path)
     many = "s" if len(files) != 1 else ""
     named(out)
     say(f"{len(files)} release{many} written into {out}: check with shoal verify {out}")

@@ -40,19 +40,7 @@ def show_release(release: dict[str, Any]) -> None:
     if release["withheld"]:
         say(f"withheld: {release['withheld']}")
     else:
-        _show_estimates(release, release.get("processed"))
-        if "tables" in release:
-            say(
-                f"{len(release['tables']['tables'])} tables of these estimates that agree: shoal "
-                "results export --format json; made-up rows that have them: shoal results "
-                f"synthesize {release['name']}:{release['window']} --out rows.csv"
-            )
-        if "quantiles" in release:
-            _show_quantiles(release["quantiles"])
-        if "ranges" in release:
-            _tell_ranges(release)
-        if "distribution" in release:
-            _show_distribution(release["distribution"], shown="quantiles" in release)
+        _show_figures(release)
     memoized = privacy.get("memoized")
     alone = "" if memoized is None else "seen alone: "
     say(
@@ -125,6 +113,35 @@ def _show_map(release: dict[str, Any]) -> Sequence[dict[str, Any]]:
     name = f"{release['name']}:{release['window']}"
     say(f"shoal results rectangle {name} --south ... --north ... counts any rectangle of cells")
     return rows
+
+
+def _show_figures(release: dict[str, Any]) -> None:
+    """Of a release that was not withheld."""
+    if "array" in release:
+        _show_array(release)
+    else:
+        _show_estimates(release, release.get("processed"))
+    if "tables" in release:
+        say(
+            f"{len(release['tables']['tables'])} tables of these estimates that agree: shoal "
+            "results export --format json; made-up rows that have them: shoal results "
+            f"synthesize {release['name']}:{release['window']} --out rows.csv"
+        )
+    if "quantiles" in release:
+        _show_quantiles(release["quantiles"])
+    if "ranges" in release:
+        _tell_ranges(release)
+    if "distribution" in release:
+        _show_distribution(release["distribution"], shown="quantiles" in release)
+
+
+def _show_array(release: dict[str, Any]) -> None:
+    from shoal.analyzer.results.totals import array_words
+
+    for heading, words in array_words(release["array"]):
+        say(f"{heading}: {words}")
+    name = f"{release['name']}:{release['window']}"
+    say(f"all of them: shoal results export --format npy --task {name} --out totals.npy")
 
 
 def _show_quantiles(rows: Sequence[dict[str, Any]]) -> None:

@@ -21,6 +21,7 @@ from shoal.cli.task.schema import (
     SUITES,
     CategoriesTable,
     DiscoveryTable,
+    MapTable,
     MechanismTable,
     NumericTable,
     PairwiseTaskFile,
@@ -49,8 +50,10 @@ from shoal.mechanisms import REGISTRY, design
 from shoal.mechanisms.several.names import NAMES, is_several
 from shoal.mechanisms.several.registry import create_any, fewest_messages
 from shoal.questions.coordinates import exact_microdegrees
+from shoal.questions.discovery import Alphabet
+from shoal.questions.place_paths import PlacePaths
 from shoal.questions.record import Attribute, all_pairs
-from shoal.questions.spelling import spell
+from shoal.questions.spelling import LETTERS, spell
 from shoal.storage.toml import read_toml
 from shoal.task import PPM, Admission, Aggregator, MechanismSpec, Task, WindowPlan, honest
 
@@ -197,7 +200,11 @@ def _domain(name: str, values: dict[str, Any]) -> Domain:
             return Words(tuple(normal(word) or word for word in table.labels))
         case DiscoveryTable():
             known = {spell(word, table.longest) for word in table.leave_out}
-            return Discovery(table.first, table.longest, table.most, tuple(sorted(known)))
+            alphabet: Alphabet = LETTERS
+            if table.places is not None:
+                box = _places(name, table.places, "domain.places")
+                alphabet = PlacePaths(box, table.places.across)
+            return Discovery(table.first, table.longest, table.most, tuple(sorted(known)), alphabet)
         case RecordTable():
             return _record(name, table)
         case PlacesTable():
@@ -226,17 +233,18 @@ def _record(name: str, table: RecordTable) -> AnswerRecord:
     return AnswerRecord(attributes, marginals, table.together)
 
 
-def _places(name: str, table: PlacesTable) -> Places:
+def _places(name: str, table: PlacesTable | MapTable, at: str = "domain") -> Places:
     """Degrees as microdegrees, exactly. Raises CONFIG naming the bound that is finer."""
 
     def micro(key: str) -> int:
         try:
             return exact_microdegrees(repr(getattr(table, key)))
         except ShoalError as error:
-            raise _wrong(name, f"domain.{key}", error.message) from None
+            raise _wrong(name, f"{at}.{key}", error.message) from None
 
     south, west, north, east = map(micro, ("south", "west", "north", "east"))
-    return Places(south, west, north, east, table.rows, table.columns)
+    rows, columns = (table.rows, table.columns) if isinstance(table, PlacesTable) else (1, 1)
+    return Places(south, west, north, east, rows, columns)
 
 
 def _mechanism(name: str, table: MechanismTable, domain: Domain) -> MechanismSpec:

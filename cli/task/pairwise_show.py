@@ -33,6 +33,7 @@ def derived(task: Task) -> dict[str, Any] | None:
         "dropout": float(plan.dropout),
         "word_bits": plan.word_bits,
         "vector_bytes": task.report_size,
+        "segment_words": plan.segment_words,
         "dimension": domain.dimension,
         "norm": domain.norm.name.lower(),
         "clip": domain.clip,
@@ -130,3 +131,8 @@ def show(task: Task) -> None:
     say(
         f"words of {shown['word_bits']} bits, {shown['vector_bytes']:,} bytes per device and window"
     )
+    if shown["segment_words"]:
+        say(
+            f"in segments of {shown['segment_words']:,} coordinates; the totals are released as "
+            "one array"
+        )

@@ -129,14 +129,25 @@ class WordsTable(TaskFileTable):
     labels: list[str]
 
 
+class MapTable(TaskFileTable):
+    """The box of a map that is looked at part by part, in degrees, and how its parts are cut."""
+
+    south: float
+    west: float
+    north: float
+    east: float
+    across: int = 4
+
+
 class DiscoveryTable(TaskFileTable):
-    """Words that nobody listed. ``leave_out``: words that are known already."""
+    """Words that nobody listed, or places. ``leave_out``: words that are known already."""
 
     kind: str
     first: int = 2
     longest: int = 11
     most: int
     leave_out: list[str] = []
+    places: MapTable | None = None
 
 
 class AttributeTable(TaskFileTable):

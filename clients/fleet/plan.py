@@ -89,6 +89,10 @@ class SimulationPlan:
             "a simulation wants tasks with equally many values",
         )
         require(len(self.tasks[0].values) > 0, "a simulation wants at least one device")
+        require(
+            all(len(one.made) in {0, len(one.values)} for one in self.tasks),
+            "reports that were made beforehand are one for each device",
+        )
         require(0 <= self.processes <= 256, "processes: 0 (one per core) to 256")
         require(1 <= self.channels <= 64, "channels: 1 to 64 per process")
         require(1 <= self.in_flight <= 4_096, "in_flight: 1 to 4096 per process")
@@ -161,7 +165,12 @@ class SimulationPlan:
         """
         return Share(
             tasks=tuple(
-                replace(one, values=tuple(one.values[number::count])) for one in self.tasks
+                replace(
+                    one,
+                    values=tuple(one.values[number::count]),
+                    made=tuple(one.made[number::count]),
+                )
+                for one in self.tasks
             ),
             authorities=self.authorities,
             first=number,

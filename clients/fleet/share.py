@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from shoal.clients.core import SealedReport
 from shoal.clients.fleet.arrivals import Arrivals
 from shoal.clients.fleet.misbehaviour import Carrier, Conduct
 from shoal.domain import Value
@@ -29,7 +30,8 @@ _CONDUCTS = tuple(Conduct)  # Conduct(n), at a tenth of its cost
 class SimulatedTask:
     """What devices get (the signed bytes), and their values: ``values[i]`` is device i's.
     ``window``: None = by the clock. ``signed_step``: of a discovery, what that window asks; empty
-    for window 0.
+    for window 0. ``made``: ``made[i]`` is the report of device i, of that window, which it made and
+    sealed beforehand with a memory of its own; empty: reports are made here, by devices without.
     """
 
     signed_task: bytes
@@ -37,6 +39,7 @@ class SimulatedTask:
     values: Sequence[Value] = field(repr=False)
     window: int | None = None
     signed_step: bytes = b""
+    made: Sequence[SealedReport] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Commitments that are forgotten with their process: for tests."""
+"""Commitments that are forgotten with their process: for tests, and for simulated devices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ V = TypeVar("V")
 
 
 class MemoryCommitments:
-    """A book that forgets with its process: for tests. The same rules, transactions included."""
+    """A book that forgets with its process. The same rules, transactions included."""
 
     def __init__(self, entropy: Entropy = SYSTEM) -> None:
         self.unentered = 0

@@ -27,8 +27,9 @@ from shoal.clients.owner.rules import describe
 from shoal.crypto.admission.members import frame_bytes
 from shoal.domain import NO_ANSWER, AnswerRecord, Discovery, Numeric, Places, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
-from shoal.questions.discovery import ANOTHER
+from shoal.questions.place_paths import PlacePaths
 from shoal.questions.places import ELSEWHERE, metres
+from shoal.questions.spelling import ANOTHER
 from shoal.task import SHUFFLER_NOISE, Admission
 
 if TYPE_CHECKING:
@@ -242,17 +243,33 @@ def _cells(domain: Domain) -> str:
             "device takes part all the same."
         )
     elif isinstance(domain, Discovery):
-        return (
-            "Only how its word begins is told, one letter more from window to window: of "
-            f"beginnings that many devices have, at most {domain.most:,}. A word that begins "
-            f"otherwise, one of {len(domain.known):,} that are known already, and a missing value "
-            "become "
-            f'"{ANOTHER}", and the device takes part all the same.'
-        )
+        return _found(domain)
     else:
         answers = f"one of {len(domain.names):,} answers: {_listed(domain.names)}"
     return (
         f'It becomes {answers}; a missing or unreadable value becomes "no answer", and the device '
+        "takes part all the same."
+    )
+
+
+def _found(domain: Discovery) -> str:
+    paths = domain.alphabet
+    if not isinstance(paths, PlacePaths):
+        return (
+            "Only how its word begins is told, one letter more from window to window: of "
+            f"beginnings that many devices have, at most {domain.most:,}. A word that begins "
+            f"otherwise, one of {len(domain.known):,} that are known already, and a missing value "
+            f'become "{ANOTHER}", and the device takes part all the same.'
+        )
+    first, last = paths.across**domain.first, paths.across**domain.longest
+    box = paths.box
+    return (
+        f"Only in which part of a map it lies is told ({box.box}): first of {first:,} rows and "
+        "columns, then from window to window in which smaller part of that, if many devices are "
+        f"there, at most {domain.most:,} parts. The smallest have "
+        f"{metres(box.cell_width_m / last)} from west to east and "
+        f"{metres(box.cell_height_m / last)} from south to north. A place that is not among those "
+        f'asked for, and a missing or unreadable value, become "{paths.another}", and the device '
         "takes part all the same."
     )
 

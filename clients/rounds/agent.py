@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from shoal.arrays import NDArray, np
 from shoal.clients.core import Assignment, ReportState, window_at
@@ -28,6 +28,7 @@ from shoal.clocks.clock import DeviceClock
 from shoal.crypto.admission.enrolment import DeviceIdentity
 from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState
 from shoal.crypto.secagg.terms import RoundTerms
+from shoal.crypto.secagg.words import narrow
 from shoal.domain import Value, Vector
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
@@ -173,7 +174,7 @@ class RoundsAgent:
             )
             if known is not None:
                 return window, known, False
-            vector = await asyncio.to_thread(noisy, task, value, self._entropy)
+            vector = await asyncio.to_thread(ready, task, value, self._entropy)
             return (
                 window,
                 await self._answer(
@@ -199,7 +200,7 @@ class RoundsAgent:
         assignment: Assignment,
         identity: DeviceIdentity,
         window: int,
-        vector: NDArray[np.int64],
+        vector: NDArray[Any],
         ledger: Ledger,
         tell: TellOwner,
     ) -> RoundOutcome:
@@ -306,9 +307,22 @@ def noisy(task: Task, value: VectorValue, entropy: Entropy) -> NDArray[np.int64]
     """
     if not isinstance(task.domain, Vector):
         raise ShoalError(Kind.INVALID, f"task {task.name} is not summed by secure aggregation")
+    noise = create_noise(task.mechanism)
+    # what making its table takes is given back before there is a vector
+    noise.add_to(np.zeros(0, np.int64), entropy)
     vector = quantize(read_vector(value), task.domain, entropy).vector
-    create_noise(task.mechanism).add_to(vector, entropy)
+    noise.add_to(vector, entropy)
     return vector
+
+
+def ready(task: Task, value: VectorValue, entropy: Entropy) -> NDArray[Any]:
+    """``noisy``, as a round takes it: of a task with segments words of its width, in the memory
+    that the integers had.
+    """
+    plan = task.pairwise
+    if plan is None or not plan.segmented:
+        return noisy(task, value, entropy)
+    return narrow(noisy(task, value, entropy), plan.word_bits)
 
 
 def read_vector(value: VectorValue) -> Sequence[float] | NDArray[np.float64] | None:

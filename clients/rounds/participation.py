@@ -12,9 +12,9 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, unique
-from typing import Protocol
+from typing import Any, Protocol
 
-from shoal.arrays import NDArray, np
+from shoal.arrays import NDArray
 from shoal.clients.memory.rounds_ledger import Answered, RoundStanding
 from shoal.clients.rounds.exchange import RoundLine, kind_of
 from shoal.clocks.backoff import spread
@@ -92,7 +92,7 @@ def _unwatched(device: DeviceRound) -> None:
 async def take_part(
     terms: RoundTerms,
     identity: DeviceIdentity,
-    vector: NDArray[np.int64],
+    vector: NDArray[Any],
     ledger: Ledger,
     line: RoundLine,
     watch: Callable[[DeviceRound], None] = _unwatched,
@@ -100,14 +100,14 @@ async def take_part(
     """One round of the window: asked for, joined, and gone through to its end, before
     ``line.deadline``.
 
-    ``vector``: int64[d], quantized and with this device's noise share, in grid steps. Never raises
-    for what happened to the round: the outcome says it. Raises INVALID for a vector of the wrong
-    shape or type, and CONFLICT if the window was answered already; nothing is sent then. Cancelled:
-    the keys are dropped, and a vector that was made counts as answered. ``watch`` sees the machine
-    after every step that was answered; what it raises ends this device's part as a cancellation
-    does.
+    ``vector``: int64[d], quantized and with this device's noise share, in grid steps; or its words
+    (``words.narrow``), of a task with segments. Never raises for what happened to the round: the
+    outcome says it. Raises INVALID for a vector of the wrong shape or type, and CONFLICT if the
+    window was answered already; nothing is sent then. Cancelled: the keys are dropped, and a vector
+    that was made counts as answered. ``watch`` sees the machine after every step that was answered;
+    what it raises ends this device's part as a cancellation does.
     """
-    if vector.dtype != np.int64 or vector.shape != (terms.dimension,):
+    if not terms.takes(vector):
         raise ShoalError(Kind.INVALID, f"a vector of this task is int64[{terms.dimension}]")
     if await asyncio.to_thread(ledger.find, terms.task_id, terms.window) is not None:
         raise ShoalError(
@@ -150,7 +150,7 @@ class _Part:
         self,
         terms: RoundTerms,
         identity: DeviceIdentity,
-        vector: NDArray[np.int64],
+        vector: NDArray[Any],
         ledger: Ledger,
         line: RoundLine,
         watch: Callable[[DeviceRound], None],

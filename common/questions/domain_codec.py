@@ -16,13 +16,18 @@ from shoal.domain import (
 )
 from shoal.errors import Kind, ShoalError
 from shoal.protos import task_pb2
+from shoal.questions.discovery import Alphabet
+from shoal.questions.place_paths import PlacePaths
 from shoal.questions.record import Attribute
+from shoal.questions.spelling import LETTERS
 
 __all__ = [
     "decode_domain",
+    "decode_paths",
     "decode_places",
     "decode_record",
     "encode_domain",
+    "encode_paths",
     "encode_places",
     "encode_record",
 ]
@@ -51,8 +56,13 @@ def encode_domain(domain: Domain) -> task_pb2.Domain:
         case Words():
             return task_pb2.Domain(words=task_pb2.Words(labels=domain.names))
         case Discovery():
+            paths = domain.alphabet if isinstance(domain.alphabet, PlacePaths) else None
             discovery = task_pb2.Discovery(
-                first=domain.first, longest=domain.longest, most=domain.most, known=domain.known
+                first=domain.first,
+                longest=domain.longest,
+                most=domain.most,
+                known=domain.known,
+                parts=None if paths is None else encode_paths(paths),
             )
             return task_pb2.Domain(discovery=discovery)
         case Places():
@@ -121,6 +131,16 @@ def decode_record(message: task_pb2.Record) -> AnswerRecord:
     )
 
 
+def encode_paths(paths: PlacePaths) -> task_pb2.MapParts:
+    """The parts of a map as their own message: releases carry it too."""
+    return task_pb2.MapParts(map=encode_places(paths.box), across=paths.across)
+
+
+def decode_paths(message: task_pb2.MapParts) -> PlacePaths:
+    """The other way round. Raises INVALID for what its class refuses."""
+    return PlacePaths(decode_places(message.map), message.across)
+
+
 def decode_domain(message: task_pb2.Domain) -> Domain:
     """The domain of a message. Raises INVALID for an unknown kind, and what its class refuses."""
     match message.WhichOneof("kind"):
@@ -137,7 +157,8 @@ def decode_domain(message: task_pb2.Domain) -> Domain:
             return Words(tuple(message.words.labels))
         case "discovery":
             asked = message.discovery
-            return Discovery(asked.first, asked.longest, asked.most, tuple(asked.known))
+            alphabet: Alphabet = decode_paths(asked.parts) if asked.HasField("parts") else LETTERS
+            return Discovery(asked.first, asked.longest, asked.most, tuple(asked.known), alphabet)
         case "vector":
             vector = message.vector
             return Vector(

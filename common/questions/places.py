@@ -169,9 +169,14 @@ def metres(length: float) -> str:
     return f"{length:,.0f} m" if length < 10_000 else f"{length / 1000:,.0f} km"
 
 
+def edge(low: int, high: int, at: int, parts: int) -> int:
+    """The least whole number of part ``at`` of as many equal ones; ``high`` after the last one."""
+    return low - (-at * (high - low) // parts)
+
+
 def _edges(low: int, high: int, parts: int) -> tuple[int, ...]:
     """The least whole numbers of each part, and ``high``."""
-    return tuple(low - (-at * (high - low) // parts) for at in range(parts + 1))
+    return tuple(edge(low, high, at, parts) for at in range(parts + 1))
 
 
 def _spans(edges: tuple[int, ...], length: int) -> list[str]:

@@ -15,7 +15,9 @@ point as the other one. Nothing else is folded.
 
 from __future__ import annotations
 
-from shoal.questions.answers import BLANKS
+from dataclasses import dataclass
+
+from shoal.questions.answers import BLANKS, Value, text_of
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz'- #?"
 """The symbols 0 to 30 as they are shown: "#" is any digit, "?" anything else."""
@@ -24,6 +26,8 @@ SYMBOLS = END + 1
 DIGIT, OTHER = ALPHABET.index("#"), ALPHABET.index("?")
 MORE = "\u2026"
 """Shown after the beginning of a word."""
+ANOTHER = "another, or none"
+"""The label of a level's last cell: words that are not followed, and no word at all."""
 
 _FOLDED = {
     **{letter: number for number, letter in enumerate(ALPHABET[: ALPHABET.index("#")])},
@@ -82,3 +86,53 @@ def readable(symbols: bytes) -> str:
 
 _SPACE = ALPHABET.index(" ")
 _SPACES = {ord(blank): " " for blank in BLANKS}
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """The alphabet of words, as discoveries have it (``shoal.questions.discovery``)."""
+
+    @property
+    def symbols(self) -> int:
+        """32."""
+        return SYMBOLS
+
+    @property
+    def end(self) -> int:
+        """The symbol that stands for a word's end."""
+        return END
+
+    @property
+    def most_first(self) -> int:
+        """Three: more are more cells than a task may have."""
+        return 3
+
+    @property
+    def most_length(self) -> int:
+        """Symbols of a word."""
+        return 32
+
+    @property
+    def another(self) -> str:
+        """The label of a level's last cell."""
+        return ANOTHER
+
+    def spelled(self, value: Value, longest: int) -> bytes:
+        """The symbols of a value's text, as ``spell`` writes them."""
+        text = text_of(value)
+        return b"" if text is None else spell(text, longest)
+
+    def is_spelling(self, symbols: bytes) -> bool:
+        """Whether these are symbols of some text."""
+        return is_spelling(symbols)
+
+    def shown(self, symbols: bytes) -> str:
+        """ "cat" for a whole word, "cat…" for the beginning of one."""
+        return shown(symbols)
+
+    def accepted(self, longest: int) -> str:
+        """What values it takes, in words for an owner."""
+        return f"any text, of which the first {longest} letters count"
+
+
+LETTERS = Letters()

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from shoal.analyzer.results.exports import Format, file_of
+from shoal.analyzer.results.files.exports import Format, file_of
 from shoal.console.operator.desk import Desk, window_of
 from shoal.console.operator.notebook import notebook
 from shoal.errors import Kind, ShoalError

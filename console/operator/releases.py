@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from shoal.analyzer.results.maps.tree import PlaceMap, place_map, tree_picture
 from shoal.analyzer.results.processed import MEANS
 from shoal.analyzer.results.report_page import Estimates, ReportSection, section_of
 from shoal.analyzer.results.word_tree import WordTree, word_tree
@@ -52,6 +53,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             release=release,
             dates=dates(chosen, release["window"]),
             groups=[_group(estimates, release) for estimates in section.estimates],
+            array=section.array,
             shape=section.shape,
             histogram=_bars(release),
             map=section.map,
@@ -62,6 +64,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             drawn=min(len(chosen.releases), _MOST_POINTS),
             absent=_absent(chosen),
             tree=desk.once(("tree", chosen.task_id), lambda _: _tree(chosen)),
+            tree_map=desk.once(("tree map", chosen.task_id), lambda _: _map(chosen)),
             offers=offers(_offered(request, chosen)),
             windows=[(row, dates(chosen, row["window"])) for row in shown],
             newer=shown[0] is not chosen.latest,
@@ -180,6 +183,17 @@ def _tree(question: ReleasedQuestion) -> WordTree | None:
         return word_tree(question.releases)
     except ShoalError:  # no level of one
         return None
+
+
+def _map(question: ReleasedQuestion) -> tuple[PlaceMap, str] | None:
+    """Where a discovery of places found many devices in all its windows, and its picture; None of
+    other questions.
+    """
+    try:
+        found = place_map(question.releases)
+    except ShoalError:  # no level of one
+        return None
+    return found, tree_picture(found, question.name)
 
 
 def _history(question: ReleasedQuestion) -> list[Line]:

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
@@ -195,30 +195,52 @@ def apply_all(
             "a pad is added to one contiguous, writeable vector of unsigned 16, 32 or 64-bit "
             "little-endian words",
         )
+    _check_streams(streams)
+    for first in range(0, len(streams), _AT_ONCE):
+        _apply(words, pad, _begin(streams[first : first + _AT_ONCE]))
+
+
+class PadStreams:
+    """The pads of stream keys, added to a vector that comes in parts: each part goes on where the
+    one before ended.
+    """
+
+    def __init__(self, streams: Sequence[tuple[bytes, int]]) -> None:
+        """Raises INVALID as ``apply_all``."""
+        _check_streams(streams)
+        self._begun = _begin(streams)
+
+    def add_to(self, words: NDArray[np.unsignedinteger[Any]]) -> None:
+        """As ``apply_all``, to the next words. ``words``: from ``zeros``."""
+        _apply(words, _scratch.words[words.dtype], self._begun)
+
+
+def _check_streams(streams: Sequence[tuple[bytes, int]]) -> None:
     for stream_key, sign in streams:
         if sign not in (1, -1):
             raise ShoalError(Kind.INVALID, "a pad is added (+1) or subtracted (-1)")
         if len(stream_key) != STREAM_KEY_SIZE:
             raise ShoalError(Kind.INVALID, f"a stream key is {STREAM_KEY_SIZE} bytes long")
-    for first in range(0, len(streams), _AT_ONCE):
-        _apply(words, pad, streams[first : first + _AT_ONCE])
 
 
-def _apply(
-    words: NDArray[np.unsignedinteger[Any]],
-    pad: NDArray[Any],
-    streams: Sequence[tuple[bytes, int]],
-) -> None:
-    """All of these pads to one chunk of words, then to the next: a chunk stays in the core's cache
-    meanwhile, where a long vector does not.
-    """
-    begun = [
+def _begin(streams: Sequence[tuple[bytes, int]]) -> list[tuple[CipherContext, np.ufunc]]:
+    return [
         (
             Cipher(algorithms.AES(key[:_AES_KEY_SIZE]), modes.CTR(key[_AES_KEY_SIZE:])).encryptor(),
             np.add if sign == 1 else np.subtract,
         )
         for key, sign in streams
     ]
+
+
+def _apply(
+    words: NDArray[np.unsignedinteger[Any]],
+    pad: NDArray[Any],
+    begun: Sequence[tuple[CipherContext, np.ufunc]],
+) -> None:
+    """All of these pads to one chunk of words, then to the next: a chunk stays in the core's cache
+    meanwhile, where a long vector does not.
+    """
     for start in range(0, len(words), len(pad)):
         part = words[start : start + len(pad)]
         pads, size = pad[: len(part)], part.nbytes

@@ -73,6 +73,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.secagg import PPM, Mode, PairwisePlan
 
 # devices: rounds up to here use the complete graph, whose guarantees hold without chance
@@ -119,14 +120,22 @@ def parameters_for(plan: PairwisePlan, honest_fraction_ppm: int, n: int) -> Grap
 
     Strict mode has more bits because there both nonces are known to whoever attacks, who may try
     many lists of devices until a ring suits: 2^40 trials leave 2^-40. ``honest_fraction_ppm``: the
-    task's, in millionths. Raises INVALID for helper mode, which has no graph, and if nothing fits.
+    task's, in millionths. Raises INVALID for helper mode, which has no graph, if nothing fits, and
+    for more neighbours than one reply can tell a device of.
     """
     if plan.mode is Mode.HELPER:
         raise ShoalError(Kind.INVALID, "helper mode has no neighbours and no threshold")
     corruption = Corruption.COLLUDING if plan.mode is Mode.STRICT else Corruption.SEMI_HONEST
-    return graph_parameters(
+    found = graph_parameters(
         n, Fraction(PPM - honest_fraction_ppm, PPM), plan.dropout, corruption, SIGMA[plan.mode]
     )
+    if found.neighbours > LIMITS.neighbours:
+        raise ShoalError(
+            Kind.INVALID,
+            f"a device of a round of {n} would have {found.neighbours} neighbours, and can have "
+            f"{LIMITS.neighbours}: make rounds smaller, or expect fewer corrupt or lost devices",
+        )
+    return found
 
 
 def survivors_needed(plan: PairwisePlan, n: int) -> int:

@@ -5,8 +5,12 @@ how large everything is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from shoal.arrays import NDArray, np
+from shoal.crypto.secagg.pads import WORD
 from shoal.crypto.secagg.parameters import GraphParameters, parameters_for, survivors_needed
+from shoal.crypto.secagg.segments import sealed_row_bytes
 from shoal.crypto.suites import PublicKeyConfig
 from shoal.crypto.trust import ServedTask, TrustedSchedule
 from shoal.domain import Vector
@@ -85,4 +89,14 @@ class RoundTerms:
     @property
     def sealed_vector_bytes(self) -> int:
         """Of what a device uploads: the masked vector, sealed for the analyzer."""
-        return self.vector_bytes + self.analyzer_config.suite.overhead
+        overhead = self.analyzer_config.suite.overhead
+        if self.plan.segmented:
+            return sealed_row_bytes(self.plan, self.dimension, overhead)
+        return self.vector_bytes + overhead
+
+    def takes(self, vector: NDArray[Any]) -> bool:
+        """Whether it has the shape and type of a vector of this task: int64[d], or its words where
+        it travels in segments.
+        """
+        types = [np.dtype(np.int64), *([WORD[self.plan.word_bits]] if self.plan.segmented else [])]
+        return vector.dtype in types and vector.shape == (self.dimension,)

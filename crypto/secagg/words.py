@@ -20,6 +20,7 @@ from shoal.crypto.secagg.pads import WORD, zeros
 from shoal.errors import Kind, ShoalError
 from shoal.secagg import CHECK_WORDS
 
+_BLOCK = 1 << 16  # words that are narrowed at a time
 WordArray: TypeAlias = "NDArray[np.unsignedinteger[Any]]"
 
 
@@ -60,6 +61,34 @@ def append_checks(vector: NDArray[np.int64], constants: WordArray, bits: int) ->
     words[: len(vector)] = vector.view(np.uint64)  # the low bits: modulo 2^bits
     words[len(vector) :] = constants
     return words
+
+
+def copy_words(vector: NDArray[Any], words: WordArray) -> None:
+    """Write int64[n] modulo 2^w, or words of w bits as they are, into words[n]."""
+    words[:] = vector.view(np.uint64) if vector.dtype == np.int64 else vector
+
+
+def narrow(vector: NDArray[np.int64], bits: int) -> WordArray:
+    """The int64 vector modulo 2^bits, in its own memory, which it gives up: ``vector`` and whatever
+    it is a view of must not be looked at any more.
+
+    So a long vector is at no time held twice. Raises INVALID for another number of bits.
+    """
+    _require(bits in WORD, "a word has 16, 32 or 64 bits")
+    memory, size = vector.view(np.uint8), len(vector)
+    while isinstance(memory.base, np.ndarray):
+        memory = memory.base
+    del vector
+    held, words = memory.view(np.uint64)[:size], memory.view(WORD[bits])[:size]
+    for start in range(0, size, _BLOCK):  # what is written lies before what is still to be read
+        words[start : start + _BLOCK] = held[start : start + _BLOCK].copy()
+    del held, words
+    try:
+        memory.resize(-(-size * bits // 64), refcheck=False)
+    except ValueError:  # it belongs to somebody else: a view of its front does as well
+        return memory.view(WORD[bits])[:size].copy()
+    narrowed: WordArray = memory.view(WORD[bits])[:size]
+    return narrowed
 
 
 def verify_checks(sum_words: WordArray, devices: int, constants: WordArray) -> bool:

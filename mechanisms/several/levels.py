@@ -26,7 +26,6 @@ from shoal.mechanisms.several.names import DUMMIES
 from shoal.mechanisms.several.protocol import Several
 from shoal.mechanisms.several.true_message import sum_pmf
 from shoal.questions.discovery import DiscoveryLevel
-from shoal.questions.spelling import END
 
 FALSE_WORDS = 0.5
 """Beginnings that nobody has, of all levels together, that are followed: expected, at most."""
@@ -35,20 +34,16 @@ _ULPS = 1e-9  # by which rounding may move an estimate to the other side of a th
 
 @dataclass(frozen=True, slots=True)
 class FoundBeginning:
-    """A beginning of words, or a whole word, and how many devices are estimated to have it: with
-    its standard error and interval of 95 %, in devices.
+    """A beginning of words or places, or a whole word (``is_whole``), and how many devices are
+    estimated to have it: with its standard error and interval of 95 %, in devices.
     """
 
     symbols: bytes
+    is_whole: bool
     value: float
     stderr: float
     ci_low: float
     ci_high: float
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether its last symbol is a word's end."""
-        return self.symbols[-1] == END
 
 
 def histogram_of(made: BundledHistogram, level: DiscoveryLevel) -> BundledHistogram:
@@ -123,9 +118,9 @@ def chance_of(made: BundledHistogram, reports: int, holders: int, least: int) ->
 def kept(
     level: DiscoveryLevel, estimate: Estimate, least: float
 ) -> tuple[list[FoundBeginning], int]:
-    """The beginnings whose estimate is ``least`` or more and that some word can have, in order. Of
+    """The beginnings whose estimate is ``least`` or more and that some value can have, in order. Of
     more unfinished ones than the discovery follows those with the largest estimates, and how many
-    there was no room for; at the last level all of them, which are words that were cut.
+    there was no room for; at the last level all of them: words that were cut, or places.
     """
     rows = zip(
         *(
@@ -134,11 +129,12 @@ def kept(
         ),
         strict=True,
     )
-    found = [
-        FoundBeginning(level.beginning(cell), *row)
+    reached = [
+        (level.beginning(cell), row)
         for cell, row in enumerate(rows)
         if row[0] >= least and level.is_spelled(cell)
     ]
+    found = [FoundBeginning(one, level.discovery.is_whole(one), *row) for one, row in reached]
     unfinished = [] if level.is_last else [one for one in found if not one.is_whole]
     unfinished.sort(key=lambda one: (-one.value, one.symbols))
     dropped = {one.symbols for one in unfinished[level.discovery.most :]}

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from shoal import codec, failpoints
 from shoal.ids import Digest
-from shoal.limits import LIMITS
+from shoal.limits import LIMITS, call_s
 from shoal.protos import pairwise_pb2
 from shoal.rpc.channel import CallsPeer, call, call_stream
 from shoal.shuffler.core import WindowId
@@ -144,7 +144,7 @@ class GrpcCollection:
                 self._channel,
                 f"{_SERVICE}/DeliverVectors",
                 chunks,
-                LIMITS.stream_deadline_s,
+                call_s(LIMITS.stream_deadline_s, row_bytes * len(rows[first : first + step])),
                 peer="analyzer",
             )
             reply = codec.parse(pairwise_pb2.VectorsReply, answer, "the analyzer's answer")

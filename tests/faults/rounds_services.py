@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 from shoal.analyzer.results.release_json import decode_release
-from shoal.analyzer.rounds.sums import StoredSum, SumStore
+from shoal.analyzer.rounds.sums import AnySum, SumStore
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clients.rounds.exchange import RoundLine
 from shoal.clients.rounds.participation import RoundOutcome, RoundState, take_part
@@ -311,11 +311,11 @@ class Services:
             found = db.execute("SELECT state FROM window WHERE window = ?", (window,)).fetchone()
         return found is not None and found[0] == WindowState.SHREDDED
 
-    def sums(self, window: int) -> list[StoredSum]:
+    def sums(self, window: int) -> list[AnySum]:
         with contextlib.closing(
             AnalyzerStore(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)
         ) as store:
-            return SumStore(store).of(self.world.published.task_id, window)
+            return list(SumStore(store).of(self.world.published.task_id, window))
 
     def check(self, window: int, parts: Sequence[Part]) -> list[set[int]]:
         """The law, of a window that is over. Returns who is in each sum."""
@@ -344,7 +344,7 @@ class Services:
         self.check_nothing_left(window)
         return sets
 
-    def check_release(self, window: int, sums: Sequence[StoredSum]) -> None:
+    def check_release(self, window: int, sums: Sequence[AnySum]) -> None:
         with contextlib.closing(
             AnalyzerStore(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)
         ) as store:
@@ -378,7 +378,7 @@ class Services:
         self.secrets.clear()
 
 
-def members(one: StoredSum) -> set[int]:
+def members(one: AnySum) -> set[int]:
     """The numbers of the devices whose vectors are in a sum."""
     mask = int(one.vector[0])
     assert mask > 0

@@ -17,7 +17,6 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.protos import task_pb2
 from shoal.questions import domain_codec
-from shoal.questions.spelling import spell
 from shoal.task import Task, WindowPlan
 from tests.cases import for_each
 
@@ -33,12 +32,14 @@ def _discovery(entry: dict[str, Any]) -> Discovery:
 
 @for_each("entry", VECTORS["discoveries"], ids=lambda e: f"{e['domain'][:16]}-{e['level']}")
 def test_discoveries(entry: dict[str, Any]) -> None:
-    """Planted: a level that writes its first cells with the last symbol first -> fails."""
+    """Of words and of places. Planted: a level that writes its first cells with the last symbol
+    first -> fails; columns before rows -> fails.
+    """
     domain = _discovery(entry)
     level = domain.level(entry["level"], [bytes.fromhex(one) for one in entry["followed"]])
     assert (domain.size, level.size) == (entry["cells_of_a_task"], entry["size"])
     for case in entry["values"]:
-        assert spell(case["text"] or "", domain.longest).hex() == case["symbols"]
+        assert domain.alphabet.spelled(case["text"], domain.longest).hex() == case["symbols"]
         assert level.encode(case["text"]) == case["cell"]
 
 

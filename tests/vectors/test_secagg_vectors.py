@@ -45,6 +45,7 @@ from shoal.crypto.secagg.pads import (
     single_stream_key,
 )
 from shoal.crypto.secagg.primitives.shamir import PRIME, combine, split
+from shoal.crypto.secagg.segments import OpenedRow
 from shoal.crypto.secagg.shares import (
     SharePair,
     commitment,
@@ -57,6 +58,7 @@ from shoal.crypto.secagg.shares import (
 from shoal.crypto.suites import SuiteId
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
+from shoal.secagg import Mode, PairwisePlan
 from tests.cases import for_each
 from tests.worlds.tapes import Tape
 
@@ -269,6 +271,46 @@ def test_complaints(entry: dict[str, Any]) -> None:
     assert (
         dispute.dealer_is_guilty(shared, raw(entry, "proof")) == guilty == entry["dealer_is_guilty"]
     )
+
+
+@for_each("entry", VECTORS["segments"], ids=lambda e: f"{e['word_bits']}-{len(e['vector'])}")
+def test_segments(entry: dict[str, Any]) -> None:
+    """By the program, and from HPKE, AES and the layout of docs/WIRE.md alone. Planted: an info
+    without the row, or a count that is one less -> fails.
+    """
+    bits, vector = entry["word_bits"], np.array(entry["vector"], np.int64)
+    plan = PairwisePlan(Mode.DEFAULT, 5, 5, 3, 400_000, bits, segment_words=entry["segment_words"])
+    key = HpkePrivateKey(SuiteId.X25519_AES128, bytes.fromhex(entry["analyzer_private_key"]))
+    sealed, round_id = bytes.fromhex(entry["sealed"]), bytes.fromhex(entry["round_id"])
+    opened = OpenedRow(plan, len(vector), key, Digest(round_id))
+    assert opened.feed(memoryview(sealed)) == len(sealed)
+    assert opened.words is not None
+    assert opened.words.tobytes().hex() == entry["masked"]
+    row, at, plain = sealed[:16], 16, b""
+    assert row.hex() == entry["row_id"]
+    for index, words in enumerate(entry["words"]):
+        info = b"shoal/v1/secagg/segment\x00" + round_id + bytes.fromhex(entry["key_id"]) + row
+        info += index.to_bytes(4, "big") + len(entry["words"]).to_bytes(4, "big")
+        assert info.hex() == entry["infos"][index]
+        size = words * bits // 8 + 48
+        plain += SuiteId.X25519_AES128.hpke.decrypt(sealed[at : at + size], key._handle, info=info)
+        at += size
+    assert at == len(sealed)
+    masked = int_words(plain, bits)
+    for stream in entry["streams"]:
+        secret = bytes.fromhex(stream["key"])
+        cipher = Cipher(algorithms.AES(secret[:32]), modes.CTR(secret[32:])).encryptor()
+        pad = int_words(cipher.update(bytes(len(plain))), bits)
+        masked = [
+            (word - stream["sign"] * more) % 2**bits for word, more in zip(masked, pad, strict=True)
+        ]
+    assert masked[: len(vector)] == [value % 2**bits for value in entry["vector"]]
+    assert masked[len(vector)] == 1
+
+
+def int_words(data: bytes, bits: int) -> list[int]:
+    step = bits // 8
+    return [int.from_bytes(data[at : at + step], "little") for at in range(0, len(data), step)]
 
 
 @pytest.mark.parametrize("entry", VECTORS["bundles"], ids=lambda e: str(e["position"]))

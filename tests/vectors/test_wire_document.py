@@ -20,7 +20,7 @@ from shoal.crypto.admission.enrolment import CERTIFICATE_SIZE, SIGNED_CERTIFICAT
 from shoal.crypto.brokered import REPLY_SIZE, make_reply
 from shoal.crypto.envelope import HEADER_SIZE, NONCE_SIZE, hop_info, report_info, sealed_size
 from shoal.crypto.keyfiles import HPKE_LABEL
-from shoal.crypto.secagg import exchange, pads, parameters, shares
+from shoal.crypto.secagg import exchange, pads, parameters, segments, shares
 from shoal.crypto.secagg.primitives import shamir
 from shoal.crypto.secagg.records import Reason, Start, Status
 from shoal.crypto.secagg.ring import LEAF_SIZE
@@ -183,9 +183,11 @@ def test_what_a_round_hashes_and_derives() -> None:
     ]
     round_id, key_id, task_id = Digest(bytes(32)), KeyId(bytes(8)), TaskId(bytes(32))
     lengths = {"round_id": 32, "task_id": 32, "u32be(window)": 4, "key_id": 8}
+    lengths |= {"row_id (16)": segments.ROW_ID_SIZE, "u32be(i)": 4, "u32be(m)": 4}
     made = {
         "exchange": exchange.exchange_info(key_id),
         "vector": exchange.vector_info(round_id, key_id),
+        "segment": segments.segment_info(round_id, key_id, bytes(16), 0, 1),
         "shares": exchange.shares_info(round_id, key_id),
         "single": exchange.single_info(task_id, 0, key_id),
     }
@@ -314,8 +316,8 @@ def test_the_list_of_vectors_names_what_the_file_holds() -> None:
 
 
 def test_the_largest_answer_fits_into_a_reply() -> None:
-    """A complete graph of the largest round: who everybody is, to one device. Planted: a cohort
-    of 1,100 -> this fails.
+    """As many neighbours as a device can have, in the largest round: who everybody is. Planted:
+    1,100 neighbours -> this fails.
     """
     one = pairwise_pb2.Neighbour(
         certificate=bytes(SIGNED_CERTIFICATE_SIZE),
@@ -329,17 +331,22 @@ def test_the_largest_answer_fits_into_a_reply() -> None:
     record = pairwise_pb2.SignedRecord(
         record=start, shuffler_signature=bytes(64), analyzer_signature=bytes(64)
     )
-    started = pairwise_pb2.Started(
-        start=record, position=LIMITS.cohort - 1, neighbours=[one] * (LIMITS.cohort - 1)
-    )
-    answer = pairwise_pb2.Answer(phase=pairwise_pb2.PHASE_SHARE, wait_ms=10_000, started=started)
-    reply = pairwise_pb2.ExchangeReply(
-        sealed=bytes(answer.ByteSize() + exchange.NONCE_SIZE + exchange.TAG_SIZE)
-    )
-    assert reply.ByteSize() <= LIMITS.reply_bytes
+    hashes = [bytes(32)] * (2 * LIMITS.cohort.bit_length())
+    # a complete graph needs no proof; any other has an even number of neighbours
+    for count, proof in ((LIMITS.neighbours, []), (LIMITS.neighbours - 1, hashes)):
+        started = pairwise_pb2.Started(
+            start=record, position=LIMITS.cohort - 1, neighbours=[one] * count, proof=proof
+        )
+        answer = pairwise_pb2.Answer(
+            phase=pairwise_pb2.PHASE_SHARE, wait_ms=10_000, started=started
+        )
+        reply = pairwise_pb2.ExchangeReply(
+            sealed=bytes(answer.ByteSize() + exchange.NONCE_SIZE + exchange.TAG_SIZE)
+        )
+        assert reply.ByteSize() <= LIMITS.reply_bytes
     assert (
         f"Replies are at most {LIMITS.reply_bytes // 1024} KiB (the largest brings "
-        f"{LIMITS.cohort - 1:,} neighbours)" in PROSE
+        f"{LIMITS.neighbours:,} neighbours)" in PROSE
     )
 
 

@@ -290,6 +290,10 @@ class Server:
         self.sql(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY = file_copy")
         return self.dsn(name)
 
+    def drop(self, dsn: str) -> None:
+        """The database is gone, whoever is connected to it."""
+        self.sql(f"DROP DATABASE {dsn.rpartition('/')[2]} WITH (FORCE)")
+
     def copy(self, source: str, target: str) -> None:
         """The content of one database in another, which is empty; people may work in both."""
         dump = _run(_program("pg_dump"), self.socket_dsn(source))

@@ -13,22 +13,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from shoal.accounting.certificate import count_honest
 from shoal.accounting.several_messages.messages import certify_messages
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import protocol_of
+from shoal.analyzer.discovery.place_plan import paths_of, plan_places
+from shoal.analyzer.discovery.plan import DiscoveryPlan, DiscoveryRequest
 from shoal.analyzer.planner.question import Frequencies, Request, wrong
 from shoal.analyzer.planner.total import plan
 from shoal.analyzer.results.maps.released import law_of_rectangles
 from shoal.domain import Places
 from shoal.errors import ShoalError
 from shoal.mechanisms import Mechanism, create
+from shoal.mechanisms.maps.block_squares import mean_length
 from shoal.mechanisms.several.names import BLOCKS, CANCELLING, DUMMIES
 from shoal.mechanisms.several.protocol import Noisy
 from shoal.mechanisms.several.registry import create as create_several
+from shoal.questions.place_paths import FIRST_ROWS
 from shoal.task import PPM, MechanismSpec
 
 KRR = "krr"
@@ -85,12 +89,39 @@ class MapWay:
 
 
 @dataclass(frozen=True, slots=True)
+class TreeWay:
+    """A map whose parts are asked for where many devices are, in a window for each level, all of
+    them within the request's epsilon (``analyzer.discovery``).
+    """
+
+    plan: DiscoveryPlan
+
+    @property
+    def rows(self) -> int:
+        """Rows, and columns, of the smallest cells."""
+        return int(paths_of(self.plan).across ** self.plan.discovery.longest)
+
+    @property
+    def rectangle(self) -> float:
+        """As ``MapWay.rectangle``, of cells that are fitted to the parts that they lie in: what the
+        cells of level 0 alone err by, as far as devices are spread evenly in those that are not
+        followed. (Measured within 4 % of that: benchmarks/place_trees.py.)
+        """
+        paths, discovery = paths_of(self.plan), self.plan.discovery
+        return self.plan.stderr * mean_length(paths.across**discovery.first)
+
+
+@dataclass(frozen=True, slots=True)
 class MapPlan:
-    """``ways``: the least ``rectangle`` error first; ``unsuited``: (name, why not)."""
+    """``ways``: the least ``rectangle`` error first; ``unsuited``: (name, why not). ``tree``: the
+    same map looked at part by part; None where it is so coarse that nothing would be followed, or
+    where no device could send the messages.
+    """
 
     request: MapRequest
     ways: tuple[MapWay, ...]
     unsuited: tuple[tuple[str, str], ...]
+    tree: TreeWay | None = None
 
     @property
     def best(self) -> MapWay:
@@ -113,7 +144,22 @@ def plan_map(request: MapRequest) -> MapPlan:
     if not ways:
         raise wrong(unsuited[0][1])
     ways.sort(key=lambda way: way.rectangle)
-    return MapPlan(request, tuple(ways), tuple(unsuited))
+    return MapPlan(request, tuple(ways), tuple(unsuited), _tree(request))
+
+
+def _tree(request: MapRequest) -> TreeWay | None:
+    """With cells as small as the map's, or the next smaller ones that it can have."""
+    places = request.places
+    if max(places.rows, places.columns) <= FIRST_ROWS:
+        return None
+    box = replace(places, rows=1, columns=1)
+    fine = min(places.cell_height_m, places.cell_width_m)
+    asked = DiscoveryRequest(request.n, request.epsilon, request.delta, honest=request.honest)
+    try:
+        found = plan_places(asked, box, fine).plan
+    except ShoalError:
+        return None
+    return TreeWay(found) if found.discovery.levels > 1 else None
 
 
 def _several(request: MapRequest, name: str) -> MapWay:

@@ -68,6 +68,7 @@ _OF_MEANS = (SPLIT_MIX,)  # the others serve numbers too, and count their levels
 _FOREMOST = (SIGNED_COUNT, SPLIT_MIX, CANCELLING, DUMMIES)
 _LEVELS = (1_001, 2_001, 5_001, 10_001, 20_001, 50_001)
 _DIGITS = 6  # of a certified epsilon, rounded up
+_CLEARLY = 1.05
 _FINE = 25  # rounding is at most this part of the variance
 
 
@@ -158,8 +159,9 @@ def _found(
     if request.epsilon is not None:
         return _tried(request, question, name, epsilon0, request.epsilon)
     _check_limits(request, epsilon0)  # no epsilon would help
+    outdone = _Outdone()
     option = least_epsilon(
-        lambda epsilon: _tried(request, question, name, epsilon0, epsilon),
+        lambda epsilon: _tried(request, question, name, epsilon0, epsilon, outdone),
         request.error or math.nan,
     )
     made = create(option.spec, option.domain)
@@ -173,26 +175,54 @@ def _tried(
     name: str,
     epsilon0: float | None,
     target: float,
+    outdone: _Outdone | None = None,
 ) -> SeveralOption:
-    """Raises CONFIG."""
+    """``outdone``: by earlier tries. Raises CONFIG."""
     _check_limits(request, epsilon0)
     if isinstance(question, Frequencies):
         return _option(request, _Design(name, question.domain, epsilon0), target)
     best: SeveralOption | None = None
     why = wrong("no number of levels was given")
     every, first = _levels(request, question, target)
+    found = dict[int, float]()
     for levels in every:
+        if outdone is not None and outdone.passes(levels, target):
+            continue
         try:
             option = _option(request, _Design(name, question.domain(levels), epsilon0), target)
         except ShoalError as error:
             why = error
             continue
+        found[levels] = option.error
         best = option if best is None or option.error < best.error else best
         if first:
             break
+    if outdone is not None:
+        outdone.see(found, target)
     if best is None:
         raise why
     return best
+
+
+class _Outdone:
+    """Numbers of levels that are not tried again below an epsilon where fewer levels erred less: by
+    so much more noise that they did worse, although rounding does less to them. With a smaller
+    epsilon there is more noise still.
+    """
+
+    def __init__(self) -> None:
+        self._below = dict[int, float]()
+
+    def passes(self, levels: int, epsilon: float) -> bool:
+        """Whether they need not be tried."""
+        return epsilon < self._below.get(levels, 0.0)
+
+    def see(self, errors: dict[int, float], epsilon: float) -> None:
+        """What they erred by, each number of levels."""
+        for levels, error in errors.items():
+            fewer = (other for less, other in errors.items() if less < levels)
+            if _CLEARLY * min(fewer, default=math.inf) <= error:
+                self._below[levels] = max(epsilon, self._below.get(levels, 0.0))
 
 
 def _levels(

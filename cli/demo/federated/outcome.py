@@ -11,7 +11,7 @@ from typing import Any
 from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.results.report_page import render_report
-from shoal.analyzer.rounds.sums import StoredSum, SumStore
+from shoal.analyzer.rounds.sums import AnySum, SumStore
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.arrays import np
 from shoal.cli.demo.federated.asked import DELTA, EPSILON, Learner, LearningTask
@@ -101,7 +101,7 @@ def finish_round(
     return to_json(decode_release(release))
 
 
-def check_exact(stored: StoredSum, window: int, learners: Sequence[Learner]) -> None:
+def check_exact(stored: AnySum, window: int, learners: Sequence[Learner]) -> None:
     """Raises INTERNAL unless the sum is that of its devices' integers, to the last bit."""
     those = [one for one in learners if one.summed.get(window) == stored.round_id]
     total = np.zeros(stored.vector.size, dtype=np.int64)

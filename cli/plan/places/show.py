@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from rich.table import Table
+
 from shoal.accounting.meaning import bound_text
-from shoal.analyzer.planner.frontier.maps import MapPlan, MapWay
+from shoal.analyzer.planner.frontier.maps import MapPlan, MapWay, TreeWay
 from shoal.analyzer.planner.simulation.maps import MapPlayed
 from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, file_text
 from shoal.analyzer.results.maps.drawing import text_of
@@ -42,7 +44,11 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
             f"{way.messages:.3g}",
             f"{way.slots:,}",
         )
+    if plan.tree is not None:
+        _add_tree(table, plan.tree)
     say_table(table)
+    if plan.tree is not None:
+        say(_of_tree(plan.tree))
     say(
         f"epsilon: of a release, at delta {request.delta:g}; to both: what is left if shuffler and "
         "analyzer work together. Errors: standard errors in devices, of a rectangle root mean "
@@ -57,6 +63,28 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
         else ""
     )
     say(f"{chosen.name}: {best}{asked}")
+
+
+def _add_tree(table: Table, tree: TreeWay) -> None:
+    found, discovery = tree.plan, tree.plan.discovery
+    table.add_row(
+        "tree",
+        f"parts of parts, in {discovery.levels} windows",
+        bound_text(found.epsilon),
+        bound_text(None),
+        figure(found.stderr),
+        figure(tree.rectangle),
+        f"{found.messages(discovery.size):.3g}",
+        f"{found.made.messages:,}",
+    )
+
+
+def _of_tree(tree: TreeWay) -> str:
+    return (
+        f"tree: {tree.rows:,} x {tree.rows:,} cells where many devices are, from "
+        f"{tree.plan.found_from:,} in a cell on with 95 %; shoal discover plan --places makes its "
+        "task. Its messages are of each window."
+    )
 
 
 def plan_json(plan: MapPlan) -> dict[str, Any]:
@@ -86,7 +114,22 @@ def plan_json(plan: MapPlan) -> dict[str, Any]:
             }
             for way in plan.ways
         ],
+        "tree": None if plan.tree is None else _tree_json(plan.tree),
         "unsuited": [{"mechanism": name, "reason": why} for name, why in plan.unsuited],
+    }
+
+
+def _tree_json(tree: TreeWay) -> dict[str, Any]:
+    found, discovery = tree.plan, tree.plan.discovery
+    return {
+        "rows": tree.rows,
+        "levels": discovery.levels,
+        "epsilon_upper": found.epsilon,
+        "error_cell": found.stderr,
+        "error_rectangle": tree.rectangle,
+        "found_from": found.found_from,
+        "messages": found.messages(discovery.size),
+        "slots": found.made.messages,
     }
 
 

@@ -209,11 +209,6 @@ class PlannerForm:
             )
         if self.typed["several"] not in ("", "yes"):
             self.wrong["several"] = "the box is ticked or not: tick it again"
-        elif self.several and self.kind == "quantiles":
-            self.wrong["several"] = (
-                "for quantiles this page has none: untick this, or take shoal plan quantiles "
-                "--several-messages"
-            )
         elif self.several and self.memoized:
             self.wrong["several"] = "no device repeats them: untick this, or Memoized under More"
         elif self.several and self.typed["cap"].strip():

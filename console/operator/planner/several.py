@@ -120,10 +120,20 @@ def _row(line: FrontierLine, best: FrontierLine) -> dict[str, Any]:
 
 
 def _note(line: FrontierLine, best: FrontierLine) -> str:
+    also = "" if line.several is None else _ranges(line.several)
     if line is best:
-        return "recommended: the least epsilon of those that trust nobody for the noise"
+        return f"recommended: the least epsilon of those that trust nobody for the noise{also}"
     if line.trusts_shuffler:
         return "trusts the shuffler to add the noise; shown to compare"
     if line.several is None:
         return "one message per device, as planned above"
-    return f"{line.beaten_by} is as good in everything" if line.beaten_by else ""
+    beaten = f"{line.beaten_by} is as good in everything" if line.beaten_by else ""
+    return (beaten + also).removeprefix("; ")
+
+
+def _ranges(option: SeveralOption) -> str:
+    """What else its release answers."""
+    if option.range_error is None:
+        return ""
+    off = number(float(bound_text(Z95 * option.range_error, digits=_UP)))
+    return f"; of any range of levels it counts the devices too, off by {off} or so"

@@ -1,7 +1,8 @@
 """One round at the analyzer, without clock, socket or disk: starts it once, adds up masked vectors,
 commits once, unmasks.
 
-The analyzer keeps one vector, not one per device: rows are opened and added at once. It starts one
+The analyzer keeps one vector, not one per device: rows are opened and added at once. Of vectors in
+segments it holds the row that is coming, too. It starts one
 list of seats and signs one commit per round, whatever the shuffler asks: two commits could open
 what lies between them. It never learns whose row is whose.
 """
@@ -11,12 +12,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.arrays import NDArray, np
 from shoal.crypto.hpke import HpkePrivateKey, open_sealed
 from shoal.crypto.secagg import records, words
+from shoal.crypto.secagg.analyzer.delivered import DeliveredRows
 from shoal.crypto.secagg.analyzer.unmasking import (
     CollectedShares,
     Committed,
@@ -28,13 +30,16 @@ from shoal.crypto.secagg.pads import WORD, zeros
 from shoal.crypto.secagg.parameters import GraphParameters
 from shoal.crypto.secagg.records import Commit, Offer, Reason, Start, Status
 from shoal.crypto.secagg.ring import Ring, decode_seats, graph_seed
+from shoal.crypto.secagg.segments import OpenedRow
 from shoal.crypto.secagg.shares import COMMITMENT_SIZE, decode_bundle
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.crypto.signing import SigningContext, SigningKey, verify
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
+from shoal.limits import LIMITS
 from shoal.protos import pairwise_pb2
 
+_IN_ORDER = "rows are delivered in order, without a gap"
 POSITION_SIZE = 4  # bytes: in front of each sealed bundle, where the shuffler had it from
 
 
@@ -48,9 +53,8 @@ class _Begun:
     graph: GraphParameters
     pad_keys: tuple[bytes, ...]  # by position
     total: NDArray[np.unsignedinteger[Any]]
-    rows: list[bytes] = field(default_factory=list)  # SHA-256 of each row
-    seen: set[bytes] = field(default_factory=set)
-    unusable: list[int] = field(default_factory=list)
+    delivered: DeliveredRows
+    opened: OpenedRow | None = None  # of vectors in segments: the row that is coming
     commit: tuple[bytes, pairwise_pb2.CommitRoundReply] | None = None
     collected: CollectedShares | None = None
 
@@ -121,6 +125,11 @@ class Collector:
         return None if self._begun is None else self._begun.round_id
 
     @property
+    def seats(self) -> int:
+        """Devices of the round, once started."""
+        return 0 if self._begun is None else len(self._begun.pad_keys)
+
+    @property
     def ended(self) -> bool:
         """Unmasked or aborted."""
         return self.reason is not None or self._done is not None
@@ -175,6 +184,7 @@ class Collector:
             graph,
             tuple(seat.pad_key for seat in ring.order),
             total,
+            DeliveredRows(len(seats)),
         )
         return reply
 
@@ -184,16 +194,23 @@ class Collector:
         return self.terms.sealed_vector_bytes
 
     @property
+    def bytes_at_once(self) -> int:
+        """Of a delivery, that are worth handing over: whole rows, or anything in segments."""
+        if self.terms.plan.segmented:
+            return 1
+        return max(LIMITS.vectors_bytes, self.row_bytes)
+
+    @property
     def rows(self) -> int:
         """Delivered until now, usable or not."""
-        return 0 if self._begun is None else len(self._begun.rows)
+        return 0 if self._begun is None else len(self._begun.delivered.digests)
 
     @property
     def unusable(self) -> tuple[int, ...]:
         """Indexes of delivered rows that do not open, have a wrong length, or were in the delivery
         before.
         """
-        return () if self._begun is None else tuple(self._begun.unusable)
+        return () if self._begun is None else tuple(self._begun.delivered.unusable)
 
     def add_vectors(self, rows: Iterable[bytes], start: int = 0) -> tuple[int, ...]:
         """Open sealed rows number ``start``, ``start`` + 1, ... and add them up at once; returns
@@ -207,30 +224,57 @@ class Collector:
         """
         self._not_aborted()
         begun = self._running()
-        _require(0 <= start <= len(begun.rows), "rows are delivered in order, without a gap")
+        _require(0 <= start <= len(begun.delivered.digests), _IN_ORDER)
         info = vector_info(begun.round_id, self.terms.analyzer_config.key_id)
         for index, row in enumerate(rows, start):
-            digest = hashlib.sha256(row).digest()
-            if index < len(begun.rows):
-                if digest != begun.rows[index]:
-                    raise ShoalError(
-                        Kind.CONFLICT,
-                        "another row was delivered under this number: deliver the same rows in the "
-                        "same order",
-                    )
+            if self.terms.plan.segmented:
+                _require(len(row) == self.row_bytes, f"a sealed row has {self.row_bytes} bytes")
+                self.feed(row, index * self.row_bytes)
                 continue
-            if begun.commit is not None:
-                raise ShoalError(
-                    Kind.CONFLICT, "who is in the sum was signed: no vector is taken any more"
-                )
-            _require(
-                index < len(begun.pad_keys), "more rows are delivered than the round has devices"
+            digest = hashlib.sha256(row).digest()
+            if not begun.delivered.known(index, digest):
+                begun.delivered.check_room(index, closed=begun.commit is not None)
+                usable = digest not in begun.delivered.seen and self._add(begun, row, info)
+                begun.delivered.note(index, digest, usable=usable)
+        return tuple(begun.delivered.unusable)
+
+    def feed(self, data: bytes | memoryview, offset: int) -> None:
+        """The same, of a task whose vectors are sealed in segments: bytes of the delivery from
+        ``offset`` on, which is the beginning of a row, or where the bytes before ended.
+
+        Memory: the sum, and the row that is coming; it is added once all of it has opened.
+        """
+        self._not_aborted()
+        begun, view = self._running(), memoryview(data)
+        index, inside = divmod(offset, self.row_bytes)
+        row = begun.opened
+        if row is None:
+            row = begun.opened = OpenedRow(
+                self.terms.plan, self.terms.dimension, self._hpke_key, begun.round_id
             )
-            if digest in begun.seen or not self._add(begun, row, info):
-                begun.unusable.append(index)
-            begun.rows.append(digest)
-            begun.seen.add(digest)
-        return tuple(begun.unusable)
+        if inside:
+            _require((row.number, row.at) == (index, inside), _IN_ORDER)
+        else:
+            self._begin(begun, row, index)
+        while view:
+            view = view[row.feed(view) :]
+            if not row.complete:
+                continue
+            digest = row.digest
+            if not begun.delivered.known(row.number, digest):
+                opened = None if digest in begun.delivered.seen else row.words
+                if opened is not None:
+                    begun.total += opened
+                begun.delivered.note(row.number, digest, usable=opened is not None)
+            if view:
+                self._begin(begun, row, row.number + 1)
+
+    def _begin(self, begun: _Begun, row: OpenedRow, index: int) -> None:
+        _require(0 <= index <= len(begun.delivered.digests), _IN_ORDER)
+        known = index < len(begun.delivered.digests)
+        if not known:
+            begun.delivered.check_room(index, closed=begun.commit is not None)
+        row.begin(index, known=known)
 
     def commit(self, request: pairwise_pb2.CommitRoundRequest) -> pairwise_pb2.CommitRoundReply:
         """Sign who is in the sum: as many as usable rows came; once.
@@ -261,10 +305,11 @@ class Collector:
             f"the commit speaks of {len(commit.statuses)} devices, the round has {size}",
         )
         _match(
-            list(request.left_out) == begun.unusable, "the rows left out are not the unusable ones"
+            list(request.left_out) == begun.delivered.unusable,
+            "the rows left out are not the unusable ones",
         )
         _match(
-            commit.alive == len(begun.rows) - len(begun.unusable),
+            commit.alive == len(begun.delivered.digests) - len(begun.delivered.unusable),
             "the commit counts other vectors than were delivered",
         )
         _require(
@@ -289,6 +334,7 @@ class Collector:
             analyzer_signature=self._key.sign(SigningContext.ROUND_COMMIT, request.commit)
         )
         begun.commit = (said, reply)
+        begun.opened = None
         begun.collected = CollectedShares(
             Committed(begun.round_id, begun.graph, begun.pad_keys, commitments, commit.statuses)
         )
@@ -316,7 +362,8 @@ class Collector:
         if not request.last:
             return pairwise_pb2.UnmaskRoundReply(blamed=sorted(collected.blamed))
         try:
-            self.result = self._sum(begun.total, collected)
+            total, begun.total = begun.total, begun.total[:0].copy()
+            self.result = self._sum(total, collected)
         except ShoalError as error:
             self._blamed = tuple(sorted(collected.blamed))
             self.abort(Reason.behind(error))
@@ -391,9 +438,12 @@ class Collector:
         )
         if not words.verify_checks(total, survivors, constants):
             raise Reason.WRONG_SUM.error
-        return RoundSum(
-            words.decode_signed(total[:dimension]), survivors, tuple(sorted(collected.blamed))
-        )
+        if self.terms.plan.segmented:  # a long vector stays where it is
+            vector = total[:dimension].view(f"<i{total.dtype.itemsize}")
+        else:
+            vector = words.decode_signed(total[:dimension])
+            total.fill(0)
+        return RoundSum(vector, survivors, tuple(sorted(collected.blamed)))
 
     def _erase(self) -> None:
         """Vectors, shares and the nonce go; what was started and committed stays, to be said
@@ -404,7 +454,9 @@ class Collector:
             self._begun.total.fill(0)
             # an ended round is remembered for long: not with a vector
             self._begun.total = self._begun.total[:0].copy()
-            self._begun.collected = None
+            if self._begun.opened is not None:
+                self._begun.opened.erase()
+            self._begun.opened = self._begun.collected = None
 
     def _running(self) -> _Begun:
         if self._begun is None:

@@ -51,13 +51,13 @@ _KIND = {
 @dataclass(frozen=True, slots=True)
 class RoundSum:
     """``vector``: int64[d], the exact sum of the vectors (noise included) of ``survivors`` devices,
-    in grid steps.
+    in grid steps; signed words of the task's width where vectors travel in segments.
 
     ``blamed``: positions on the ring whose shares were wrong, sorted. A hint, not a proof: a device
     that dealt a wrong share makes its neighbour look like that.
     """
 
-    vector: NDArray[np.int64]
+    vector: NDArray[np.signedinteger[Any]]
     survivors: int
     blamed: tuple[int, ...] = ()
 

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum, unique
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from google.protobuf.message import Message
@@ -39,15 +39,15 @@ from google.protobuf.message import Message
 from shoal.arrays import NDArray, np
 from shoal.crypto import hpke
 from shoal.crypto.admission.enrolment import DeviceIdentity, verify_certificate
-from shoal.crypto.secagg import shares, words
+from shoal.crypto.secagg import shares
 from shoal.crypto.secagg.complaints import Dispute
 from shoal.crypto.secagg.device import checks
 from shoal.crypto.secagg.device.checks import OwnKeys
 from shoal.crypto.secagg.device.dealing import deal, open_dealt
 from shoal.crypto.secagg.device.ledger import RoundLedger
 from shoal.crypto.secagg.device.masking import (
-    apply_pads,
     held_shares,
+    seal_masked,
     share_to_release,
 )
 from shoal.crypto.secagg.device.secrets import (
@@ -57,7 +57,7 @@ from shoal.crypto.secagg.device.secrets import (
     BeforeJoin,
     RoundSecret,
 )
-from shoal.crypto.secagg.exchange import shares_info, vector_info
+from shoal.crypto.secagg.exchange import shares_info
 from shoal.crypto.secagg.terms import SESSION_SIZE, RoundTerms
 from shoal.crypto.signing import SigningContext, hasten
 from shoal.entropy import SYSTEM, Entropy
@@ -252,11 +252,9 @@ class DeviceRound(RoundSecret):
                 complaint=pairwise_pb2.Complaint(position=peer.position, shared=agreed, proof=proof)
             )
 
-    def mask(
-        self, roster: pairwise_pb2.Roster, vector: NDArray[np.int64], ledger: RoundLedger
-    ) -> bytes:
+    def mask(self, roster: pairwise_pb2.Roster, vector: NDArray[Any], ledger: RoundLedger) -> bytes:
         """SHARED -> MASKED. ``vector``: int64[d], the quantized vector plus this device's noise
-        share, in grid steps.
+        share, in grid steps; or its words (``words.narrow``), of a task with segments.
 
         The vector with its check words, masked and sealed for the analyzer:
         ``terms.sealed_vector_bytes`` bytes to upload. The ledger entry is durable before anything
@@ -265,7 +263,7 @@ class DeviceRound(RoundSecret):
         ``checks.check_roster`` and the ledger raise, and ABORTED, uncharged, if the roster
         holds a ciphertext that does not open.
         """
-        if vector.dtype != np.int64 or vector.shape != (self._terms.dimension,):
+        if not self._terms.takes(vector):
             raise ShoalError(
                 Kind.INVALID, f"a vector of this task is int64[{self._terms.dimension}]"
             )
@@ -275,17 +273,11 @@ class DeviceRound(RoundSecret):
         if (repeated := self._answered("mask", asked)) is not None:
             return repeated
         shared = self._expect("mask", AfterShare)
-        circle, bits = shared.circle, self._terms.plan.word_bits
-        masked = words.append_checks(vector, words.check_constants(circle.round_id.raw, bits), bits)
+        circle = shared.circle
         with self._guard():
             ciphertexts = checks.check_roster(circle, roster)
             held = held_shares(shared, ciphertexts)
-            apply_pads(masked, shared, ciphertexts)
-            config = self._terms.analyzer_config
-            # its own memory: a copy of a long vector would be one more
-            sealed = hpke.seal(
-                config, masked.data.cast("B"), vector_info(circle.round_id, config.key_id)
-            )
+            sealed = seal_masked(self._terms, shared, ciphertexts, vector, self._entropy)
             self.charged = True
             ledger.masked(
                 self._terms.task_id, self._terms.window, circle.round_id, Digest.of(sealed)

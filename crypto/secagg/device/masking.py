@@ -7,13 +7,19 @@ that shared: uniform words to everybody who lacks one of them (docs/SECAGG.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from shoal.crypto.secagg import pads
+from shoal.arrays import NDArray
+from shoal.crypto import hpke
+from shoal.crypto.secagg import pads, words
 from shoal.crypto.secagg.device.dealing import open_dealt
 from shoal.crypto.secagg.device.secrets import AfterShare
+from shoal.crypto.secagg.exchange import vector_info
 from shoal.crypto.secagg.records import Status
+from shoal.crypto.secagg.segments import seal_row
 from shoal.crypto.secagg.shares import Item, ShareKind, SharePair
-from shoal.crypto.secagg.words import WordArray
+from shoal.crypto.secagg.terms import RoundTerms
+from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 
 
@@ -37,14 +43,29 @@ def held_shares(known: AfterShare, ciphertexts: Sequence[bytes]) -> tuple[ShareP
     return held
 
 
-def apply_pads(masked: WordArray, known: AfterShare, ciphertexts: Sequence[bytes]) -> None:
-    """Add the self pad to ``masked``, in place, and the pads with exactly those neighbours that
-    shared.
+def seal_masked(
+    terms: RoundTerms,
+    known: AfterShare,
+    ciphertexts: Sequence[bytes],
+    vector: NDArray[Any],
+    entropy: Entropy,
+) -> bytes:
+    """The vector with its check words under its pads, sealed for the analyzer: in one piece, or in
+    segments where the task says so.
 
-    A pad with one that did not share would stay in the sum: nobody could take it out again.
+    The pads are the self pad and those with exactly the neighbours that shared: a pad with one that
+    did not share would stay in the sum, because nobody could take it out again.
     """
     shared = [pad for pad, text in zip(known.pads, ciphertexts, strict=True) if text]
-    pads.apply_all(masked, [(known.self_pad, 1), *shared])
+    streams = [(known.self_pad, 1), *shared]
+    round_id, config, bits = known.circle.round_id, terms.analyzer_config, terms.plan.word_bits
+    constants = words.check_constants(round_id.raw, bits)
+    if terms.plan.segmented:
+        return seal_row(terms.plan, config, round_id, vector, constants, streams, entropy)
+    masked = words.append_checks(vector, constants, bits)
+    pads.apply_all(masked, streams)
+    # its own memory: a copy of a long vector would be one more
+    return hpke.seal(config, masked.data.cast("B"), vector_info(round_id, config.key_id))
 
 
 def share_to_release(status: int, pair: SharePair | None) -> Item:

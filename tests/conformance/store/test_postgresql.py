@@ -5,6 +5,7 @@ tables and key files in particular.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,12 @@ class TestPostgresStore(StoreSuite):
         self.entry = request.param
 
     @pytest.fixture(autouse=True)
-    def _databases(self) -> None:
+    def _databases(self) -> Iterator[None]:
         self._dsns: dict[Path, str] = {}
+        yield
+        # what is searched for on the server's disk stays small
+        for dsn in self._dsns.values():
+            postgres.shared().drop(dsn)
 
     def dsn(self, folder: Path) -> str:
         if folder not in self._dsns:

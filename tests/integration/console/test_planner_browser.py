@@ -139,6 +139,33 @@ def test_several_messages_come_with_a_tick_and_are_taken_by_choice(
     assert 'name = "cancelling"' in (tmp_path / "kept.toml").read_text()
 
 
+def test_quantiles_come_with_ranges_beside_them(url: str, running: Browser, tmp_path: Path) -> None:
+    """The tick holds for quantiles too: the table, its words on ranges, and the file. Planted:
+    quantiles refused at the tick -> no table, fails.
+    """
+    with page_of(running, width=NARROW) as page:
+        troubles: list[str] = []
+        page.on("console", lambda message: troubles.append(message.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(f"{url}/planner?kind=quantiles&n=5000&off=4&delta=1e-6")
+        page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
+        page.check("#several")
+        page.wait_for_selector(SEVERAL_FINAL, timeout=_PATIENCE_MS)
+        row = page.locator("#answer tbody tr:has-text('ranges')")
+        assert row.count() == 1
+        assert "of any range of levels" in row.inner_text()
+        assert page.locator("#several-wrong").inner_text() == ""
+        assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+        assert Axe().run(page).response["violations"] == []
+        page.select_option("#choose", "ranges")
+        page.fill("#question", "How old are you?")
+        with page.expect_download(timeout=_PATIENCE_MS) as waiting:
+            page.get_by_role("button", name="Write the task file").click()
+        waiting.value.save_as(tmp_path / "kept.toml")
+        assert troubles == []
+    assert 'name = "ranges"' in (tmp_path / "kept.toml").read_text()
+
+
 def test_for_everybody(url: str, running: Browser) -> None:
     """Coarse and final, light, dark and narrow. Planted: a slider without a name -> axe says so;
     the chart with a fixed width -> it scrolls sideways at 390 px.

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.demo import secagg_run
 from shoal.cli.demo.made import Made
-from shoal.cli.demo.secagg import _times
+from shoal.cli.demo.sums import run
+from shoal.cli.demo.sums.devices import _times
 from shoal.cli.main import main
 from tests.sizes import FULL
 
@@ -113,7 +113,7 @@ def test_no_sum_is_no_success(
         }
         return Made(results, "", {})
 
-    monkeypatch.setattr(secagg_run, "run_secagg", nothing)
+    monkeypatch.setattr(run, "run_secagg", nothing)
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--secagg", "--devices", "60"]) == 1
     shown = capsys.readouterr()

@@ -31,8 +31,7 @@ from shoal.ids import Digest
 from shoal.mechanisms.several.levels import level_of
 from shoal.mechanisms.several.registry import create
 from shoal.protos.release_pb2 import Release
-from shoal.questions.discovery import ANOTHER
-from shoal.questions.spelling import MORE, shown, spell
+from shoal.questions.spelling import ANOTHER, MORE, shown, spell
 from tests.sizes import size
 from tests.worlds import discoveries
 from tests.worlds.ports import free_port

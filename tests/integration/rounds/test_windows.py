@@ -24,6 +24,7 @@ from shoal.protos import pairwise_pb2
 from shoal.rpc.channel import build_channel, call, call_stream
 from shoal.rpc.tls import TlsIdentity
 from shoal.secagg import Mode
+from tests.flipped import last_bit_flipped
 from tests.sizes import size
 from tests.worlds.rounds.services import TICK_S, Running, Wire, World, ask, running, step, total
 from tests.worlds.services.shuffler import CA, GRACE, LENGTH, submit
@@ -167,7 +168,7 @@ async def test_frames_that_do_not_open_are_refused_by_kind(one: Running) -> None
     cases = {
         b"": Kind.INVALID,
         b"\x02" + good[1:]: Kind.INVALID,
-        good[:-1] + bytes((good[-1] ^ 1,)): Kind.INVALID,
+        last_bit_flipped(good): Kind.INVALID,
         good[:2] + bytes(8) + good[10:]: Kind.UNKNOWN_KEY,
         bytes(300_000): Kind.OVERSIZE,
     }

@@ -24,6 +24,7 @@ from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowId, row_size
 from shoal.shuffler.reports.opening import AdmissionChecks
 from shoal.shuffler.service import Shuffler
+from tests.flipped import last_bit_flipped
 from tests.integration.services.test_shuffler_refusals import Bench
 from tests.worlds.inbox_file import stored
 from tests.worlds.services.shuffler import (
@@ -172,7 +173,7 @@ async def test_many_single_calls_are_answered_like_each_alone(
         bench.enrolled.frame(window=1),
         bytes(100),
         bytes(512),
-        bench.enrolled.frame()[:-1] + b"!",
+        last_bit_flipped(bench.enrolled.frame()),
         bench.enrolled.frame() + bytes(1),
     ]
     alone = [await bench.refuse(submit(frame)) for frame in wrong]

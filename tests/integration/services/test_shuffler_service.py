@@ -34,6 +34,7 @@ from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.reports.noise import NoiseSource
 from shoal.shuffler.service import Shuffler
+from tests.flipped import last_bit_flipped
 from tests.worlds.inbox_file import stored
 from tests.worlds.ports import free_port
 from tests.worlds.services.shuffler import (
@@ -141,7 +142,7 @@ async def test_worker_processes_open_batches_and_forget_deleted_keys(running: Ru
     frames = [
         *(published.frame(one) for one in sealed),
         kept.frame(),
-        published.frame()[:-1] + b"x",
+        last_bit_flipped(published.frame()),
     ]
     reply = await call(running.channel, "/shoal.v1.Ingress/SubmitBatch", submit_batch(frames), 20)
     receipts = submit_pb2.SubmitBatchReply.FromString(reply).receipts

@@ -4,6 +4,7 @@ the accountant that they are there to check.
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -28,6 +29,7 @@ from shoal.mechanisms import create
 from shoal.mechanisms.categories.binary_rr import BinaryResponse
 from shoal.mechanisms.categories.hadamard import HadamardBit
 from shoal.mechanisms.categories.krr import KaryResponse
+from shoal.mechanisms.categories.projective import ProjectiveResponse
 from shoal.mechanisms.categories.subset import SubsetSelection
 from shoal.mechanisms.categories.unary import UnaryEncoding
 from shoal.mechanisms.numbers.piecewise import LikelyWindow
@@ -80,6 +82,11 @@ def one_bit(k: int, slope: int) -> tuple[OutputLaw, LocalPrivacy]:
 def hadamard(k: int, flip: int) -> tuple[OutputLaw, LocalPrivacy]:
     law = known("hadamard", k=k, flip=flip)
     return law, HadamardBit(tuple(map(str, range(k))), flip).privacy()
+
+
+def projective(k: int, field: int, include: int) -> tuple[OutputLaw, LocalPrivacy]:
+    law = known("projective", k=k, field=field, include=include)
+    return law, ProjectiveResponse(tuple(map(str, range(k))), field, include).privacy()
 
 
 def piecewise(levels: int, outputs: int, window: int, gain: int) -> tuple[OutputLaw, LocalPrivacy]:
@@ -242,6 +249,86 @@ def test_what_is_certified_is_confirmed_and_less_is_not(name: str) -> None:
         assert too_small.outcome is Outcome.WRONG
 
 
+PROJECTIVE = {
+    "some cells": (projective(40, 5, 7 * WORDS // 8), 20_000, 1e-8),
+    "many cells": (projective(200, 7, 2 * WORDS // 3), 100_000, 1e-8),
+    "three cells": (projective(3, 2, WORDS // 2), 500, 1e-6),
+    "few devices": (projective(10, 3, WORDS // 2), 4, 1e-6),
+}
+
+
+@for_each("name", PROJECTIVE)
+def test_a_projective_promise_of_1_percent_less_does_not_hold(name: str) -> None:
+    """Of this one the blanket is all there is. Planted: a ``least`` that some cell does not have
+    (with_it), which is no bound; one point more that two cells share -> each fails.
+    """
+    (law, privacy), n, delta = PROJECTIVE[name]
+    found = certify(privacy, n, delta)
+    assert decide(law, n, found.epsilon_upper, delta).outcome is Outcome.HOLDS
+    assert decide(law, n, found.epsilon_upper * 0.99, delta).outcome is not Outcome.HOLDS
+    assert decide(law, n, found.epsilon_lower * 0.9, delta).outcome is Outcome.WRONG
+    assert decide(law, n, found.epsilon0 * 0.99, 0.0).outcome is Outcome.WRONG
+
+
+@for_each("k, q", [(3, 2), (5, 2), (7, 2), (8, 2), (5, 3), (12, 3), (14, 3), (4, 3), (7, 5)])
+def test_a_projective_space_is_what_its_vectors_say(k: int, q: int) -> None:
+    """Every vector is listed, every product taken. Any two cells look alike, the third of
+    ``outputs`` is a cell, and nothing is as rare after every cell as ``least`` says but the real
+    minimum.
+
+    Planted: a width too large by one; three cells that share as many points as two; ``least`` of
+    the likelier points -> each fails.
+    """
+    include = 3 * WORDS // 4
+    law, _ = projective(k, q, include)
+    table = projective_table(k, q, Fraction(include, WORDS))
+    columns = list(zip(*table, strict=True))
+
+    def classes(*cells: int) -> dict[tuple[bool, ...], Fraction]:
+        """Of which cells a point is likelier, and the chance of all such after the first."""
+        found: dict[tuple[bool, ...], Fraction] = {}
+        for column in columns:
+            key = tuple(column[cell] > min(column) for cell in cells)
+            found[key] = found.get(key, Fraction(0)) + column[cells[0]]
+        return found
+
+    wanted = classes(0, 1)
+    assert all(classes(*two) == wanted for two in itertools.permutations(range(k), 2))
+    third = q + 1 if len(columns) > q + 1 else 2
+    seen: dict[tuple[Fraction, Fraction, Fraction], Fraction] = {}
+    for a, b, c in ((column[0], column[1], column[third]) for column in columns):
+        seen[a, b, c] = seen.get((a, b, c), Fraction(0)) + 1
+    stated = sorted((one.first, one.second, one.third) for one in law.outputs)
+    assert stated == sorted(tuple(each * points for each in at) for at, points in seen.items())
+    assert sum(one.least for one in law.outputs) == sum(min(column) for column in columns)
+    assert law.ratio == max(max(column) / min(column) for column in columns)
+    if k <= 5:
+        for n in (1, 2):
+            for epsilon in (0.2, 0.6):
+                true = exact_divergence(table, n, exp_above(epsilon))
+                assert decide(law, n, epsilon, float(true) * 0.999).outcome is not Outcome.HOLDS
+                found = decide(law, n, epsilon, min(0.99, float(true) * 1.001))
+                assert found.outcome is not Outcome.WRONG
+
+
+def projective_table(k: int, q: int, held: Fraction) -> list[list[Fraction]]:
+    """P(point | cell) of the first k points, from the vectors themselves."""
+    width = next(t for t in itertools.count(2) if len(lines(q, t)) >= k)
+    points = lines(q, width)
+    table = []
+    for cell in points[:k]:
+        inside = [sum(a * b for a, b in zip(cell, y, strict=True)) % q == 0 for y in points]
+        shares = held / sum(inside), (1 - held) / (len(points) - sum(inside))
+        table.append([shares[0] if one else shares[1] for one in inside])
+    return table
+
+
+def lines(q: int, width: int) -> list[tuple[int, ...]]:
+    """Vectors whose first number that is not 0 is 1, as they rise."""
+    every = itertools.product(range(q), repeat=width)
+    return [one for one in every if next((a for a in one if a), 0) == 1]
+
+
 def test_one_report_alone_has_its_epsilon0_and_no_less() -> None:
     """A little delta allows a little less. Planted: n = 1 looked at as if others hid it; a
     logarithm that is rounded down; nobody at all as an error -> fails.
@@ -298,6 +385,9 @@ def test_numbers_that_promise_nothing_are_refused(epsilon: float, delta: float) 
         ("one_bit_mean", {"k": 2, "slope": 1}),
         ("hadamard", {"k": 3, "flip": WORDS // 2}),
         ("piecewise", {"k": 64, "outputs": 4_000, "window": 9, "gain": 1}),
+        ("projective", {"k": 9, "field": 4, "include": 15 * WORDS // 16}),
+        ("projective", {"k": 2, "field": 2, "include": 15 * WORDS // 16}),
+        ("projective", {"k": 9, "field": 2, "include": WORDS // 4}),
     ],
 )
 def test_integers_that_no_mechanism_has_are_refused(name: str, parameters: dict[str, int]) -> None:

@@ -17,6 +17,7 @@ from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.questions.discovery import DiscoveryLevel
+from tests.flipped import last_bit_flipped
 from tests.worlds.services.analyzer import LENGTH, START
 from tests.worlds.words import RELEASE, SMALL, step_of, words_world
 
@@ -128,7 +129,7 @@ def test_steps_of_others_are_nothing_to_this_device(tmp_path: Path) -> None:
     tasks, stranger = known(tmp_path), words_world()
     assert not tasks.step(step_of(stranger, 1, LEVEL).data)
     true = step_of(WORLD, 1, LEVEL, RELEASE).data
-    forged = true[:-1] + bytes([true[-1] ^ 1])
+    forged = last_bit_flipped(true)
     with pytest.raises(ShoalError) as refused:
         tasks.step(forged)
     assert refused.value.kind is Kind.BAD_SIGNATURE

@@ -110,11 +110,18 @@ def test_ids_tell_settings_of_rounds_apart() -> None:
     plans = [
         replace(plan, **{f.name: getattr(plan, f.name) + 1})
         for f in fields(plan)
-        if f.name not in {"mode", "word_bits"}
+        if f.name not in {"mode", "word_bits", "segment_words"}
     ]
     plans += [replace(plan, mode=Mode.STRICT)]
     ids = {TaskId.of(codec.encode_task(pairwise(pairwise=one))) for one in [plan, *plans]}
     assert len(ids) == 10
+    nameless = replace(PAIRWISE, domain=Vector(3, Norm.L2, 10.0, 1_000))
+    made = [
+        codec.decode_task(codec.encode_task(replace(nameless, pairwise=one)))
+        for one in (plan, replace(plan, segment_words=2), replace(plan, segment_words=3))
+    ]
+    assert len({TaskId.of(codec.encode_task(one)) for one in made}) == 3
+    assert [one.pairwise.segment_words for one in made if one.pairwise] == [0, 2, 3]
     enrolled = task(admission=Admission.ENROLLED, enrolment_key=bytes([9]) * 32)
     other = task(admission=Admission.ENROLLED, enrolment_key=bytes([8]) * 32)
     assert codec.decode_task(codec.encode_task(enrolled)) == enrolled

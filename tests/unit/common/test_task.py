@@ -306,6 +306,14 @@ BAD_SUMS: list[tuple[dict[str, Any], str]] = [
     ({"windows": window_plan(length_s=200, grace_s=129, skew_s=0)}, "330 seconds"),
     ({"domain": Vector(3, Norm.L2, 10.0, 1_000, ("a", "b\x1b", "c"))}, "control characters"),
     ({"domain": Vector(3, Norm.L2, 10.0, 1_000, unit="\u202e")}, "control characters"),
+    (
+        {
+            "domain": Vector(LIMITS.whole_words + 1, Norm.L2, 1.0, 1_000),
+            "report_size": PLAN.vector_bytes(LIMITS.whole_words + 1),
+        },
+        "segment_words",
+    ),
+    ({"pairwise": dataclasses.replace(PLAN, segment_words=2)}, "leave names out"),
 ]
 
 
@@ -331,13 +339,13 @@ def test_the_last_good_sums_are_taken() -> None:
     """
     pairwise(windows=window_plan(length_s=200, grace_s=130, skew_s=0))
     pairwise(min_batch=80)
-    for dimension in (1, LIMITS.vector_words):
+    for dimension in (1, LIMITS.whole_words):
         size = PLAN.vector_bytes(dimension)
         assert (
             pairwise(domain=Vector(dimension, Norm.L1, 1.0, 1_000), report_size=size).report_size
             == size
         )
-    widest = dataclasses.replace(PLAN, word_bits=64)
+    widest = dataclasses.replace(PLAN, word_bits=64, segment_words=LIMITS.segment_words)
     assert (
         pairwise(
             domain=HUGE, pairwise=widest, report_size=widest.vector_bytes(HUGE.dimension)

@@ -91,7 +91,7 @@ def test_releases_from_files_err_up(folders: tuple[Path, Path], tmp_path: Path) 
     """They hold no laws. Planted: the epsilon at the received n, which nobody guarantees, for the
     charge -> less than the store's, and this fails.
     """
-    from shoal.analyzer.results.exports import Format, render
+    from shoal.analyzer.results.files.exports import Format, render
 
     whole = from_store(*folders)
     (tmp_path / "all.json").write_text(render(whole.releases, Format.json))

@@ -10,7 +10,10 @@ from starlette.testclient import TestClient
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.console.operator.app import Sources, operator_app
 from shoal.domain import Discovery
+from shoal.entropy import SeededEntropy
 from shoal.questions.discovery import DiscoveryLevel
+from tests.worlds.place_trees import SMALL, places_of
+from tests.worlds.services.analyzer import World
 from tests.worlds.words import found_in, store_release, words_world
 
 HERE = "127.0.0.1:7450"
@@ -27,19 +30,25 @@ WORDS = (
 )
 
 
-def client_of(folder: Path, levels: int) -> TestClient:
-    WORLD.write(folder)
+def client_of(
+    folder: Path,
+    levels: int,
+    world: World = WORLD,
+    asked: Discovery = ASKED,
+    answers: tuple[str, ...] = WORDS,
+) -> TestClient:
+    world.write(folder)
     data = folder / "data"
     data.mkdir()
     store = AnalyzerStore(data / FILE_NAME)
-    store.sign_with(WORLD.analyzer.public)
-    level: DiscoveryLevel | None = ASKED.level(0)
+    store.sign_with(world.analyzer.public)
+    level: DiscoveryLevel | None = asked.level(0)
     for window in range(levels):
         assert level is not None
-        prepared = found_in(WORLD, level, WORDS, window)
+        prepared = found_in(world, level, answers, window)
         assert prepared.found is not None
-        store_release(store, WORLD, prepared)
-        level = ASKED.after(level.number, prepared.found.beginnings)
+        store_release(store, world, prepared)
+        level = asked.after(level.number, prepared.found.beginnings)
     store.close()
     places = Sources(data_dir=data, tasks_dir=folder / "tasks")
     return TestClient(operator_app(places, HERE), base_url=f"http://{HERE}")
@@ -62,3 +71,19 @@ def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int) -> 
         assert text.index("c\u2026 ") < text.index("ca\u2026 ") < text.index("cat\u2026 ")
         assert "<b>a</b>" in text
         assert "Nothing is left to follow." in text
+
+
+@pytest.mark.parametrize("levels", [1, 3])
+def test_places_are_drawn_as_a_map(tmp_path: Path, levels: int) -> None:
+    """Planted: the map of the shown window alone -> fewer cells; words of a tree -> fails."""
+    world = words_world(SMALL)
+    places = places_of(400, SeededEntropy("places"))
+    with client_of(tmp_path, levels, world, SMALL, places) as client:
+        text = client.get("/releases/words").text
+        assert client.get("/releases").status_code == 200
+    assert "Places found so far" in text
+    assert "Words found so far" not in text
+    assert f"After level {levels - 1} of 0 to 2" in text
+    tiles = text.count('class="tile"')
+    assert tiles == 16 if levels == 1 else tiles > 40
+    assert ("Nothing is left to follow." in text) == (levels == 3)

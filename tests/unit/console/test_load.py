@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 from starlette.testclient import TestClient
 
-from shoal.analyzer.results.exports import COLUMNS
+from shoal.analyzer.results.files.exports import COLUMNS
 from shoal.console.known import Watched
 from shoal.console.operator.app import Sources, operator_app
 from shoal.console.operator.desk import Desk

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -12,9 +14,11 @@ from starlette.testclient import TestClient
 from shoal.accounting.lint.task import lint
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.accuracy.answers import answers, request_for
+from shoal.analyzer.planner.accuracy.central import Z95
 from shoal.analyzer.planner.frontier.lines import frontier
-from shoal.analyzer.planner.frontier.several import several_options
-from shoal.analyzer.planner.question import Frequencies
+from shoal.analyzer.planner.frontier.option import SeveralOption
+from shoal.analyzer.planner.frontier.several import _Outdone, several_options
+from shoal.analyzer.planner.question import Frequencies, Request
 from shoal.cli.task.file import read_task
 from shoal.console.operator.planner.form import PlannerForm
 from shoal.console.operator.planner.several import (
@@ -26,6 +30,7 @@ from shoal.console.operator.planner.several import (
 )
 from shoal.console.operator.planner.work import Workshop
 from shoal.domain import Categories, YesNo
+from shoal.pictures.axes import number
 from tests.cases import for_each
 from tests.unit.analyzer.results.test_report_page import Page
 
@@ -97,6 +102,69 @@ def test_the_file_is_of_the_line_that_was_chosen(
     assert "owners have to agree by name" in path.read_text()
 
 
+QUANTILES = ASKED | {"kind": "quantiles", "n": "5,000", "off": "4", "at": "25, 50"}
+
+
+def test_quantiles_are_compared_with_ranges(client: TestClient, tmp_path: Path) -> None:
+    """Beside the plan of one message: what a quantile may be off by, messages, and that owners have
+    to agree by name; what any range of the same release errs by. The file is of that line, and lint
+    takes it.
+
+    Planted: quantiles refused at the tick, as they were -> no table, fails; the error of a range
+    left out -> fails.
+    """
+    path = tmp_path / "new.toml"
+    path.write_text(file(client, **QUANTILES))  # waits for all of it
+    part = Page(client.get(f"/planner?{urlencode(QUANTILES)}").text).text
+    _, option = ranges_planned()
+    assert option.spec.name == "ranges"
+    assert option.range_error is not None
+    assert f"Recommended: {option.title}, with epsilon ≤ {bound_text(option.epsilon)}." in part
+    assert "Owners have to agree to such a task by name" in part
+    assert f", at most {option.messages}" in part
+    off = number(float(bound_text(Z95 * option.range_error, digits=3)))
+    assert f"of any range of levels it counts the devices too, off by {off} or so" in part
+    assert "one message per device, as planned above" in part
+    (tmp_path / "ca.pem").write_bytes(client.get("/download/ca.pem").content)
+    task = read_task(path)
+    assert (task.mechanism, task.domain) == (option.spec, option.domain)
+    assert [each for each in lint(task).findings if each.error] == []
+    single = tmp_path / "single.toml"
+    single.write_text(file(client, **QUANTILES, choose="one"))
+    assert read_task(single).mechanism.name in {"kmean", "krr", "square_wave"}
+
+
+def test_numbers_of_levels_that_fewer_outdo_are_not_tried_below() -> None:
+    """With a smaller epsilon there is more noise still; and what is left is the best at every
+    epsilon that is tried. Planted: passed over above that epsilon too -> fails; more levels
+    outdoing fewer -> fails.
+    """
+    outdone = _Outdone()
+    outdone.see({1_023: 3.0, 255: 1.0, 63: 1.02, 15: 5.0}, 2.0)
+    assert [outdone.passes(levels, 1.9) for levels in (1_023, 255, 63, 15)] == [
+        True,
+        *[False] * 3,
+    ]
+    assert not outdone.passes(1_023, 2.0)
+    outdone.see({255: 2.0, 63: 1.0}, 1.0)
+    assert outdone.passes(1_023, 1.5)
+    assert not outdone.passes(255, 1.5)
+    assert outdone.passes(255, 0.9)
+    request, option = ranges_planned()
+    (found, _) = several_options(replace(request, epsilon=option.designed, error=None))
+    assert option.error <= found[0].error * 1.001
+    assert option.domain == found[0].domain
+
+
+@cache
+def ranges_planned() -> tuple[Request, SeveralOption]:
+    request = PlannerForm.of(QUANTILES).request()
+    assert request is not None
+    (option,), unsuited = several_options(request, trusting=True)
+    assert unsuited == ()
+    return request, option
+
+
 def test_the_answers_have_their_own_names(client: TestClient, tmp_path: Path) -> None:
     """Planted: the names left out of several messages' domain -> "category 1", fails."""
     fields = {"kind": "categories", "answers": "2", "labels": "tea\ncoffee", "choose": "dummies"}
@@ -110,7 +178,11 @@ def test_the_answers_have_their_own_names(client: TestClient, tmp_path: Path) ->
     "fields, name, said",
     [
         ({"several": "no"}, "several", "the box is ticked or not"),
-        ({"kind": "quantiles"}, "several", "for quantiles this page has none"),
+        (
+            {"kind": "quantiles", "memoized": "yes", "windows": "3", "off": "9"},
+            "several",
+            "no device repeats them",
+        ),
         ({"memoized": "yes", "windows": "3"}, "several", "no device repeats them"),
         ({"cap": "3"}, "several", "no epsilon0 that could be limited"),
         ({"choose": "<b>"}, "choose", "no such mechanism"),

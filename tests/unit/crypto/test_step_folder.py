@@ -9,6 +9,7 @@ import pytest
 from shoal.crypto.step_folder import StepFolder
 from shoal.errors import Kind, ShoalError
 from shoal.services.whole_files import replace_whole
+from tests.flipped import last_bit_flipped
 from tests.worlds.services.analyzer import World, make_task
 from tests.worlds.words import SMALL, step_of, words_world
 
@@ -54,7 +55,7 @@ def test_a_damaged_file_is_as_none_and_goes(tmp_path: Path) -> None:
     one = step_of(WORLD, 1, LEVEL)
     take(folder_of(tmp_path), one.data)
     (path,) = (tmp_path / "steps").iterdir()
-    path.write_bytes(one.data[:-1] + bytes((one.data[-1] ^ 1,)))
+    path.write_bytes(last_bit_flipped(one.data))
     again = folder_of(tmp_path)
     assert again.of(WORLD.task, WORLD.task_id) == {}
     assert not path.exists()

@@ -17,8 +17,8 @@ import pyarrow.parquet
 import pytest
 
 import shoal
-from shoal.analyzer.results import exports
-from shoal.analyzer.results.exports import COLUMNS, Format, file_of, render
+from shoal.analyzer.results.files import exports
+from shoal.analyzer.results.files.exports import COLUMNS, Format, file_of, render
 from shoal.cli.main import main
 from shoal.errors import ShoalError
 from tests.cases import for_each

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.analyzer.results import exports
+from shoal.analyzer.results.files import exports
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.errors import ShoalError
 from shoal.study import tables as study_tables

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.accounting.sums.sum_task import design_sum
 from shoal.domain import Norm
 from shoal.entropy import SeededEntropy
 from shoal.errors import ShoalError
 from shoal.mechanisms.quantize import dequantize, quantize
-from shoal.secagg import Mode
 from shoal.task import Task
 from tests.cases import for_each
+from tests.worlds.sums import designed
 from tests.worlds.tasks import PAIRWISE, TASK
 
 LAYERS: dict[str, Any] = {"weights": np.arange(6.0).reshape(2, 3) - 2.0, "bias": [0.5, -0.5]}
@@ -32,18 +31,7 @@ def test_an_update_is_clipped_as_a_device_clips_it(norm: str, clip: float) -> No
     """
     update = shoal.clip_update(LAYERS, clip, norm)
     flat = np.concatenate([np.ravel(part) for part in LAYERS.values()])
-    domain = design_sum(
-        dimension=8,
-        norm=Norm[norm.upper()],
-        clip=clip,
-        noise="skellam",
-        mode=Mode.DEFAULT,
-        cohort_max=50,
-        dropout_ppm=0,
-        honest_fraction_ppm=1_000_000,
-        epsilon=1.0,
-        delta=1e-6,
-    ).domain
+    domain = designed(8, norm=Norm[norm.upper()], clip=clip).domain
     direct = quantize(flat, domain, SeededEntropy(1)).vector
     clipped = quantize(update.vector, domain, SeededEntropy(1)).vector
     assert np.abs(direct - clipped).max() <= 1  # the last bit of a float may decide a rounding
@@ -168,15 +156,11 @@ def test_a_mean_of_vectors_is_right_and_its_promise_the_tasks() -> None:
     assert means[0].columns == ("label", "value", "stderr", "ci_low", "ci_high")
     assert list(means[0].to_pandas()["label"]) == ["a", "b", "c"]
     assert np.allclose(means[0].total, means[0].mean * 50)
-    sums = design_sum(
-        dimension=3,
-        norm=Norm.L2,
+    sums = designed(
+        3,
         clip=2.0,
-        noise="skellam",
-        mode=Mode.DEFAULT,
         cohort_max=60,
         dropout_ppm=200_000,
-        honest_fraction_ppm=900_000,
         epsilon=4.0,
         delta=1e-6,
         names=("a", "b", "c"),
@@ -225,7 +209,7 @@ def test_an_l1_mean_has_laplace_noise_and_its_wider_interval() -> None:
             "devices",
             lambda: shoal.design_vector(1, clip=1, devices=5, epsilon=1, honest_fraction=0.5),
         ),
-        ("devices", lambda: shoal.design_vector(1, clip=1, devices=2_000, epsilon=1)),
+        ("devices", lambda: shoal.design_vector(1, clip=1, devices=20_000, epsilon=1)),
         ("clip", lambda: shoal.design_vector(1, clip=-1, devices=10, epsilon=1)),
         ("devices", lambda: shoal.design_vector(1, clip=1, devices=1, epsilon=1)),
         ("epsilon", lambda: shoal.design_vector(1, clip=1, devices=50, epsilon=0)),

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import sys
 
-from shoal.cli.demo import secagg
 from shoal.cli.demo.federated import asked
+from shoal.cli.demo.sums import devices
 from shoal.cli.main import main
 
 PHASES = 5, 4, 4, 4  # seconds of join, share (and check), mask, unmask
@@ -15,6 +15,6 @@ START_S = 4
 SPARE_S = 4
 
 if __name__ == "__main__":
-    secagg._PHASES, secagg._START_S, secagg._SPARE_S = PHASES, START_S, SPARE_S
+    devices._PHASES, devices._START_S, devices._SPARE_S = PHASES, START_S, SPARE_S
     asked._PHASES, asked._START_S, asked._SPARE_S = PHASES, START_S, SPARE_S
     sys.exit(main())

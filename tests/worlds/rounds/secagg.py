@@ -72,7 +72,7 @@ class Step(IntEnum):
     NONE = 7  # it stays to the end
 
 
-@lru_cache(maxsize=2_048)
+@lru_cache(maxsize=16_384)
 def identity(number: int) -> DeviceIdentity:
     """Enrolled for a year; made once for all rounds."""
     key = SigningKey.generate()
@@ -94,6 +94,7 @@ class World:
     dropout_ppm: int = 200_000
     honest_ppm: int = 900_000
     seed: str = ""
+    segment_words: int = 0
 
     @property
     def plan(self) -> PairwisePlan:
@@ -109,6 +110,7 @@ class World:
             60,
             120,
             60,
+            self.segment_words,
         )
 
     @property
@@ -415,7 +417,8 @@ class Play:
             == len(self.uploaded)
             >= self.world.terms.survivors(self.coordinator.counts()["joined"])
         )
-        assert result.vector.dtype == np.int64
+        word = self.world.word_bits // 8 if self.world.segment_words else 8
+        assert result.vector.dtype == np.dtype(f"<i{word}")
         np.testing.assert_array_equal(result.vector, self.vectors[self.uploaded].sum(axis=0))
         return True
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analyzer.config import AnalyzerConfig, MutualTls
-from shoal.analyzer.rounds.sums import StoredSum, SumStore
+from shoal.analyzer.rounds.sums import AnySum, SumStore, sum_form
 from shoal.analyzer.service import AnalyzerService
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clients.memory.rounds_ledger import MemoryLedger
@@ -93,13 +93,14 @@ class World:
         dropout_ppm: int = 250_000,
         honest_ppm: int = 900_000,
         target_epsilon: float = 50.0,
+        segment_words: int = 0,
         **changes: Any,
     ) -> Task:
         """``devices``: cohort_max, so that a cohort that is complete begins at once."""
         least = cohort_min or devices
         survivors = survivors_min or max(3, least * 2 // 3)
         plan = PairwisePlan(
-            mode, least, devices, survivors, dropout_ppm, word_bits, 30, 60, 120, 60
+            mode, least, devices, survivors, dropout_ppm, word_bits, 30, 60, 120, 60, segment_words
         )
         domain = Vector(dimension, Norm.COORDINATE, 1.0, 16)
         spec = MechanismSpec.of("skellam", variance=4096, shares=plan.honest_survivors(honest_ppm))
@@ -224,8 +225,9 @@ class Running:
         assert rounds is not None
         return rounds
 
-    def sums(self, window: int = 0) -> list[StoredSum]:
-        return SumStore(self.store).of(self.world.published.task_id, window)
+    def sums(self, window: int = 0) -> Sequence[AnySum]:
+        published = self.world.published
+        return SumStore(self.store).of(published.task_id, window, sum_form(published.served.task))
 
     def counts(self) -> dict[str, int]:
         """Of the one round under way."""

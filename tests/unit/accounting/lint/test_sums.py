@@ -18,6 +18,7 @@ from shoal.accounting.lint.task import lint
 from shoal.accounting.meaning import bound_text, sum_sentences
 from shoal.accounting.sums.pairwise import SumBound
 from shoal.accounting.sums.sum_task import check_sum
+from shoal.domain import Norm, Vector
 from shoal.limits import LIMITS
 from shoal.secagg import Mode
 from shoal.task import MechanismSpec, Task
@@ -98,6 +99,25 @@ def test_a_delta_that_gives_a_vector_away_is_a_warning() -> None:
 
     assert not warned(1 / 80)
     assert warned(1 / 79)
+
+
+def test_a_phase_too_short_for_a_vector_is_a_warning() -> None:
+    """Over 1 Mbit/s; a phase that is just long enough passes. Planted: bits for bytes -> fails."""
+    dimension = 1_000_000
+    seconds = -(-PLAN.vector_bytes(dimension) // 125_000)
+
+    def warned(mask_s: int) -> bool:
+        plan = replace(PLAN, mask_s=mask_s, share_s=31, segment_words=1_000)
+        task = pairwise(
+            pairwise=plan,
+            domain=Vector(dimension, Norm.L2, 10.0, 1_000),
+            report_size=plan.vector_bytes(dimension),
+        )
+        return any("raise mask_s" in text for text in lint(task).warnings)
+
+    assert 31 < seconds < 120
+    assert not warned(seconds)
+    assert warned(seconds - 1)
 
 
 def test_rounds_without_room_for_a_loss_are_a_warning() -> None:

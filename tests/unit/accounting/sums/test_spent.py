@@ -12,12 +12,12 @@ from shoal.accounting.composition.loss_bytes import to_bytes as law_to_bytes
 from shoal.accounting.composition.losses import pure_law
 from shoal.accounting.sums.skellam import SkellamRound, rounds_epsilon
 from shoal.accounting.sums.spent import from_bytes, spent_by, to_bytes
-from shoal.accounting.sums.sum_task import check_sum, design_sum
+from shoal.accounting.sums.sum_task import check_sum
 from shoal.domain import Norm
 from shoal.errors import Kind, ShoalError
-from shoal.secagg import Mode
 from tests.cases import for_each
-from tests.worlds.tasks import PAIRWISE, pairwise
+from tests.worlds.sums import designed, task_of
+from tests.worlds.tasks import PAIRWISE
 
 ROUND = SkellamRound(Fraction(10**18, 7), 123, 2**96)
 
@@ -67,23 +67,8 @@ def test_a_task_costs_what_its_certificate_says() -> None:
 
 def test_pure_noise_composes_by_its_epsilons() -> None:
     """Planted: bytes for it, which would be read as Skellam noise -> fails."""
-    made = design_sum(
-        dimension=3,
-        norm=Norm.L1,
-        clip=1.0,
-        noise="discrete_laplace",
-        mode=Mode.DEFAULT,
-        cohort_max=120,
-        dropout_ppm=100_000,
-        honest_fraction_ppm=900_000,
-        epsilon=1.0,
-        delta=1e-8,
+    made = designed(
+        3, norm=Norm.L1, noise="discrete_laplace", cohort_max=120, epsilon=1.0, delta=1e-8
     )
-    task = pairwise(
-        domain=made.domain,
-        mechanism=made.mechanism,
-        pairwise=made.plan,
-        min_batch=made.plan.survivors_min,
-        report_size=made.plan.vector_bytes(3),
-    )
+    task = task_of(made)
     assert spent_by(task) is None

@@ -4,6 +4,7 @@ survivors must fit each other.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,9 @@ from shoal.accounting.sums.pairwise import certify_sum
 from shoal.accounting.sums.sum_task import SumDesign, check_sum, design_sum
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.mechanisms.noise.width import noise_tail
-from shoal.mechanisms.quantize import bounds
+from shoal.mechanisms.quantize import bounds, default_grid
 from shoal.secagg import WORD_BITS, Mode
 from shoal.task import MechanismSpec, Task
 from tests.cases import for_each
@@ -157,7 +159,7 @@ def test_a_cohort_is_four_fifths_at_least_unless_told() -> None:
         ({"cohort_min": 121}, "cohort_max"),
         ({"cohort_min": None, "cohort_max": 1}, "cohort_max"),
         ({"cohort_min": None, "cohort_max": -7}, "cohort_max"),
-        ({"cohort_max": 1_025}, "1024 devices"),
+        ({"cohort_max": LIMITS.cohort + 1}, f"{LIMITS.cohort} devices"),
         ({"honest_fraction_ppm": 1}, "honest_fraction"),
         ({"noise": "gaussian"}, "skellam or discrete_laplace"),
         ({"noise": "krr"}, "skellam or discrete_laplace"),
@@ -276,3 +278,67 @@ def test_a_shuffled_task_is_none_of_these() -> None:
 
 def test_a_task_is_the_same_after_its_bytes() -> None:
     assert check_sum(codec.decode_task(codec.encode_task(PAIRWISE))) == check_sum(PAIRWISE)
+
+
+# --- long vectors ---------------------------------------------------------------------------------
+
+
+def long_sum(dimension: int, devices: int, **changes: Any) -> SumDesign:
+    settings: dict[str, Any] = {
+        "dimension": dimension,
+        "norm": Norm.L2,
+        "clip": 1.0,
+        "noise": "skellam",
+        "mode": Mode.DEFAULT,
+        "cohort_max": devices,
+        "cohort_min": devices,
+        "dropout_ppm": 250_000,
+        "honest_fraction_ppm": 900_000,
+        "epsilon": 2.0,
+        "delta": 1e-6,
+    }
+    return design_sum(**{**settings, **changes})
+
+
+@for_each("devices", [8, 16, 100, 1_000])
+@for_each("dimension", [1_000_000, LIMITS.vector_words])
+def test_the_longest_vectors_can_be_summed_over_few_devices(dimension: int, devices: int) -> None:
+    """Their grid is as fine as the noise allows, and never so coarse that rounding costs more than
+    a quarter. Planted: the usual grid whatever the noise -> 8 devices are refused: fails.
+    """
+    made = long_sum(dimension, devices)
+    assert made.plan.segment_words == LIMITS.segment_words
+    assert made.plan.vector_bytes(dimension) <= LIMITS.vector_bytes
+    usual = default_grid(Norm.L2, 1.0, dimension)
+    assert 4 * math.isqrt(dimension) <= made.domain.grid <= usual
+    assert (made.domain.grid == usual) == (devices == 1_000 or (devices, dimension) == (100, 10**6))
+    task = pairwise(
+        domain=made.domain,
+        mechanism=made.mechanism,
+        pairwise=made.plan,
+        min_batch=made.plan.survivors_min,
+        report_size=made.plan.vector_bytes(dimension),
+        delta=1e-6,
+    )
+    assert check_sum(task).epsilon_upper <= 2.0
+    if made.domain.grid < usual:  # twice as fine does not go
+        with pytest.raises(ShoalError):
+            long_sum(dimension, devices, grid=2 * made.domain.grid)
+
+
+def test_what_nobody_can_sum_is_refused_with_the_first_reason() -> None:
+    with pytest.raises(ShoalError) as caught:
+        long_sum(LIMITS.vector_words, 8, epsilon=0.01)
+    assert "coarser grid" in caught.value.message
+
+
+def test_short_vectors_and_those_of_helper_mode_are_in_one_piece() -> None:
+    """Planted: ``>=`` for ``>`` -> fails."""
+    for dimension, mode, words in (
+        (3, Mode.DEFAULT, 0),
+        (LIMITS.dense_words, Mode.STRICT, 0),
+        (LIMITS.dense_words + 1, Mode.DEFAULT, LIMITS.segment_words),
+        (LIMITS.dense_words + 1, Mode.HELPER, 0),
+    ):
+        plan = long_sum(dimension, 200, mode=mode).plan
+        assert (plan.segment_words, plan.segmented) == (words, words > 0)

@@ -13,15 +13,15 @@ import pytest
 from shoal.accounting.sums.laplace_sum import laplace_epsilon
 from shoal.accounting.sums.pairwise import calibrate, certify_sum
 from shoal.accounting.sums.skellam import renyi_divergence, skellam_epsilon
-from shoal.accounting.sums.sum_task import check_sum, design_sum
+from shoal.accounting.sums.sum_task import check_sum
 from shoal.accounting.sums.windows import epsilon_of_task, epsilon_of_windows
-from shoal.domain import Norm
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.quantize import SensitivityBounds, bounds
 from shoal.secagg import Mode
 from shoal.task import MechanismSpec
 from tests.cases import for_each
 from tests.unit.accounting.noise_laws import Table, product, skellam_log_pmf
+from tests.worlds.sums import designed
 from tests.worlds.tasks import PAIRWISE
 
 ONE = SensitivityBounds(l1=1, l2_squared=1, linf=1)
@@ -172,20 +172,7 @@ def test_a_task_is_composed_at_its_guaranteed_honest_devices() -> None:
 def test_designs_for_several_windows_have_more_noise() -> None:
     """Planted: ``windows`` dropped on its way to calibration -> equal, fails."""
     one, six = (
-        design_sum(
-            dimension=8,
-            norm=Norm.L2,
-            clip=1.0,
-            noise="skellam",
-            mode=Mode.DEFAULT,
-            cohort_max=50,
-            dropout_ppm=100_000,
-            honest_fraction_ppm=900_000,
-            epsilon=2.0,
-            delta=1e-5,
-            windows=windows,
-        ).mechanism.get("variance")
-        for windows in (1, 6)
+        designed(8, cohort_max=50, windows=windows).mechanism.get("variance") for windows in (1, 6)
     )
     assert 4.0 < six / one < 7.0
 

@@ -31,6 +31,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.services.workers import WorkerPool
 from tests.cases import for_each
+from tests.flipped import last_bit_flipped
 from tests.sizes import size
 from tests.worlds.services.analyzer import World, make_world
 from tests.worlds.services.analyzer_service import shared_pool
@@ -104,7 +105,7 @@ def hostile_rows(world: World) -> dict[str, list[bytes]]:
             bytes(size),
             b"\xff" * size,
             secrets.token_bytes(size),
-            sealed[:-1] + bytes([sealed[-1] ^ 1]),  # tag
+            last_bit_flipped(sealed),  # tag
             bytes([sealed[0] ^ 1]) + sealed[1:],  # encapsulated key
             seal_report(key, task, 1, nonce, good),  # bound to another window
             seal_report(key, type(task)(bytes(32)), 0, nonce, good),  # another task

@@ -17,7 +17,7 @@ from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.discovery_steps import SignedStep, trust_step
 from shoal.ids import Digest, TaskId
-from shoal.questions.discovery import ANOTHER
+from shoal.questions.spelling import ANOTHER
 from tests.worlds.services.analyzer import LENGTH, START, World
 from tests.worlds.words import SMALL, found_in, store_release, words_world
 

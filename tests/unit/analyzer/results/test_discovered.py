@@ -13,8 +13,7 @@ from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.mechanisms.base import Tally
 from shoal.mechanisms.several.levels import level_of
 from shoal.mechanisms.several.registry import create
-from shoal.questions.discovery import ANOTHER
-from shoal.questions.spelling import shown, spell
+from shoal.questions.spelling import ANOTHER, shown, spell
 from tests.worlds.words import SMALL, found_in, words_world
 
 WORLD = words_world()

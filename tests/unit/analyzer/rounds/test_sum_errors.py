@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.accounting.sums.sum_task import design_sum
 from shoal.analyzer.rounds.sum_release import (
     reach95,
     standard_errors,
@@ -28,7 +27,8 @@ from shoal.task import MechanismSpec, Task
 from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.analyzer.rounds.windows_of_sums import SERVED, Round, rounds, serve, shown
-from tests.worlds.tasks import PAIRWISE, pairwise
+from tests.worlds.sums import designed, task_of
+from tests.worlds.tasks import PAIRWISE
 
 # --- totals ---------------------------------------------------------------------------------------
 
@@ -52,29 +52,19 @@ def test_totals_are_the_floats_nearest_to_the_exact_sum(clip: float, grid: int) 
 def test_a_release_of_a_hundred_thousand_coordinates_has_them_all() -> None:
     """Without names they are numbered."""
     domain = Vector(100_000, Norm.L2, 1.0, 40_000)
-    made = design_sum(
-        dimension=100_000,
-        norm=Norm.L2,
-        clip=1.0,
-        noise="skellam",
+    made = designed(
+        100_000,
         mode=Mode.STRICT,
         cohort_max=120,
         cohort_min=100,
         dropout_ppm=200_000,
-        honest_fraction_ppm=900_000,
         epsilon=1.0,
         delta=1e-8,
         grid=domain.grid,
     )
-    served = serve(
-        pairwise(
-            domain=domain,
-            mechanism=made.mechanism,
-            pairwise=made.plan,
-            report_size=made.plan.vector_bytes(100_000),
-            min_batch=100,
-        )
-    )
+    # as tasks were before long vectors travelled in segments
+    whole = replace(made, plan=replace(made.plan, segment_words=0))
+    served = serve(task_of(whole, domain=domain, min_batch=100))
     sums = [Round(Digest.of(b"r"), 100, np.arange(100_000, dtype=np.int64))]
     release = shown(sums, served)
     assert len(release["estimates"]) == 100_000
@@ -84,47 +74,29 @@ def test_a_release_of_a_hundred_thousand_coordinates_has_them_all() -> None:
 
 # --- errors ---------------------------------------------------------------------------------------
 
-LAPLACE = design_sum(
-    dimension=400,
+LAPLACE = designed(
+    400,
     norm=Norm.L1,
     clip=4.0,
     noise="discrete_laplace",
-    mode=Mode.DEFAULT,
     cohort_max=40,
     cohort_min=30,
     dropout_ppm=200_000,
-    honest_fraction_ppm=900_000,
-    epsilon=2.0,
     delta=1e-8,
     grid=50,
 )
-SKELLAM = design_sum(
-    dimension=400,
+SKELLAM = designed(
+    400,
     norm=Norm.COORDINATE,
     clip=4.0,
-    noise="skellam",
-    mode=Mode.DEFAULT,
     cohort_max=40,
     cohort_min=30,
     dropout_ppm=200_000,
-    honest_fraction_ppm=900_000,
     epsilon=60.0,
     delta=1e-6,
     grid=4,
 )
-
-
-def task_of(design: Any, **changes: Any) -> Task:
-    length = design.plan.vector_bytes(design.domain.dimension)
-    fields = {
-        "domain": design.domain,
-        "mechanism": design.mechanism,
-        "pairwise": design.plan,
-        "report_size": length,
-    }
-    return pairwise(
-        **{**fields, "min_batch": 24, "target_epsilon": 100.0, "delta": 1e-6, **changes}
-    )
+LOOSE = {"min_batch": 24, "target_epsilon": 100.0, "delta": 1e-6}
 
 
 def played(task: Task, sizes: Sequence[int], seed: str) -> tuple[list[Round], NDArray[np.float64]]:
@@ -163,7 +135,7 @@ def test_estimates_are_unbiased_and_their_errors_true(design: Any, sizes: tuple[
     share. Planted: noise of the guaranteed survivors alone, one round's survivors alone, or a step
     of 1 / grid -> this fails.
     """
-    task = task_of(design)
+    task = task_of(design, **LOOSE)
     served = serve(task)
     scores = []
     for again in range(size(1, 10)):
@@ -190,7 +162,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(design: Any) -> None:
     The full size tells 95.3 from 93.8 %, what +-1.96 standard errors give for discrete Laplace
     noise. Planted: half the reach -> fails.
     """
-    task = task_of(design)
+    task = task_of(design, **LOOSE)
     served, inside, count = serve(task), 0, 0
     for again in range(size(6, 60)):
         sums, truth = played(task, (24,), f"intervals {again}")

@@ -15,7 +15,7 @@ import pytest
 
 from shoal import failpoints
 from shoal.analyzer.records import Spending, WindowOutcome
-from shoal.analyzer.rounds.sums import Conclude, StoredSum, SumStore
+from shoal.analyzer.rounds.sums import AnySum, Conclude, StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
@@ -32,7 +32,7 @@ def one(
 
 def conclude(published: bool) -> Conclude:
     def made(
-        _: Sequence[StoredSum], __: Mapping[str, int], ___: list[Spending], ____: int
+        _: Sequence[AnySum], __: Mapping[str, int], ___: list[Spending], ____: int
     ) -> tuple[WindowOutcome, bool]:
         return OUTCOME, published
 
@@ -91,7 +91,7 @@ def test_a_window_is_finished_once_with_all_that_belongs_to_it(
     seen: list[object] = []
 
     def made(
-        found: Sequence[StoredSum], reasons: Mapping[str, int], earlier: list[Spending], lost: int
+        found: Sequence[AnySum], reasons: Mapping[str, int], earlier: list[Spending], lost: int
     ) -> tuple[WindowOutcome, bool]:
         seen.extend((len(found), dict(reasons), len(earlier), lost))
         return OUTCOME, True
@@ -162,7 +162,7 @@ def test_a_damaged_sum_is_left_out_and_its_devices_are_counted(
     seen: list[int] = []
 
     def made(
-        found: Sequence[StoredSum], _: Mapping[str, int], __: list[Spending], missing: int
+        found: Sequence[AnySum], _: Mapping[str, int], __: list[Spending], missing: int
     ) -> tuple[WindowOutcome, bool]:
         seen.extend((sum(each.survivors for each in found), missing))
         return OUTCOME, True

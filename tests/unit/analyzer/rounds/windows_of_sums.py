@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.trust import ServedTask, serve_task
 from shoal.ids import Digest, TaskId
+from shoal.limits import LIMITS
 from shoal.task import Task, WindowKeys
 from tests.worlds.schedules import schedule_bytes
 from tests.worlds.tasks import PAIRWISE, window_plan
@@ -62,6 +63,10 @@ class Round:
     round_id: Digest
     survivors: int
     vector: NDArray[np.int64]
+
+    def segments(self) -> Iterator[NDArray[np.int64]]:
+        step = LIMITS.array_segment
+        return (self.vector[at : at + step] for at in range(0, len(self.vector), step))
 
 
 def rounds(*survivors: int, dimension: int = 3, value: int = 0) -> list[Round]:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from shoal.accounting.meaning import best_guess, percent_text
 from shoal.cli.demo.brief import brief
-from shoal.cli.demo.brief_sums import brief_sums
+from shoal.cli.demo.sums.brief import brief_sums
 
 
 def task(

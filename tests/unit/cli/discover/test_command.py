@@ -16,12 +16,17 @@ from shoal.cli.task.file import read_task
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.tlscerts import make_authority
 from shoal.domain import Discovery
+from shoal.errors import ShoalError
 from shoal.mechanisms.several.histogram import BundledHistogram
 from shoal.mechanisms.several.registry import create
+from shoal.questions.place_paths import PlacePaths
+from shoal.questions.places import Places
 from tests.cases import for_each
 
 Capture = pytest.CaptureFixture[str]
 SMALL = ("--epsilon", "8", "--delta", "1e-4", "--first", "1", "--longest", "5", "--most", "8")
+CITY = ("--places", "48.06,11.36,48.25,11.72")
+MAP = ("--epsilon", "4", "--delta", "1e-4", *CITY, "--cell", "1000", "--most", "8", "--across", "4")
 WORDS = "salt,90\nsand,70\nSea,60\nshoals,80\nfish,50\n,40\nrare\n"
 
 
@@ -118,6 +123,19 @@ def test_a_file_that_is_no_list_of_words_is_refused(
         (("plan", "--n", "20", "--fresh"), "leave --fresh out"),
         (("plan", "--n", "2000", "--honest-fraction", "1.5"), "honest"),
         (("simulate", "/there/is/none.txt"), "cannot read"),
+        (("plan", "--n", "2000", "--cell", "50"), "give --places too"),
+        (("plan", "--n", "2000", "--places", "48,11,49"), "four degrees"),
+        (("plan", "--n", "2000", "--places", "48,11,49,x"), "--places"),
+        (("plan", "--n", "2000", "--places", "49,11,48,12"), "south below its north"),
+        (("plan", "--n", "2000", *CITY, "--cell", "0"), "--cell is a size in metres"),
+        (("plan", "--n", "2000", *CITY, "--cell", "0.2"), "give larger ones"),
+        (("plan", "--n", "2000", *CITY, "--across", "3"), "across = 2 or 4"),
+        (("plan", "--n", "2000", *CITY, "--longest", "3"), "--longest is for words"),
+        (("plan", "--n", "2000", *CITY, "--fresh"), "--fresh is for words"),
+        (
+            ("plan", "--n", "5", *CITY, "--across", "4", "--first", "1", "--most", "8"),
+            "give more devices",
+        ),
     ],
 )
 def test_bad_requests_are_refused_in_one_line(
@@ -135,6 +153,23 @@ def test_an_empty_line_among_known_words_is_refused(
     assert "line 2: no word stands there" in line
 
 
+def filled(path: Path) -> Path:
+    """A planned task, with what a person fills in."""
+    text = path.read_text(encoding="utf-8")
+    key = SigningKey.generate().public.hex()
+    for blank, told in (
+        ('"fill-in-a-name"', '"words"'),
+        ('"fill in"', '"Tests."'),
+        ('= ""  ', f'= "{key}"  '),
+        ('= ""\n', f'= "{key}"\n'),
+        ("shuffler.example.org", "shuffler.example"),
+    ):
+        text = text.replace(blank, told)
+    path.write_text(text, encoding="utf-8")
+    (path.parent / "ca.pem").write_bytes(make_authority("tests").cert_pem)
+    return path
+
+
 def test_a_plan_becomes_a_task_that_lint_certifies(capsys: Capture, tmp_path: Path) -> None:
     """Nobody is asked for more than was planned: all its windows together keep the epsilon.
     Planted: the epsilon of all for the target of each -> lint refuses; words left out that are
@@ -146,19 +181,7 @@ def test_a_plan_becomes_a_task_that_lint_certifies(capsys: Capture, tmp_path: Pa
     arguments = ["--n", "2000", *SMALL, "--leave-out", str(known), "--spare", "2"]
     made = ask(capsys, "plan", *arguments, "--emit", path, "--length", "1d")
     assert made["spare_windows"] == 2
-    filled = path.read_text(encoding="utf-8")
-    key = SigningKey.generate().public.hex()
-    for blank, told in (
-        ('"fill-in-a-name"', '"words"'),
-        ('"fill in"', '"Tests."'),
-        ('= ""  ', f'= "{key}"  '),
-        ('= ""\n', f'= "{key}"\n'),
-        ("shuffler.example.org", "shuffler.example"),
-    ):
-        filled = filled.replace(blank, told)
-    path.write_text(filled, encoding="utf-8")
-    (tmp_path / "ca.pem").write_bytes(make_authority("tests").cert_pem)
-    task = read_task(path)
+    task = read_task(filled(path))
     assert task.domain == Discovery(1, 5, 8, tuple(sorted(read_known(known, 5))))
     assert (task.windows.count, task.windows.length_s, task.windows.grace_s) == (7, 86_400, 21_600)
     assert task.target_epsilon == pytest.approx(made["epsilon_of_a_level"], rel=1e-5)
@@ -172,3 +195,59 @@ def test_a_plan_becomes_a_task_that_lint_certifies(capsys: Capture, tmp_path: Pa
     assert together == pytest.approx(made["epsilon_upper"])
     assert refused(capsys, "plan", *arguments, "--emit", path).count("words.toml") == 1
     assert "fresh" in refused(capsys, "plan", "--n", "9000", *SMALL, "--fresh", "--emit", "x.toml")
+
+
+def test_places_are_planned_played_and_drawn(capsys: Capture, tmp_path: Path) -> None:
+    """Crowds of two places are found to the smallest cells, and the scattered are not. Planted:
+    longitude first -> elsewhere, nothing is found; counts read as a third number of the place ->
+    refused.
+    """
+    path = tmp_path / "places.csv"
+    path.write_text(
+        "48.137,11.575,150\n 48.2 , 11.6 ,100\n\n48.1,11.5\n48.07,11.7,3\n47,11,20\n",
+        encoding="utf-8",
+    )
+    made = ask(capsys, "simulate", path, *MAP, "--first", "2", "--seed", "3")
+    assert made["plan"]["levels"] == 2
+    assert made["plan"]["across"] == 4
+    assert sorted(row["true"] for row in made["words"]) == [100, 150]
+    assert made["missed"] == []
+    assert main(["discover", "simulate", str(path), *MAP, "--first", "2", "--seed", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "found: 2 places, 0 of them held by nobody" in shown
+    assert "\u2588" in shown
+
+
+@for_each(
+    "content, says",
+    [
+        (b"48.137\n", 'line 1: "48.137" is no place'),
+        (b"\nhere,there\n", "line 2:"),
+        (b"48.1,11.5,many\n", 'line 1: "many" is no number'),
+        (b"48.1,11.5,3,4\n", "line 1:"),
+        (b"", "1 to 1000000000 devices"),
+    ],
+)
+def test_a_file_that_is_no_list_of_places_is_refused(
+    content: bytes, says: str, capsys: Capture, tmp_path: Path
+) -> None:
+    path = tmp_path / "places.csv"
+    path.write_bytes(content)
+    assert says in refused(capsys, "simulate", path, *MAP)
+
+
+def test_a_plan_of_places_becomes_a_task(capsys: Capture, tmp_path: Path) -> None:
+    """With the same map, to the microdegree. Planted: the box in the order of its options in the
+    file, west before south -> another map.
+    """
+    path = tmp_path / "places.toml"
+    arguments = ["--n", "2000", *MAP]
+    made = ask(capsys, "plan", *arguments, "--emit", path, "--length", "1d")
+    task = read_task(filled(path))
+    box = Places(48_060_000, 11_360_000, 48_250_000, 11_720_000, 1, 1)
+    assert task.domain == Discovery(made["first"], made["longest"], 8, (), PlacePaths(box, 4))
+    assert lint(task).errors == ()
+    path.write_text(path.read_text(encoding="utf-8").replace("48.06", "48.0600001"))
+    with pytest.raises(ShoalError) as caught:
+        read_task(path)
+    assert "domain.places.south" in caught.value.message

@@ -262,7 +262,7 @@ def test_an_epsilon0_that_is_infinite_is_null_or_inf(desk: Path, capsys: Capture
         ('names = ["visits", "visits squared"]', "names = [1, 2]", "domain.names"),
         ('names = ["visits", "visits squared"]', 'names = ["a", "b"]\ndimension = 3', "names"),
         ('names = ["visits", "visits squared"]', "dimension = -3", "coordinates"),
-        ('names = ["visits", "visits squared"]', "dimension = 2000000", "coordinates"),
+        ('names = ["visits", "visits squared"]', "dimension = 20000000", "coordinates"),
         (
             'names = ["visits", "visits squared"]',
             'names = ["a", "b\\u001b[2K"]',
@@ -283,7 +283,7 @@ def test_an_epsilon0_that_is_infinite_is_null_or_inf(desk: Path, capsys: Capture
         ("cohort_max = 120", "", "pairwise.cohort_max: required"),
         ("cohort_max = 120", "cohort_max = 120\ncohort_min = 121", "cohort_max"),
         ("cohort_max = 120", "cohort_max = 120\ncohort_min = 0", "cohort_min"),
-        ("cohort_max = 120", "cohort_max = 2000", "1024 devices"),
+        ("cohort_max = 120", "cohort_max = 20000", "10000 devices"),
         ("cohort_max = 120", "cohort_max = -1", "cohort_max"),
         (
             "cohort_max = 120",

@@ -21,6 +21,7 @@ from shoal.crypto.keyfiles import save_hpke_key
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.task_folder import load_task_folder
+from tests.flipped import last_bit_flipped
 from tests.worlds.devices.clients import World, make_world
 
 Capture = pytest.CaptureFixture[str]
@@ -91,7 +92,7 @@ def test_nothing_is_published_that_does_not_verify(desk: Desk, suffix: str) -> N
     a_world().write(desk.folder)
     path = desk.folder / f"visits.{suffix}"
     data = path.read_bytes()
-    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    path.write_bytes(last_bit_flipped(data))
     error = desk.publish(status=1)[1]
     assert path.name in error
     assert desk.files == {}

@@ -14,6 +14,7 @@ from shoal.clients.fleet.simulated import FleetSimulation
 from shoal.clients.transports.transport import Receipt
 from shoal.crypto.signing import verify
 from shoal.errors import Kind, ShoalError
+from tests.flipped import last_bit_flipped
 from tests.unit.clients.fleet.judge import Judge
 from tests.unit.clients.fleet.test_simulated import share_of, world_of
 
@@ -65,7 +66,7 @@ async def test_behind_a_relay_a_task_that_does_not_verify_is_refused_by_every_de
     world = world_of()
     share = share_of(world, (Conduct.HONEST,) * 5, Carrier.RELAY)
     task = share.tasks[0]
-    damaged = replace(task, signed_task=task.signed_task[:-1] + bytes([task.signed_task[-1] ^ 1]))
+    damaged = replace(task, signed_task=last_bit_flipped(task.signed_task))
     result = await FleetSimulation(replace(share, tasks=(damaged,)), [Judge(world)]).run()
     assert result.refused == {Kind.BAD_SIGNATURE.value: 5}
 

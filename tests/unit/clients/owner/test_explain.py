@@ -14,7 +14,7 @@ from shoal.accounting.composition.memoized import ALONE, PROMISE
 from shoal.accounting.meaning import bound_text, sentences
 from shoal.accounting.of_task import guaranteed
 from shoal.accounting.sums.sum_task import check_sum, design_sum
-from shoal.clients.owner.explain import explain
+from shoal.clients.owner.explain import _cells, explain
 from shoal.clients.owner.explain_cost import guaranteed_epsilon
 from shoal.clients.owner.fleet_policy import FleetPolicy
 from shoal.clients.owner.rules import Rule
@@ -26,6 +26,7 @@ from shoal.task import Admission, Aggregator
 from tests.cases import for_each
 from tests.worlds.devices.clients import VISITS, World, make_world
 from tests.worlds.devices.explained import assignment_of, config_of, small_world, text_of
+from tests.worlds.place_trees import SMALL
 
 
 def test_all_facts_of_a_plain_task() -> None:
@@ -214,6 +215,21 @@ def test_the_rules_that_apply_are_told_and_no_others() -> None:
 def test_the_possible_answers(domain: Domain, mechanism: str, words: str) -> None:
     world = small_world(domain=domain, mechanism=mechanism)
     assert words in text_of(explain(assignment_of(world), config_of(world)))
+
+
+@for_each(
+    "words",
+    [
+        "(latitude 48.06 to 48.25, longitude 11.36 to 11.72): first of 4 rows and columns, then",
+        "many devices are there, at most 4 parts. The smallest have 417 m from west to east and",
+        '"elsewhere, or no answer", and the device takes part all the same.',
+    ],
+)
+def test_a_map_that_is_looked_at_part_by_part(words: str) -> None:
+    """Planted: a discovery of places explained as one of words -> fails; degrees of longitude as
+    long as those of latitude -> fails.
+    """
+    assert words in _cells(SMALL)
 
 
 def test_what_memoizing_promises_is_told_in_the_same_words_as_everywhere() -> None:

@@ -26,6 +26,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.mqtt import link as link_module
 from shoal.mqtt.topics import down_topic
+from tests.flipped import last_bit_flipped
 from tests.unit.clients.test_core import assignment_of
 from tests.worlds.devices.clients import DirectTransport, FarEnd, World, make_world
 from tests.worlds.mqtt.bridge import Answers, Bridge, honest
@@ -212,7 +213,7 @@ async def test_a_frame_that_does_not_open_and_a_shuffler_that_is_not_there_look_
 ) -> None:
     """Planted: a reply under a known key -> one of the two ends otherwise."""
     (one,) = reports(world, 1)
-    stranger = replace(one, frame=one.frame[:-1] + bytes([one.frame[-1] ^ 1]))
+    stranger = replace(one, frame=last_bit_flipped(one.frame))
     key = new_key()
     errors = []
     async with Bridge(broker.settings, key, honest(FarEnd([world.hop]))) as bridge:
@@ -406,7 +407,7 @@ async def test_a_batch_goes_on_where_a_frame_gets_no_reply(broker: Broker, world
     are lost.
     """
     many, key = reports(world, 5), new_key()
-    broken = many[2].frame[:-1] + bytes([many[2].frame[-1] ^ 1])
+    broken = last_bit_flipped(many[2].frame)
     frames = [broken if index == 2 else one.frame for index, one in enumerate(many)]
     ack_keys = [one.ack_key for one in many]
     async with Bridge(broker.settings, key, honest(FarEnd([world.hop]))):

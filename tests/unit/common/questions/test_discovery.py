@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import Kind, ShoalError
-from shoal.questions.discovery import ANOTHER, Discovery, DiscoveryLevel
-from shoal.questions.spelling import END, SYMBOLS, is_spelling, spell
+from shoal.questions.discovery import Discovery, DiscoveryLevel
+from shoal.questions.spelling import ANOTHER, END, SYMBOLS, is_spelling, spell
 from tests.cases import for_each
 
 TWO = Discovery(2, 6, 4)

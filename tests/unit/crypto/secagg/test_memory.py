@@ -46,6 +46,37 @@ def test_the_analyzer_has_one_sum_and_one_row() -> None:
     assert collector.rows == WORLD.devices
 
 
+SEGMENTED = World(devices=4, dimension=DIMENSION, segment_words=1 << 14)
+
+
+def test_a_device_with_segments_has_what_it_sends() -> None:
+    """Its sealed row alone, half a vector, and a segment, beside the vector. Planted: all words
+    masked before the first is sealed -> 1, fails.
+    """
+    play = Play(SEGMENTED).run_to(Step.MASK)
+    assert peak(lambda: play.mask(0)) < 0.6
+
+
+def test_the_analyzer_has_one_sum_and_one_opened_row_of_segments() -> None:
+    """Half a vector beside its sum, and some segments of 1/32 each, however many rows come.
+    Planted: sealed rows gathered before they are opened -> 1, fails.
+    """
+    play = Play(SEGMENTED).run_to(Step.MASK)
+    for number in range(SEGMENTED.devices):
+        play.mask(number)
+    data = b"".join(play.uploads.values())
+    collector, step = play.collector, 1 << 16
+
+    def deliver() -> None:
+        for at in range(0, len(data), step):
+            collector.feed(memoryview(data)[at : at + step], at)
+
+    assert peak(deliver) < 0.7
+    assert collector.rows == SEGMENTED.devices
+    assert collector.unusable == ()
+
+
 def test_a_round_of_long_vectors_ends_with_their_sum() -> None:
     """Planted: the last block of a long pad left out -> the sum is wrong, fails."""
     assert Play(WORLD).run().check()
+    assert Play(SEGMENTED).run().check()

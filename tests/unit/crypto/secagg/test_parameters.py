@@ -5,6 +5,7 @@ the conditions are made against.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -23,6 +24,7 @@ from shoal.crypto.secagg.parameters import (
 )
 from shoal.crypto.secagg.ring import neighbour_positions
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.secagg import Mode, PairwisePlan
 from tests.cases import for_each
 from tests.sizes import size
@@ -87,6 +89,46 @@ def test_published_answers(
     (Published thresholds are at most t.)
     """
     assert fit(n, corrupt, dropout, corruption) == (k, t)
+
+
+def test_what_the_paper_says_of_large_cohorts() -> None:
+    """Bell et al. (CCS 2020), abstract: of 10^4 clients each talks to 3 % of the others where 5 %
+    are corrupt, semi-malicious, and 5 % drop out; semi-honest a billion clients cost each what the
+    complete graph of Bonawitz et al. costs a thousand. Exact tails need no more than that. Planted:
+    the complete graph wherever n is above 1,000 -> fails.
+    """
+    k, t = fit(10**4, ".05", ".05", MAL)
+    assert (k, t) == (62, 44)
+    assert k <= 0.03 * 10**4
+    assert fit(10**9, ".2", ".2", SEMI)[0] < 1_000
+
+
+@for_each("devices", [1_025, 10_000])
+def test_cohorts_of_ten_thousand_have_parameters(devices: int) -> None:
+    """As every party computes them from n, dropout and honest fraction: in default mode the
+    published 10^4 row, in strict mode more. Planted: LIMITS.cohort of before -> refused.
+    """
+    made = PairwisePlan(Mode.DEFAULT, devices, devices, devices // 2, 330_000, 32)
+    found = parameters_for(made, 950_000, devices)
+    if devices == 10_000:
+        assert (found.neighbours, found.threshold) == (86, 29)
+    strict = parameters_for(
+        PairwisePlan(Mode.STRICT, devices, devices, devices // 2, 50_000, 32), 950_000, devices
+    )
+    assert not strict.complete
+    assert found.neighbours < strict.neighbours < devices // 10 + 200
+
+
+def test_more_neighbours_than_a_reply_holds_are_refused() -> None:
+    """In strict mode large rounds may want them; the message says what to change. Planted: no look
+    at the limit -> fails.
+    """
+    many = PairwisePlan(Mode.STRICT, 10_000, 10_000, 5_000, 200_000, 32)
+    with pytest.raises(ShoalError) as caught:
+        parameters_for(many, 900_000, 10_000)
+    assert caught.value.kind is Kind.INVALID
+    assert f"can have {LIMITS.neighbours}" in caught.value.message
+    assert parameters_for(replace(many, dropout_ppm=50_000), 950_000, 10_000).neighbours < 1_023
 
 
 @for_each("rates, row", TABLE.items())

@@ -29,6 +29,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.secagg import Mode, PairwisePlan
+from tests.flipped import last_bit_flipped
 from tests.worlds.rounds.secagg_relay import MemoryLedger
 
 NOW = 1_800_000_000.0
@@ -102,7 +103,7 @@ def test_rows_that_do_not_open_are_left_out() -> None:
     """They are named by their place, so that the shuffler leaves their pads out too."""
     submissions, values = made(5)
     rows = [one.sealed for one in submissions]
-    rows[1] = rows[1][:-1] + bytes([rows[1][-1] ^ 1])
+    rows[1] = last_bit_flipped(rows[1])
     rows[3] = rows[3][:-7]
     total = SingleSum(TERMS, KEY)
     total.add(rows)

@@ -12,8 +12,6 @@ import pytest
 
 from shoal.accounting.bounds.clones import kary_clones, symmetric_clones
 from shoal.accounting.numerics.cells import blanket_sums, dataset_sums
-from shoal.domain import Categories
-from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, Tally, create, design
 from shoal.mechanisms.categories.hadamard import HadamardBit, least_flip
@@ -28,17 +26,13 @@ from shoal.mechanisms.categories.hadamard_response import (
 from shoal.privacy import FiniteLaw, KaryLaw, PureLaw, epsilon0_upper
 from shoal.task import MechanismSpec
 from tests.cases import for_each
-from tests.sizes import size
-
-WORDS = 1 << 64
-
-
-def labels(k: int) -> tuple[str, ...]:
-    return tuple(map(str, range(k)))
-
-
-def domain(k: int) -> Categories:
-    return Categories(labels(k - 1))
+from tests.unit.mechanisms.categories.of_cells import (
+    WORDS,
+    check_errors,
+    check_large,
+    domain,
+    labels,
+)
 
 
 @for_each(
@@ -61,25 +55,11 @@ def test_mean_and_variance_are_those_of_the_law(k: int, count: int, include: int
     mechanism = HadamardResponse(labels(k), count, include)
     law = mechanism.privacy()
     assert isinstance(law, FiniteLaw)
-    empty = np.zeros(mechanism.outputs, dtype=np.int64)
-    weights = []  # what one report of this output adds to every estimate
-    for output in range(mechanism.outputs):
-        one = empty.copy()
-        one[output] = 1
-        weights.append(
-            [Fraction(value) for value in mechanism.estimate(Tally(one, 1)).values.tolist()]
-        )
-    held = np.arange(1, k + 1, dtype=np.int64) ** 2
-    for cell, error in enumerate(mechanism.expected_stderr(held)):
-        variance = Fraction(0)
-        for other, devices in enumerate(held.tolist()):
-            chances = [Fraction(weight, law.total) for weight in law.rows[other]]
-            mean = sum(c * w[cell] for c, w in zip(chances, weights, strict=True))
-            assert float(mean) == pytest.approx(float(cell == other), abs=1e-9)
-            variance += devices * (
-                sum(c * w[cell] ** 2 for c, w in zip(chances, weights, strict=True)) - mean**2
-            )
-        assert error**2 == pytest.approx(float(variance), rel=1e-6)
+
+    def chances(cell: int) -> list[Fraction]:
+        return [Fraction(weight, law.total) for weight in law.rows[cell]]
+
+    check_errors(mechanism, k, mechanism.outputs, chances)
 
 
 @pytest.mark.parametrize("epsilon0", [0.3, 1.0, 3.0])
@@ -184,27 +164,10 @@ def test_one_step_less_noise_would_break_the_promise(count: int, epsilon0: float
 
 @for_each("k, count, width", [(5, 2, 1), (300, 4, 2), (20_000, 8, 2), (65_536, 16, 4)])
 def test_large_domains_are_found_again(k: int, count: int, width: int) -> None:
-    """All devices in three cells, in the first, a middle and the last row: within 5 standard
-    errors, all others within 6.5 (false alarm below 2e-5; fixed seeds). Reports drawn one by one
-    are the same.
-
-    Planted: the highest bit of the row for its lowest -> fails.
-    """
+    """Planted: the highest bit of the row for its lowest -> fails."""
     mechanism = HadamardResponse(labels(k), count, most_include(count, 4.0))
     assert mechanism.report_size == width
-    cells = np.array([0, k // 2 + 1, k - 1])
-    values = cells[np.arange(size(20_000, 300_000)) % 3]
-    reports = mechanism.randomize(values, SeededEntropy(k))[:, 0]
-    assert mechanism.valid(reports).all()
-    truth = np.bincount(values, minlength=k)
-    errors = np.abs(
-        mechanism.estimate(mechanism.tally(reports)).values - truth
-    ) / mechanism.expected_stderr(truth)
-    assert (errors[cells] < 5).all()
-    assert errors.max() < 6.5
-    for cell in cells.tolist():
-        one = mechanism.randomize_one(cell, SeededEntropy(cell))
-        assert one == (mechanism.randomize(np.array([cell]), SeededEntropy(cell)).tobytes(),)
+    check_large(mechanism, k)
 
 
 @for_each(

@@ -28,6 +28,7 @@ from shoal.errors import ShoalError
 from shoal.ids import KeyId, TaskId
 from shoal.shuffler.reports.opened import ACCEPTED, Grouping, OpenedFrames, Refusal, accepted_entry
 from shoal.shuffler.reports.opening import ANYBODY, AdmissionChecks, _open
+from tests.flipped import last_bit_flipped
 
 AES = SuiteId.X25519_AES128
 KEYS = [generate(AES), generate(AES)]
@@ -147,7 +148,7 @@ def test_the_short_way_finds_what_the_long_way_finds() -> None:
         frame(sealed=(90, 90)),
         frame(sealed=(600,)),
         frame(admission=b"a proof that nobody asked for"),
-        frame()[:-1] + b"\x00",
+        last_bit_flipped(frame()),
         resealed(poke(3, 1)),
     ]
     order = [kinds[at % len(kinds)] for at in range(0, 5 * 60, 5)] + kinds[::-1] + kinds

@@ -16,6 +16,7 @@ from shoal.crypto.secagg.shuffler.coordinator import Coordinator
 from shoal.crypto.secagg.shuffler.effects import AskCommit, AskStart, AskUnmask
 from shoal.errors import Kind
 from shoal.protos import pairwise_pb2
+from tests.flipped import last_bit_flipped
 from tests.unit.crypto.secagg.analyzer.test_collector import (
     WORLD,
     Held,
@@ -80,7 +81,7 @@ def test_a_bundle_that_does_not_open_is_its_positions_fault(spoilt: int) -> None
     """The others are enough. Planted: ``_take`` that lets the error out -> fails."""
     play = held_at(AskUnmask)
     bundles = list(one_request(play).bundles)
-    bundles[spoilt] = bundles[spoilt][:-1] + bytes((bundles[spoilt][-1] ^ 1,))
+    bundles[spoilt] = last_bit_flipped(bundles[spoilt])
     reply = play.collector.unmask(one_request(play, bundles=bundles))
     assert reply.done
     assert list(reply.blamed) == [int.from_bytes(bundles[spoilt][:4], "big")]

@@ -14,6 +14,7 @@ from shoal.crypto.secagg.primitives.shamir import PRIME, SHARE_SIZE, combine, pa
 from shoal.entropy import SeededEntropy, uniform_below
 from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
+from tests.flipped import last_bit_flipped
 from tests.sizes import size
 from tests.worlds.tapes import Tape
 
@@ -246,9 +247,9 @@ def test_a_result_that_is_no_secret_is_refused(value: int) -> None:
 def test_a_wrong_share_gives_another_secret() -> None:
     """Nothing here can tell: that is what commitments are for."""
     shares = dict(zip((1, 2, 3), split(SECRET, 3, [1, 2, 3], SeededEntropy("wrong")), strict=True))
-    for point in shares:
+    for point, share in shares.items():
         changed = dict(shares)
-        changed[point] = shares[point][:-1] + bytes((shares[point][-1] ^ 1,))
+        changed[point] = last_bit_flipped(share)
         assert combine(changed) != SECRET
 
 

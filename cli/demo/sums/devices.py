@@ -18,7 +18,7 @@ from typing import Any
 
 from shoal.accounting.lint.task import lint
 from shoal.accounting.sums.sum_task import SumDesign, design_sum
-from shoal.analyzer.rounds.sums import StoredSum, SumStore
+from shoal.analyzer.rounds.sums import AnySum, SumStore
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.arrays import NDArray, np
 from shoal.cli.demo.workspace import Site
@@ -277,17 +277,17 @@ async def play(sum_task: SumTask, devices: list[Device], moved: Callable[[int], 
         await transport.close()
 
 
-def read_sums(site: Site, sum_task: SumTask) -> list[StoredSum]:
+def read_sums(site: Site, sum_task: SumTask) -> list[AnySum]:
     """Every round's sum as the analyzer holds it."""
     store = AnalyzerStore(site.analyzer_data / FILE_NAME, read_only=True)
     try:
-        return SumStore(store).of(sum_task.task_id, 0)
+        return list(SumStore(store).of(sum_task.task_id, 0))
     finally:
         store.close()
 
 
 def compare(
-    sum_task: SumTask, devices: list[Device], sums: list[StoredSum], release: dict[str, Any]
+    sum_task: SumTask, devices: list[Device], sums: list[AnySum], release: dict[str, Any]
 ) -> dict[str, Any]:
     """Every round against the integers that its devices masked; the truth of the devices that were
     summed.

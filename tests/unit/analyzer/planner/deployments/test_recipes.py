@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from shoal.accounting.accountant import certify
-from shoal.analyzer.planner.claims import DAYS, weigh
-from shoal.analyzer.planner.recipes import RECIPES, Recipe, recipe
+from shoal.analyzer.planner.deployments.claims import DAYS, weigh
+from shoal.analyzer.planner.deployments.recipes import RECIPES, Recipe, recipe
+from shoal.analyzer.planner.result import Plan
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
 from shoal.mechanisms.longitudinal.protocol import Longitudinal
@@ -24,6 +25,7 @@ CITED = {
     "emoji-popularity": 4.0,
     "browser-settings": 2.0,
     "mobility-counts": 2.64,
+    "new-words": 16.0,
 }
 N = 2_000
 
@@ -70,6 +72,7 @@ def test_a_claim_is_per_report_per_day_and_per_year(name: str) -> None:
     # The alternative keeps what the deployment's reports guarantee after shuffling, and errs no
     # more.
     assert found.deployed.request.epsilon is not None
+    assert isinstance(found.instead, Plan)
     assert found.instead.guarantee.epsilon_upper <= found.deployed.request.epsilon
     assert found.instead.choice.errors is not None
     assert found.deployed.choice.errors is not None

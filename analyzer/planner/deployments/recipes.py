@@ -27,13 +27,32 @@ class Citation:
 
 
 @dataclass(frozen=True, slots=True)
+class Sought:
+    """Words that nobody listed, as Shoal looks for them (docs/DISCOVERY.md): letter by letter, a
+    level in each window, which every device answers. ``epsilon``: central, of all levels together.
+    ``first``, ``longest``, ``most``: as ``Discovery`` has them.
+    """
+
+    epsilon: float
+    first: int
+    longest: int
+    most: int
+
+    @property
+    def unit(self) -> str:
+        """What an error is counted in."""
+        return "devices"
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """One deployment. ``epsilon``: the number that is claimed; ``central``: of the published
     figures, behind a trusted server, and not of a report (then the reports' epsilon0 is what keeps
     it after shuffling). ``mechanism``, ``setting``, ``domain``: what makes such reports, registered
-    under these names. ``reports_per_day``: of a device; ``memoized``: permanent answers are kept,
-    so that an unchanged value is paid for once. ``question``: the same one, as ``plan`` asks it.
-    ``n``, ``delta``: the batch that shuffling is shown for.
+    under these names; where words are ``Sought``, it stands in for what is not here, and is there
+    for the arithmetic alone. ``reports_per_day``: of a device; ``memoized``: permanent answers are
+    kept, so that an unchanged value is paid for once. ``question``: the same one, as ``plan`` asks
+    it. ``n``, ``delta``: the batch that shuffling is shown for.
     """
 
     name: str
@@ -42,7 +61,7 @@ class Recipe:
     mechanism: str
     setting: str
     domain: Domain
-    question: Frequencies | Mean
+    question: Frequencies | Mean | Sought
     reports_per_day: int
     memoized: bool
     claim: str
@@ -50,6 +69,15 @@ class Recipe:
     central: bool = False
     n: int = 100_000
     delta: float = 1e-6
+
+    @property
+    def counted(self) -> Frequencies | Mean:
+        """What the errors of the deployment's own mechanism are predicted for."""
+        if not isinstance(self.question, Sought):
+            return self.question
+        if not isinstance(self.domain, Categories):
+            raise TypeError("beginnings of words are categories")
+        return Frequencies(self.domain)
 
 
 _APPLE = (
@@ -97,6 +125,9 @@ _PLACES = Categories(
         "residential",
     )
 )
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_PAIRS = Categories(tuple(a + b for a in _LETTERS for b in _LETTERS))
 
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
@@ -239,6 +270,43 @@ RECIPES: tuple[Recipe, ...] = (
             Citation(
                 "epsilon = 2.64 per user and day, over all metrics together", _LIST, checked=False
             ),
+        ),
+    ),
+    Recipe(
+        name="new-words",
+        title="Apple: which words the keyboard's dictionary lacks",
+        epsilon=16.0,
+        mechanism="count_sketch",
+        setting="",
+        domain=_PAIRS,
+        question=Sought(epsilon=4.0, first=2, longest=7, most=24),
+        reports_per_day=1,
+        memoized=False,
+        claim="Local, per device and day. The deployment's Sequence Fragment Puzzle is not here: a "
+        "device sends noisy sketches of a two-letter piece of its word, with its place and a short "
+        "hash of the whole word, and of the word itself; the server puts pieces of one hash "
+        "together. A sketch of one pair of letters that has all of the claimed epsilon stands in "
+        "for its reports: it errs no more than several that share it. Shoal asks for letters one "
+        "after the other instead, hides true answers among dummies, and follows what is frequent.",
+        sources=(
+            Citation(
+                "QuickType suggestions learn words that were not known: epsilon = 16, the unit "
+                "being a user-day",
+                _LIST,
+                checked=True,
+            ),
+            Citation(
+                "a new term is cut into pieces of two characters, each with its place; a noisy "
+                "sketch of a chosen piece is sent, with a hash of the term",
+                "A. Thakurta and others, Learning new words, US patent 9,594,741, claims 1 to 5",
+                checked=True,
+            ),
+            Citation(
+                "several sketches at once, their epsilons adding up; 8-bit hashes",
+                "Apple, Learning with Privacy at Scale, 2017, full version",
+                checked=False,
+            ),
+            Citation("two donations a day of epsilon = 8", _APPLE, checked=False),
         ),
     ),
 )

@@ -1,4 +1,6 @@
-"""Releases as a file: JSON, CSV, Parquet, or a page with plots."""
+"""Releases as a file: JSON, CSV, Parquet, or a page with plots. The totals of a long vector, as an
+array, are ``totals``'.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,17 @@ class Format(StrEnum):
     html = "html"
     parquet = "parquet"
     release = "release"
+    npy = "npy"
+    arrow = "arrow"
+
+
+ARRAYS = frozenset({Format.npy, Format.arrow})  # of the totals of one long vector
 
 
 def file_of(releases: list[dict[str, Any]], kind: Format) -> bytes:
     """The releases as the bytes of a file."""
     if kind is Format.parquet:
-        from shoal.analyzer.results.parquet import parquet_of
+        from shoal.analyzer.results.files.parquet import parquet_of
 
         return parquet_of(COLUMNS, rows_of(releases))
     return render(releases, kind).encode()

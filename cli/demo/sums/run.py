@@ -12,7 +12,7 @@ from shoal.analyzer.results.report_page import render_report
 from shoal.cli.demo.collect import released
 from shoal.cli.demo.made import Made
 from shoal.cli.demo.processes import Process, progress_bars, running, until
-from shoal.cli.demo.secagg import DEVICES, compare, make_devices, make_task, play, read_sums
+from shoal.cli.demo.sums.devices import DEVICES, compare, make_devices, make_task, play, read_sums
 from shoal.cli.demo.survey import load_visits
 from shoal.cli.demo.workspace import prepare
 from shoal.crypto.trust import TASK_SUFFIX

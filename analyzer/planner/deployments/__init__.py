@@ -1,0 +1,3 @@
+"""Deployments that people cite: what is claimed of them, what that means, and the ways to ask what
+they ask.
+"""

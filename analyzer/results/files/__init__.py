@@ -1,0 +1,1 @@
+"""Releases as files for other programs."""

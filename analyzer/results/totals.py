@@ -1,0 +1,154 @@
+"""The totals of a long vector: one array beside the signed release, which says what it is.
+
+The array stands in the folder ``arrays`` of the analyzer's data, in NumPy's own format: numbers of
+64 bits in grid steps. A number times clip / grid is a total in the task's unit. The noise has the
+same law in every coordinate, so one standard error and one interval width stand for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shoal.arrays import NDArray, np
+from shoal.ids import TaskId
+from shoal.limits import LIMITS
+from shoal.protos import release_pb2
+from shoal.services.whole_files import whole_file
+from shoal.storage.array_files import ArrayFile, ArrayForm, write_array
+
+FOLDER, SUFFIX = "arrays", ".npy"
+DTYPE = "<i8"
+MOST_FIRST = 8  # numbers that stand in the release itself
+
+
+def array_name(task_id: TaskId, window: int) -> str:
+    """The file's name in ``FOLDER``."""
+    return f"{task_id.hex}-{window}{SUFFIX}"
+
+
+def form_of(message: release_pb2.TotalsArray) -> ArrayForm:
+    """The form that a release states."""
+    return ArrayForm(message.dtype, message.length, message.segment, npy=True)
+
+
+def array_file(path: Path, message: release_pb2.TotalsArray) -> ArrayFile:
+    """The file of a release, to be read."""
+    return ArrayFile(path, form_of(message), message.segments)
+
+
+def write_totals(
+    path: Path,
+    dimension: int,
+    parts: Iterable[NDArray[np.int64]],
+    *,
+    clip: float,
+    grid: int,
+    stderr: float,
+    reach: float,
+) -> release_pb2.TotalsArray:
+    """Write the array; what the release says of it. ``parts``: int64, the totals in grid steps, of
+    ``LIMITS.array_segment`` coordinates at a time. ``stderr``, ``reach``: in the task's unit.
+    Raises OSError; then nothing is there.
+    """
+    form = ArrayForm(DTYPE, dimension, min(LIMITS.array_segment, dimension), npy=True)
+    message = release_pb2.TotalsArray(
+        dtype=DTYPE,
+        length=dimension,
+        segment=form.segment,
+        clip=clip,
+        grid=grid,
+        stderr=stderr,
+        reach=reach,
+    )
+    squares = 0.0
+
+    def watched() -> Iterator[NDArray[np.int64]]:
+        nonlocal squares
+        for part in parts:
+            squares += squared(part)
+            if len(message.first) < MOST_FIRST:
+                message.first.extend(part[: MOST_FIRST - len(message.first)].tolist())
+            yield part
+
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    message.segments = write_array(path, form, watched(), "analyzer.totals")
+    message.norm = math.sqrt(squares) / grid * clip
+    return message
+
+
+def squared(part: NDArray[Any]) -> float:
+    """Sum of the squares of int64[n], as a float: relative error at most n 2^-52."""
+    numbers = part.astype(np.float64)
+    return float(numbers @ numbers)
+
+
+def array_json(release: release_pb2.Release) -> dict[str, Any] | None:
+    """What a release says of its array, for machines; None: it has none. ``first``: the first
+    totals, in the task's unit, as ``norm``.
+    """
+    if release.withheld or not release.HasField("array"):
+        return None
+    told = release.array
+    return {
+        "file": array_name(TaskId(release.task_id), release.window),
+        "dtype": told.dtype,
+        "length": told.length,
+        "segment": told.segment,
+        "sha256": told.segments.hex(),
+        "clip": told.clip,
+        "grid": told.grid,
+        "stderr": told.stderr,
+        "reach": told.reach,
+        "norm": told.norm,
+        "first": [number * told.clip / told.grid for number in told.first],
+    }
+
+
+def array_of_json(path: Path, told: dict[str, Any]) -> ArrayFile:
+    """The file of a release in the shape of ``array_json``."""
+    form = ArrayForm(told["dtype"], told["length"], told["segment"], npy=True)
+    return ArrayFile(path, form, bytes.fromhex(told["sha256"]))
+
+
+def array_words(told: dict[str, Any]) -> list[tuple[str, str]]:
+    """What people are told of an array (``array_json``): a heading and its words, one per row."""
+    first = ", ".join(f"{value:,.6g}" for value in told["first"])
+    more = ", ..." if told["length"] > len(told["first"]) else ""
+    return [
+        ("totals", f"{told['length']:,}, in one array: {told['file']}"),
+        ("norm", f"{told['norm']:,.6g} (Euclidean, noise included)"),
+        ("first", first + more),
+        ("standard error", f"{told['stderr']:,.6g} of each total"),
+        ("95 % interval", f"each total, plus and minus {told['reach']:,.6g}"),
+    ]
+
+
+def copy_checked(source: ArrayFile, path: Path) -> None:
+    """Write the array anew as a file that was not there, every segment checked. Raises MISMATCH for
+    a damaged one, OSError; nothing is left then.
+    """
+    with whole_file(path) as file:
+        file.write(source.form.header)
+        for part in source.segments():
+            file.write(part.data)
+
+
+def write_arrow(source: ArrayFile, path: Path, told: dict[str, Any], about: dict[str, str]) -> None:
+    """Write the array as an Arrow IPC file: the numbers (``steps``, int64) and the totals
+    (``value``, float64), a record batch per segment, with what the release says in its metadata.
+    Raises as ``copy_checked``; wants pyarrow, and raises ModuleNotFoundError without it.
+    """
+    import pyarrow
+
+    told_too = ("clip", "grid", "stderr", "reach", "norm", "sha256", "segment")
+    metadata = {**about, **{name: str(told[name]) for name in told_too}}
+    fields = [("steps", pyarrow.int64()), ("value", pyarrow.float64())]
+    schema = pyarrow.schema(fields, metadata=metadata)
+    scale = told["clip"] / told["grid"]
+    with whole_file(path) as file, pyarrow.ipc.new_file(file, schema) as writer:
+        for part in source.segments():
+            columns = [pyarrow.array(part), pyarrow.array(part * scale)]
+            writer.write_batch(pyarrow.record_batch(columns, schema=schema))

@@ -1,0 +1,118 @@
+"""The course of ``shoal demo --recipe new-words``: words that nobody listed, found level by level.
+
+The analyzer releases a level and signs what the next one asks; the devices hear of it from the
+shuffler's catalogue, verify it, and answer. Each has its memory and its ledger, as in ``run``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from shoal.analyzer.planner.deployments.recipes import Sought
+from shoal.analyzer.planner.deployments.ways import ways_to_find
+from shoal.cli.demo.collect import windows_released
+from shoal.cli.demo.made import Made
+from shoal.cli.demo.processes import Process, progress_bars, running, until
+from shoal.cli.demo.recipes.asked import ask_words
+from shoal.cli.demo.recipes.deployments import MADE_UP, Deployment, known_words
+from shoal.cli.demo.recipes.hearing import HeardSteps
+from shoal.cli.demo.recipes.outcome import RecipeCourse, made_of
+from shoal.cli.demo.recipes.sending import after, made_reports, send
+from shoal.cli.demo.workspace import Site, prepare
+from shoal.cli.load.progress import Bars
+from shoal.clients.fleet.remembering import RememberingDevices
+from shoal.domain import Value
+from shoal.errors import Kind, ShoalError
+from shoal.protos.release_pb2 import Release
+
+# Seconds of a window: what services take to start and to release, and for each message that all
+# devices together send, made, sent and opened, on a busy machine of two cores.
+_LEAST_S, _MESSAGE_S = 10.0, 0.0002
+_NAMED = 8  # beginnings in the line of a level
+
+
+async def run_words(
+    folder: Path,
+    deployment: Deployment,
+    devices: int | None,
+    windows: int | None,
+    workers: int,
+    screen: Console,
+) -> Made:
+    """As ``run_recipe``. Raises CONFIG for ``windows``: there are as many as there are levels."""
+    sought = deployment.recipe.question
+    if windows is not None or not isinstance(sought, Sought):
+        raise ShoalError(
+            Kind.CONFIG,
+            f"--windows is not for {deployment.name}, which has one for each level: leave it out",
+        )
+    count = devices or deployment.devices
+    screen.print(f"{deployment.recipe.title}: planning for {count:,} devices ...", soft_wrap=True)
+    known = known_words(sought.longest)
+    ways, plan = await asyncio.to_thread(ways_to_find, deployment.recipe, count, known)
+    site = await asyncio.to_thread(prepare, folder)
+    length_s = round(_LEAST_S + _MESSAGE_S * count * plan.messages(plan.discovery.size))
+    screen.print(
+        f"{count:,} devices, {plan.discovery.levels} levels in windows of {length_s} s each. "
+        f"{MADE_UP}",
+        soft_wrap=True,
+    )
+    services = [
+        Process("analyzer", site.analyzer_config, site.analyzer_admin),
+        Process("shuffler", site.shuffler_config, site.shuffler_admin),
+    ]
+    one = await asyncio.to_thread(ask_words, site, deployment, ways.planned, count, length_s)
+    course = RecipeCourse(deployment, ways, (one,), [], discovery=plan)
+    words = deployment.values(count, 1)[0]
+    people = RememberingDevices(count)
+    async with running(services, screen.print) as guard:
+        with progress_bars(screen) as progress:
+            await until(guard, _levels(site, course, people, words, workers, progress))
+    course.ledgers = [people.charged(one.assignment.task_id)]
+    return await asyncio.to_thread(made_of, site, course)
+
+
+async def _levels(
+    site: Site,
+    course: RecipeCourse,
+    people: RememberingDevices,
+    words: Sequence[Value],
+    workers: int,
+    progress: Bars,
+) -> None:
+    """Level after level, until the analyzer says that the discovery is over."""
+    (one,) = course.asked
+    levels = course.per_day
+    bar = progress.add_task("devices answer", total=levels * len(people))
+    found = progress.add_task("levels are released", total=levels)
+    heard, window = HeardSteps(one.task, one.assignment.task_id), 0
+    while True:
+        done = len(course.releases)
+        await asyncio.sleep(max(0.0, one.task.windows.start_of(window) - time.time()))
+        tell = after(progress, bar, done * len(people))
+        made = await made_reports(one, window, people, words, tell)
+        course.took(await send([made], site.authority.public, workers))
+        wanted = [(one.assignment.task_id, window)]
+        course.releases.append(
+            await windows_released(site.analyzer_data, wanted, after(progress, found, done))
+        )
+        course.values.append(list(words))
+        progress.console.print(_line(course.releases[-1][0]), markup=False, soft_wrap=True)
+        step = await heard.after(window)
+        if step.step.is_over:
+            return
+        window = step.step.window
+        one.assignment.steps[window] = step
+
+
+def _line(release: Release) -> str:
+    """What a level found, those of most devices first."""
+    told = sorted(release.estimates[:-1], key=lambda row: -row.value)
+    names = ", ".join(row.label for row in told[:_NAMED])
+    more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+    return f"level {release.discovered.level + 1}: {names or 'nothing'}{more}"

@@ -1,0 +1,109 @@
+"""Places that nobody listed, found part by part by real services: a shuffler and an analyzer in
+processes of their own, TLS, a fleet that follows from level to level by the shuffler's catalogue.
+
+Devices are near five clusters of a city, or anywhere on its map. Every cell that a level asked for
+is told, within 9 of its standard errors of the truth: dummies are Poisson, the chance of a false
+alarm is below 1e-9 each. A cell that 6 standard errors more devices than the threshold have is
+missed with a chance below 1e-8; half a false one is expected at most, and 6 or more have a chance
+of 2e-5.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from shoal.analyzer.results.maps.tree import place_map
+from shoal.analyzer.results.release_json import to_json
+from shoal.cli.demo.workspace import prepare
+from shoal.cli.main import main
+from shoal.domain import Discovery
+from shoal.entropy import SeededEntropy
+from shoal.mechanisms.several.levels import level_of
+from shoal.mechanisms.several.registry import create
+from shoal.protos.release_pb2 import Release
+from shoal.questions.discovery import DiscoveryLevel
+from tests.sizes import size
+from tests.worlds import discoveries
+from tests.worlds.place_trees import CITY, places_of
+from tests.worlds.ports import free_port
+from tests.worlds.services.releasing import running
+
+DEVICES = size(2_000, 20_000)
+LENGTH_S = size(20, 150)
+EPSILON = float(size(3, 1))  # of one window
+MOST_FALSE = 5
+
+
+def check_level(asked: discoveries.Asked, level: DiscoveryLevel, release: Release) -> int:
+    """All that is said of one level, against the truth. Returns cells that are followed and that
+    nobody is in.
+    """
+    places = places_of(DEVICES, SeededEntropy("clusters"))
+    truth = Counter(level.encode(place) for place in places)
+    told = release.discovered
+    assert (told.level, release.n, release.withheld) == (level.number, DEVICES, "")
+    assert list(told.asked) == [level.beginning(cell) for cell in range(level.size - 1)]
+    assert [row.label for row in release.estimates] == list(level.labels)
+    for cell, row in enumerate(release.estimates):
+        assert abs(row.value - truth[cell]) < 9 * row.stderr, row
+    error = level_of(create(asked.task.mechanism, asked.discovery), level).expected_stderr(DEVICES)
+    crowded = {
+        level.beginning(cell)
+        for cell, count in truth.items()
+        if count >= told.threshold + 6 * error and cell != level.size - 1
+    }
+    assert told.no_room == 0
+    assert len(crowded) > 0
+    assert crowded <= set(told.beginnings)
+    return sum(not truth[level.cell_of(one)] for one in told.beginnings)
+
+
+@pytest.mark.timeout(size(300, 2_000))
+async def test_places_are_found_part_by_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Planted: the fleet answers every window as level 0 -> cells of level 1 are wrong; a quarter's
+    column and row exchanged at devices alone -> fails; only what reached the threshold is told ->
+    fails.
+    """
+    site = prepare(tmp_path, free_port)
+    discovery = Discovery(2, size(3, 4), size(40, 128), (), CITY)
+    places = places_of(DEVICES, SeededEntropy("clusters"))
+    asked = discoveries.ask(
+        site,
+        discovery,
+        DEVICES,
+        windows=discovery.levels + 3,
+        length_s=LENGTH_S,
+        epsilon=EPSILON,
+    )
+    async with running(site):
+        answered = await discoveries.follow(site, asked, places)
+        releases = await discoveries.releases_of(site, asked)
+    assert sorted(releases) == answered
+    assert len(answered) == discovery.levels
+    level: DiscoveryLevel | None = discovery.level(0)
+    false = 0
+    for window in answered:
+        assert level is not None
+        false += check_level(asked, level, releases[window])
+        level = discovery.after(level.number, releases[window].discovered.beginnings)
+    assert level is None
+    assert false <= MOST_FALSE
+    found = place_map([to_json(one) for one in releases.values()])
+    assert found.found
+    show = ["discover", "show", "words", "--data", str(site.analyzer_data)]
+    assert main([*show, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["cells"]) == len(found.cells)
+    assert main([*show, "--watch"]) == 0
+    assert found.found[0].label in capsys.readouterr().out
+    files, config = tmp_path / "files", str(site.analyzer_config)
+    export = ["results", "export", "--format", "release", "--out", str(files)]
+    assert main([*export, "--config", config]) == 0
+    authority = ["--authority", site.authority.public.hex()]
+    assert main(["verify", str(files), "--accept-open", *authority]) == 0
+    assert "the cells are all that such a level asks for" in capsys.readouterr().out
