@@ -11,8 +11,7 @@ each cell the exact limits of Clopper and Pearson for the coverage, wrong with p
 leave room for 94 %; the share of all cells and runs lies within 94 % and 97 %: covered counts of a
 run hang together, and their standard deviation is 0.3 %. The seeds are fixed.
 
-Planted: errors predicted of even places; Wald's intervals at half their width; the normalising sum
-of the corner for all cells -> fails.
+Planted: errors predicted of even places; intervals of half their width -> fails.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_turned_rows_are_the_rows(shape: tuple[int, int, int, int, int, float]) 
 
 
 def test_draws_of_many_are_those_of_one() -> None:
-    """Planted: ``side`` left for right in the search -> fails at a threshold."""
+    """Planted: outputs not put back to their devices -> fails. (Thresholds: conformance.)"""
     table = PlanarTable(weights_of(SHAPES[4]))
     values = np.arange(table.cells).repeat(1_000)
     words = SeededEntropy("many").words(values.size)
