@@ -11,6 +11,7 @@ from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome, Statement, worst
 from shoal.checker.promise import promise
 from shoal.checker.release_file import read_release_file
+from shoal.checker.steps import steps
 from shoal.checker.together import consistent, total
 
 
@@ -54,6 +55,7 @@ def check_releases(
             *found,
             *consistency(chain, file.shown, file.law),
             *promise(chain),
+            *steps(chain, sound),
             consistent(chain, sound),
             total(chain, sound),
         )

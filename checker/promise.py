@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from shoal.checker.chain import Chain
-from shoal.checker.epsilon import Decision, decide
+from shoal.checker.dummies import DummiesLaw, dummies_law
+from shoal.checker.epsilon import decide
 from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import log_above
-from shoal.checker.findings import Outcome, Statement
+from shoal.checker.findings import Decision, Outcome, Statement
 from shoal.checker.laws import OutputLaw, law_of
 from shoal.protos import task_pb2
 
@@ -39,15 +40,21 @@ def promise(chain: Chain) -> Iterator[Statement]:
         yield Statement(what, decision.outcome, f"{said}: {decision.how}")
 
 
-def law_of_task(task: task_pb2.Task) -> OutputLaw | str:
+def law_of_task(task: task_pb2.Task) -> OutputLaw | DummiesLaw | str:
     """Or why there is none."""
     if task.HasField("pairwise"):
         return "sums by secure aggregation are not checked here"
+    parameters = {one.name: one.value for one in task.mechanism.parameters}
+    if task.mechanism.name == "dummies" and task.reports_per_device <= 1:
+        try:
+            return dummies_law(parameters)
+        except UnreadableError as error:
+            return str(error)
     if task.messages > 1 or task.reports_per_device > 1:
         return "several messages or reports of a device are not checked here"
     name = task.mechanism.name
     try:
-        law = law_of(name, {one.name: one.value for one in task.mechanism.parameters})
+        law = law_of(name, parameters)
     except UnreadableError as error:
         return str(error)
     return law or f"the law of {name} is not known here"
@@ -58,19 +65,25 @@ def honest_of(task: task_pb2.Task, n: int) -> int:
     return n * task.honest_fraction_ppm // 1_000_000
 
 
-def decided(law: OutputLaw, n: int, epsilon: float, delta: float) -> Decision:
+def decided(law: OutputLaw | DummiesLaw, n: int, epsilon: float, delta: float) -> Decision:
     """``decide``, for whatever stands in a release."""
     if math.isnan(epsilon) or epsilon < 0:
         return Decision(Outcome.WRONG, "no epsilon")
     if math.isinf(epsilon):
         return Decision(Outcome.HOLDS, "nothing is promised")
     try:
+        if isinstance(law, DummiesLaw):
+            return law.decide(n, epsilon, delta)
         return decide(law, n, epsilon, delta)
     except UnreadableError as error:
         return Decision(Outcome.OPEN, str(error))
 
 
-def _local(law: OutputLaw, epsilon0: float) -> Statement:
+def _local(law: OutputLaw | DummiesLaw, epsilon0: float) -> Statement:
+    if law.ratio is None:
+        holds = epsilon0 == math.inf
+        why = "infinite: the true message is the answer" if holds else f"{epsilon0:.6g}: it is none"
+        return Statement(_LOCAL, Outcome.HOLDS if holds else Outcome.WRONG, why)
     true = log_above(law.ratio)
     holds = epsilon0 == math.inf or (epsilon0 >= 0 and Fraction(epsilon0) >= true)
     why = f"{epsilon0:.6g}, the task's integers give {float(true):.6g}"

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from shoal.checker.chain import Chain
-from shoal.checker.composition import MOST_RELEASES, Curve, total_delta
-from shoal.checker.epsilon import Decision, curve_of
+from shoal.checker.composition import MOST_RELEASES, Curve, Total, total_delta
+from shoal.checker.dummies import DummiesLaw, repeated
+from shoal.checker.epsilon import curve_of
 from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import log_above
-from shoal.checker.findings import Outcome, Statement
+from shoal.checker.findings import Decision, Outcome, Statement
 from shoal.checker.laws import OutputLaw
 from shoal.checker.promise import decided, honest_of, law_of_task
 
@@ -71,22 +72,25 @@ def total(chain: Chain, sound: Sequence[Chain]) -> Statement:
 
 def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision:
     laws = [law_of_task(one.task) for one in before]
-    known = [law for law in laws if isinstance(law, OutputLaw)]
+    known = [law for law in laws if not isinstance(law, str)]
     if len(known) < len(laws):
         return Decision(Outcome.OPEN, "not all of them are of a kind that is known here")
-    if Fraction(epsilon) >= sum((log_above(law.ratio) for law in known), Fraction(0)):
+    ratios = [law.ratio for law in known]
+    alone = [log_above(ratio) for ratio in ratios if ratio is not None]
+    if len(alone) == len(ratios) and Fraction(epsilon) >= sum(alone, Fraction(0)):
         return Decision(Outcome.HOLDS, "one report alone of each promises as much")
     if _added(before, known, epsilon, delta):
         return Decision(Outcome.HOLDS, "each of them holds, and epsilons and deltas add up")
     curves: list[Curve] = []
     for one, law in zip(before, known, strict=True):
-        curve = curve_of(law, honest_of(one.task, one.task.min_batch))
+        honest = honest_of(one.task, one.task.min_batch)
+        curve = law.curve(honest) if isinstance(law, DummiesLaw) else curve_of(law, honest)
         if curve is None or one.task.memoized or one.release.n < one.task.min_batch:
             return Decision(Outcome.OPEN, "not all of them are of a kind that is composed here")
         curves.append(curve)
     epsilons = [one.release.privacy.epsilon_upper for one in before]
     try:
-        composed = total_delta(curves, epsilons, delta)
+        composed = _again(before, known, delta) or total_delta(curves, epsilons, delta)
         if composed.delta(epsilon) <= delta:
             return Decision(Outcome.HOLDS, "their losses, composed")
         proven = composed.epsilon(delta, 100.0)
@@ -95,8 +99,24 @@ def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision
     return Decision(Outcome.OPEN, f"this checker proves {proven:.6g}")
 
 
+def _again(
+    before: Sequence[Chain], laws: Sequence[OutputLaw | DummiesLaw], delta: float
+) -> Total | None:
+    """Of one kind of release with dummies, again and again; None of any others."""
+    kinds = {
+        (law, honest_of(one.task, one.task.min_batch), one.release.privacy.epsilon_upper)
+        for one, law in zip(before, laws, strict=True)
+    }
+    if len(kinds) > 1:
+        return None
+    ((law, honest, epsilon),) = kinds
+    if not isinstance(law, DummiesLaw):
+        return None
+    return repeated(law, honest, epsilon, len(before), delta)
+
+
 def _added(
-    before: Sequence[Chain], laws: Sequence[OutputLaw], epsilon: float, delta: float
+    before: Sequence[Chain], laws: Sequence[OutputLaw | DummiesLaw], epsilon: float, delta: float
 ) -> bool:
     """Sequential composition (Dwork, Roth 2014, Theorem 3.16). What is proven by swapping, one
     release at a time, is no curve; where one is worth most of the total, the sum is the smaller.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from shoal import codec
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch, BatchState
+from shoal.analyzer.records import Spending
 from shoal.analyzer.results.release import Prepared, conclude, prepare
 from shoal.analyzer.store import AnalyzerStore
 from shoal.crypto.discovery_steps import DiscoveryStep, SignedStep, sign_step
@@ -88,12 +90,15 @@ def release_of(world: World, prepared: Prepared) -> bytes:
     return conclude(prepared, [], world.analyzer).release
 
 
-def store_release(store: AnalyzerStore, world: World, prepared: Prepared) -> bytes:
+def store_release(
+    store: AnalyzerStore, world: World, prepared: Prepared, earlier: Sequence[Spending] = ()
+) -> bytes:
     """As an analyzer writes it, without the batch that it came of; the bytes of the release."""
-    window = prepared.batch.manifest.window
-    outcome = conclude(prepared, [], world.analyzer)
+    manifest = prepared.batch.manifest
+    window, digest = manifest.window, prepared.batch.manifest_hash.raw
+    outcome = conclude(prepared, earlier, world.analyzer)
     with store.transaction() as db:
-        row = (world.task_id.raw, window, b"manifest", bytes([window]) * 32, 3)
+        row = (world.task_id.raw, window, codec.encode_manifest(manifest), digest, 3)
         db.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*row, row_digest(*row)))
         store.write_release(world.task_id, window, outcome)
     store.write_release_count()
