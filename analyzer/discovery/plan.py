@@ -108,19 +108,25 @@ def plan_discovery(request: DiscoveryRequest) -> DiscoveryPlan:
     # comes out is not enough after all, as many as there will be
     for most in (1, request.room):
         each = request.epsilon if levels == 1 else _of_a_level(request, most, levels)
-        discovery, made = _fitting(request, each, levels)
-        bound = certify_messages(protocol_of(made), request.n_honest, request.delta)
-        level = math.inf if bound is None else bound.epsilon_upper
-        together = level
-        if levels > 1:
-            together = epsilon_together(made, request.n_honest, request.delta, levels)
-        if max(level, together) <= request.epsilon:
-            break
-    else:
-        raise wrong(
-            f"no noise keeps {levels} levels together at epsilon {request.epsilon:g}: give another "
-            "epsilon or a larger delta"
-        )
+        plan = planned(request, *fitting(request, each, levels))
+        if max(plan.epsilon_level, plan.epsilon) <= request.epsilon:
+            return plan
+    raise wrong(
+        f"no noise keeps {levels} levels together at epsilon {request.epsilon:g}: give another "
+        "epsilon or a larger delta"
+    )
+
+
+def planned(
+    request: DiscoveryRequest, discovery: Discovery, made: BundledHistogram
+) -> DiscoveryPlan:
+    """What that noise costs and finds, whatever epsilon the request names."""
+    levels = request.windows
+    bound = certify_messages(protocol_of(made), request.n_honest, request.delta)
+    level = math.inf if bound is None else bound.epsilon_upper
+    together = level
+    if levels > 1:
+        together = epsilon_together(made, request.n_honest, request.delta, levels)
     least = threshold(made, discovery.levels, request.n)
     found = found_from(made, least, request.n, discovery.levels)
     return DiscoveryPlan(request, discovery, made, levels, level, together, least, found)
@@ -136,7 +142,7 @@ def _of_a_level(request: DiscoveryRequest, most: int, levels: int) -> float:
     return epsilon_of_each(design, request.n_honest, request.epsilon, request.delta, levels)
 
 
-def _fitting(
+def fitting(
     request: DiscoveryRequest, epsilon: float, levels: int
 ) -> tuple[Discovery, BundledHistogram]:
     """With as many beginnings as are asked for, or as a device has messages for. Raises CONFIG."""

@@ -12,6 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from shoal.accounting.certificate import check_honest
+from shoal.analyzer.discovery.least import plan_found_from
 from shoal.analyzer.discovery.plan import (
     DiscoveryPlan,
     DiscoveryRequest,
@@ -24,6 +25,7 @@ from shoal.analyzer.discovery.played import (
     check_words,
     simulate_discovery,
 )
+from shoal.analyzer.discovery.task_file import task_file
 from shoal.analyzer.planner.simulation.processes import Processes
 from shoal.analyzer.planner.simulation.simulate import MOST_DEVICES, Tell
 from shoal.cli import options as shared
@@ -34,7 +36,6 @@ from shoal.cli.discover.show import (
     plan_json,
     say_found,
     say_plan,
-    task_file,
 )
 from shoal.cli.discover.words import read_held, read_known
 from shoal.cli.epsilon.laws import fraction
@@ -60,7 +61,8 @@ def register(app: typer.Typer) -> None:
 @discover.command("plan")
 def plan(
     n: options.DevicesOption,
-    epsilon: options.EpsilonOption = 1.0,
+    epsilon: options.PlanEpsilonOption = None,
+    found_from: options.FoundFromOption = None,
     delta: options.DeltaOption = 1e-8,
     fresh: options.FreshOption = False,
     honest_fraction: shared.HonestFractionOption = "1",
@@ -80,6 +82,8 @@ def plan(
     one after beginnings that many devices have. All levels of a device have one epsilon together.
 
     Example: shoal discover plan --n 650000 --epsilon 1
+    The least epsilon that finds words of 200 devices: shoal discover plan --n 650000 --found-from
+    200
     A task to sign: shoal discover plan --n 650000 --epsilon 1 --spare 2 --emit words.toml
     """
     if emit is not None:
@@ -88,8 +92,11 @@ def plan(
             raise ShoalError(
                 Kind.CONFIG, "devices of a task answer at every level: leave --fresh out"
             )
-    request = _request(n, epsilon, delta, fresh, honest_fraction, first, longest, most, leave_out)
-    made = plan_discovery(replace(request, spare=spare))
+    request = asked_of(
+        n, 1.0 if epsilon is None else epsilon, delta, fresh, honest_fraction, first, longest,
+        most, leave_out,
+    )  # fmt: skip
+    made = made_of(replace(request, spare=spare), epsilon, found_from)
     written = None if emit is None else write_task(emit, task_file(made, seconds_of(length)))
     if as_json:
         emit_json(plan_json(made))
@@ -124,7 +131,7 @@ def simulate(
     held = read_held(words)
     n = held.total()
     made = plan_discovery(
-        _request(n, epsilon, delta, fresh, honest_fraction, first, longest, most, leave_out)
+        asked_of(n, epsilon, delta, fresh, honest_fraction, first, longest, most, leave_out)
     )
     population = Population.of(made.discovery, held)
     check_words(made, population)
@@ -167,7 +174,7 @@ def show(
         show_tree(task, data, config, as_json=as_json)
 
 
-def _request(
+def asked_of(
     n: int,
     epsilon: float,
     delta: float,
@@ -193,6 +200,20 @@ def _request(
             Kind.CONFIG, f"{n:,} devices are too few for {levels} levels: leave --fresh out"
         )
     return DiscoveryRequest(each, epsilon, delta, not fresh, honest, first, longest, most, known)
+
+
+def made_of(
+    request: DiscoveryRequest, epsilon: float | None, found_from: int | None
+) -> DiscoveryPlan:
+    """The plan for an epsilon, or for what is to be found. Raises CONFIG for both."""
+    if found_from is None:
+        return plan_discovery(request)
+    if epsilon is not None:
+        raise ShoalError(
+            Kind.CONFIG,
+            "--epsilon says what may be found, --found-from what it costs: leave one of them out",
+        )
+    return plan_found_from(request, found_from)
 
 
 @contextmanager

@@ -8,11 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from shoal.accounting.meaning import bound_text
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.analyzer.discovery.plan import DiscoveryPlan
 from shoal.analyzer.discovery.played import LevelDone, Population, words_of
-from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, Settings, file_text
 from shoal.cli.output import say, say_table
 from shoal.mechanisms.several.levels import FALSE_WORDS, FoundBeginning
 from shoal.questions.spelling import shown
@@ -73,30 +71,6 @@ def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
         "messages_at_most": plan.messages(discovery.size),
         "slots": plan.made.messages,
     }
-
-
-def task_file(plan: DiscoveryPlan, length_s: int) -> str:
-    """The task of a plan in which every device answers at every level, as TOML."""
-    request = plan.request
-    chosen = ChosenTask(
-        "a discovery of words",
-        plan.made.spec,
-        plan.discovery,
-        bound_text(plan.epsilon_level, digits=6),
-        "no epsilon0, so owners have to agree by name",
-    )
-    terms = FileTerms(
-        request.n, request.n, float(request.honest), request.delta, plan.request.windows
-    )
-    # a level waits for the release of the one before: half a window is too late
-    told = Settings(windows={"length_s": length_s, "grace_s": length_s // 4})
-    text = file_text(chosen, terms, length_s, told, "shoal discover plan")
-    together = (
-        f"# Each of the {request.windows} windows keeps target_epsilon, and all together "
-        f"{bound_text(plan.epsilon, digits=6)}: docs/DISCOVERY.md.\n"
-    )
-    first, rest = text.split("\n", 1)
-    return f"{first}\n{together}{rest}"
 
 
 def level_line(done: LevelDone) -> str:

@@ -19,7 +19,7 @@ from shoal.cli.options import HonestFractionOption
 from shoal.cli.output import check_new, emit_json, say, stderr
 from shoal.cli.pictures.writing import check_plot
 from shoal.cli.plan import options as plan_options
-from shoal.cli.plan import task_options
+from shoal.cli.plan import task_options, word_options
 from shoal.cli.plan.options import Asked
 from shoal.cli.plan.output import show_plan, simulated
 from shoal.cli.plan.request import Given, devices, honest, limited
@@ -66,6 +66,9 @@ The sum, and quantiles, asked in twelve windows: shoal plan sum --high 50 --unit
 --epsilon 1; shoal plan quantiles --high 96 --unit minutes --quantiles 0.5,0.9 --n 100000
 --epsilon 1 --windows 12 --changes 2
 
+Words that nobody has listed, found letter by letter (shoal discover says more of them): shoal plan
+words --n 650000 --epsilon 1 --spare 2; shoal plan words --n 650000 --found-from 200
+
 What a well-known deployment's number means: shoal plan --recipe list; shoal plan --recipe
 emoji-popularity
 
@@ -100,6 +103,11 @@ def command(
     quantiles: plan_options.QuantilesOption = None,
     shape: plan_options.ShapeOfOption = None,
     heaps: plan_options.HeapsOption = None,
+    longest: word_options.LongestOption = None,
+    most: word_options.MostOption = None,
+    spare: word_options.SpareOption = None,
+    leave_out: word_options.LeaveOutOption = None,
+    found_from: word_options.FoundFromOption = None,
     min_batch: plan_options.MinBatchOption = None,
     honest_fraction: HonestFractionOption = "1",
     mechanism: plan_options.MechanismNamesOption = None,
@@ -139,6 +147,11 @@ def command(
     shown = _Shown(everything, several, colluding, emit, picture, as_json, Told.of(locals()))
     if recipe is not None:
         return _recipe(context, recipe, n, shown)
+    if question is Asked.words:
+        word_options.check_words(context)
+        words = word_options.Words(longest, most, spare, leave_out, found_from)
+        return _words(words, n, epsilon, delta, honest_fraction, shown)
+    word_options.check_others(context)
     # fmt: off
     asked = Given(
         _known(question), k, labels, counts, share, low, high, unit, levels, value, worst,
@@ -202,9 +215,28 @@ def _known(question: Asked | None) -> Asked:
     if question is None:
         raise ShoalError(
             Kind.CONFIG,
-            "what is asked? Give yes_no, categories, mean, sum or quantiles, or --recipe NAME",
+            "what is asked? Give yes_no, categories, mean, sum, quantiles or words; or --recipe "
+            "NAME",
         )
     return question
+
+
+def _words(
+    words: word_options.Words,
+    n: int | None,
+    epsilon: float | None,
+    delta: float,
+    honest_fraction: str,
+    shown: _Shown,
+) -> None:
+    """A discovery: ``shoal discover plan`` by another name, with the words of the task."""
+    from shoal.cli.plan.words import show_words
+
+    told = shown.settings(None)
+    show_words(
+        words, devices(n, None), epsilon, delta, honest_fraction, shown.emit, told,
+        as_json=shown.as_json,
+    )  # fmt: skip
 
 
 def _recipe(context: typer.Context, name: str, n: int | None, shown: _Shown) -> None:
