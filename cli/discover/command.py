@@ -162,7 +162,9 @@ def show(
 ) -> None:
     """Show what a running discovery found so far, as a tree: from the analyzer's releases.
 
-    Example: shoal discover show words --data /var/lib/shoal/analyzer --watch
+    With --config it also says what is waited for, and ends when the task's windows ran out.
+
+    Example: shoal discover show words --config analyzer.toml --watch
     """
     from shoal.cli.discover.follow import show_tree, watch_tree
 

@@ -71,7 +71,10 @@ TaskArgument = Annotated[
     str, typer.Argument(help="A task's name, or its id or the beginning of it.")
 ]
 WatchOption = Annotated[
-    bool, typer.Option("--watch", help="Go on until nothing is left to follow, or Ctrl-C.")
+    bool,
+    typer.Option(
+        "--watch", help="Go on until nothing is left to follow, the windows ran out, or Ctrl-C."
+    ),
 ]
 WordsArgument = Annotated[
     Path,

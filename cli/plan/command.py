@@ -4,11 +4,11 @@ shuffling; and what the others would cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -144,24 +144,13 @@ def command(
     as_json: plan_options.PlanJsonOption = False,
 ) -> None:
     """See ``HELP``."""
-    shown = _Shown(everything, several, colluding, emit, picture, as_json, Told.of(locals()))
+    given = dict(locals())
+    shown = _Shown(everything, several, colluding, emit, picture, as_json, Told.of(given))
     if recipe is not None:
         return _recipe(context, recipe, n, shown)
     if question is Asked.words:
-        word_options.check_words(context)
-        words = word_options.Words(longest, most, spare, leave_out, found_from)
-        return _words(words, n, epsilon, delta, honest_fraction, shown)
-    word_options.check_others(context)
-    # fmt: off
-    asked = Given(
-        _known(question), k, labels, counts, share, low, high, unit, levels, value, worst,
-        quantiles, shape, heaps,
-    )
-    numbers = _Numbers(n, delta, epsilon, error, min_batch, honest_fraction, windows, memoized,
-        changes, tasks, per_window)
-    # fmt: on
-    limits = _Limits(max_bytes, max_messages, max_epsilon0, mechanism)
-    return _plan(asked, numbers, limits, Runs(runs, data, seed, processes, engine), shown)
+        return _words(context, given, shown)
+    return _others(context, given, shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,22 +210,39 @@ def _known(question: Asked | None) -> Asked:
     return question
 
 
-def _words(
-    words: word_options.Words,
-    n: int | None,
-    epsilon: float | None,
-    delta: float,
-    honest_fraction: str,
-    shown: _Shown,
-) -> None:
+def _words(context: typer.Context, given: Mapping[str, Any], shown: _Shown) -> None:
     """A discovery: ``shoal discover plan`` by another name, with the words of the task."""
     from shoal.cli.plan.words import show_words
 
+    word_options.check_words(context)
     told = shown.settings(None)
     show_words(
-        words, devices(n, None), epsilon, delta, honest_fraction, shown.emit, told,
+        word_options.WordsTyped(**_named(word_options.WordsTyped, given)),
+        devices(given["n"], None),
+        given["epsilon"],
+        given["delta"],
+        given["honest_fraction"],
+        shown.emit,
+        told,
         as_json=shown.as_json,
-    )  # fmt: skip
+    )
+
+
+def _others(context: typer.Context, given: Mapping[str, Any], shown: _Shown) -> None:
+    word_options.check_others(context)
+    asked = Given(**_named(Given, {**given, "asked": _known(given["question"])}))
+    numbers = _Numbers(**_named(_Numbers, given))
+    limits = _Limits(*(given[name] for name in _LIMITS))
+    _plan(asked, numbers, limits, Runs(*(given[name] for name in _RUNS)), shown)
+
+
+_LIMITS = ("max_bytes", "max_messages", "max_epsilon0", "mechanism")
+_RUNS = ("runs", "data", "seed", "processes", "engine")
+
+
+def _named(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the command that a dataclass has fields for."""
+    return {field.name: given[field.name] for field in fields(kind)}
 
 
 def _recipe(context: typer.Context, name: str, n: int | None, shown: _Shown) -> None:

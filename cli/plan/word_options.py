@@ -41,7 +41,7 @@ LeaveOutOption = Annotated[
         "--leave-out",
         metavar="FILE",
         rich_help_panel=_PANEL,
-        help="Words that are not looked for, one in a line.",
+        help="WordsTyped that are not looked for, one in a line.",
     ),
 ]
 FoundFromOption = Annotated[
@@ -57,7 +57,7 @@ FoundFromOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class WordsTyped:
     """As they were typed; None for what was left out."""
 
     longest: int | None
@@ -67,7 +67,7 @@ class Words:
     found_from: int | None
 
 
-_OWN = {field.name for field in fields(Words)}
+_OWN = {field.name for field in fields(WordsTyped)}
 _SHARED = {"n", "epsilon", "delta", "honest_fraction", "emit", "as_json", "text"}
 _OF_WORDS = _OWN | _SHARED | {field.name for field in fields(Told)}
 

@@ -11,14 +11,14 @@ from shoal.cli.discover.show import plan_json, say_plan
 from shoal.cli.output import emit_json, say
 from shoal.cli.plan.task import write_task
 from shoal.cli.plan.told import Settings
-from shoal.cli.plan.word_options import Words
+from shoal.cli.plan.word_options import WordsTyped
 from shoal.errors import Kind, ShoalError
 
 _LONGEST, _SPARE = 11, 2
 
 
 def show_words(
-    words: Words,
+    words: WordsTyped,
     n: int,
     epsilon: float | None,
     delta: float,

@@ -36,6 +36,7 @@ from shoal.console.operator.planner.words import WordsAnswer, WordsQuestion, wor
 from shoal.console.operator.planner.work import LIVE_S, Worked, Workshop
 from shoal.console.web import NavItem
 from shoal.errors import Kind, ShoalError
+from shoal.task import Task
 
 NAVIGATION = NavItem("Planner", "/planner")
 _PATIENCE_S = 0.25  # for a first answer; a page that comes back for a better one has one already
@@ -51,18 +52,9 @@ def routes(desk: Desk) -> list[BaseRoute]:
 
     def page(request: Request, form: PlannerForm, asked: Asked | WordsQuestion | None) -> Response:
         workshop.warm()
-        answer = None
         # a page that a script asked for comes back; one that somebody opened may not
         opened = request.headers.get("sec-fetch-mode", "navigate") == "navigate"
-        lease = () if opened else (LIVE_S,)
-        if isinstance(asked, WordsQuestion):
-            known = workshop.look(asked, _PATIENCE_S, *lease)
-            answer = words_view(asked, known.answer, known.trouble)
-        elif asked is not None:
-            worked = workshop.look(asked, _PATIENCE_S, *lease)
-            answer = view(asked, worked)
-            if form.several and worked.over:
-                answer |= _several(workshop, asked, worked, lease)
+        answer = _answer(workshop, form, asked, () if opened else (LIVE_S,))
         return desk.page(
             request,
             "planner.html.j2",
@@ -115,15 +107,37 @@ def routes(desk: Desk) -> list[BaseRoute]:
         return _file(text.encode(), f"{name}.toml", "application/toml")
 
     def ca(_: Request) -> Response:
-        model = pattern(desk.holdings())
-        if model is None:
-            raise ShoalError(
-                Kind.NOT_FOUND,
-                "no signed task is known here: shoal keys ca makes a certificate authority",
-            )
-        return _file(model.shuffler_ca, CA_FILE, "application/x-pem-file")
+        return _ca(pattern(desk.holdings()))
 
     return [Route(NAVIGATION.path, planner), Route(_TASK, task), Route(_CA, ca)]
+
+
+def _ca(model: Task | None) -> Response:
+    if model is None:
+        raise ShoalError(
+            Kind.NOT_FOUND,
+            "no signed task is known here: shoal keys ca makes a certificate authority",
+        )
+    return _file(model.shuffler_ca, CA_FILE, "application/x-pem-file")
+
+
+def _answer(
+    workshop: Workshop,
+    form: PlannerForm,
+    asked: Asked | WordsQuestion | None,
+    lease: tuple[float, ...],
+) -> dict[str, Any] | None:
+    """What the page shows of what is known by now; None where nothing can be asked."""
+    if asked is None:
+        return None
+    if isinstance(asked, WordsQuestion):
+        known = workshop.look(asked, _PATIENCE_S, *lease)
+        return words_view(asked, known.answer, known.trouble)
+    worked = workshop.look(asked, _PATIENCE_S, *lease)
+    answer = view(asked, worked)
+    if form.several and worked.over:
+        answer |= _several(workshop, asked, worked, lease)
+    return answer
 
 
 def _final(workshop: Workshop, asked: Asked) -> Plan:
