@@ -6,6 +6,7 @@ step of its own window, and of the release that a discovery ends with the step t
 files of all windows are a chain, and every link is looked at:
 
 - window 0 asks level 0, and has no step; every other window has one, of this task and window;
+- the shuffler's manifest names the step: it took no report that answers anything else;
 - the level of a release is the one that its step asks, and whatever it tells goes on from what the
   step follows;
 - what a step follows is what the release that it names told to go on, all of it and nothing else;
@@ -34,6 +35,7 @@ from shoal.protos import release_pb2, task_pb2
 _END, _SYMBOLS = 31, 32  # docs/WIRE.md, 4.1
 _MOST_EPSILON = 100.0
 _STEP = "the window has a step, of this task and window"
+_NAMED = "all reports of the batch answer that step, as the shuffler says"
 _LEVEL = "the level is the one that the step asks"
 _GOES_ON = "every beginning goes on from one that the step follows"
 _FOLLOWS = "the step follows all that the release it names told to go on"
@@ -58,6 +60,7 @@ def steps(chain: Chain, sound: Sequence[Chain]) -> Iterator[Statement]:
         level, followed = asked
         yield _said(_STEP, True, f"it asks level {level}" if level >= 0 else "it asks nothing")
         if level >= 0:
+            yield _named(chain)
             yield _follows(chain, level, followed, sound)
         if not release.withheld:
             found = release.discovered
@@ -97,6 +100,15 @@ def _asked(chain: Chain) -> tuple[int, list[bytes]] | Statement:
     if not (fit and sorted_once and many and bool(followed) == bool(step.level)):
         return Statement(_STEP, Outcome.WRONG, "it follows what no level can")
     return step.level, followed
+
+
+def _named(chain: Chain) -> Statement:
+    said, name = chain.manifest.asked, b""
+    if chain.signed.step:
+        name = hashlib.sha256(b"shoal/v1/discovery-step\x00" + chain.signed.step).digest()
+    if name and not said:
+        return Statement(_NAMED, Outcome.OPEN, "the manifest does not say")
+    return _said(_NAMED, said == name, "window 0 has no other question" if not name else "named")
 
 
 def _follows(chain: Chain, level: int, followed: list[bytes], sound: Sequence[Chain]) -> Statement:

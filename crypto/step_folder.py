@@ -69,13 +69,16 @@ class StepFolder:
         Raises what ``trust_step`` raises; CONFLICT as ``check_step`` does; OVERLOADED: the disk.
         Nothing has changed then.
         """
-        signed = trust_step(data, task, task_id)
+        return self.keep(trust_step(data, task, task_id), task, task_id)
+
+    def keep(self, signed: SignedStep, task: Task, task_id: TaskId) -> bool:
+        """As ``take``, of a step that was verified."""
         window = signed.step.window
         with self._lock:
             known = self._of(task, task_id)
             # another program on this folder may have been faster
             self._read(task, task_id, known)
-            assert isinstance(task.domain, Discovery)  # noqa: S101 - of ``trust_step``
+            assert isinstance(task.domain, Discovery)  # noqa: S101 - it has a step
             check_step(signed.step, [one.step for one in known.values()], task.domain)
             if window in known:
                 return False

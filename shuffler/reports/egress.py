@@ -20,8 +20,12 @@ from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord
 _CHUNKS_PER_CALL = 256  # 64 MiB: a call is bounded in time, and what it brought is kept
 
 
-def make_manifest(served: ServedTask, window: WindowId, sealed: SealedRows) -> bytes:
-    """The manifest's bytes: made once, at sealing, kept, and from then on only signed and sent."""
+def make_manifest(
+    served: ServedTask, window: WindowId, sealed: SealedRows, asked: bytes = b""
+) -> bytes:
+    """The manifest's bytes: made once, at sealing, kept, and from then on only signed and sent.
+    ``asked``: names what the window of a discovery asks.
+    """
     return codec.encode_manifest(
         codec.Manifest(
             task_id=window.task_id,
@@ -34,6 +38,7 @@ def make_manifest(served: ServedTask, window: WindowId, sealed: SealedRows) -> b
             rows_hash=sealed.rows_hash,
             damaged=sealed.damaged,
             reports=0 if served.task.reports_are_rows else sealed.reports,
+            asked=asked,
         )
     )
 

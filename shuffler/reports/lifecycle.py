@@ -51,6 +51,10 @@ class _Pending:
     last: Kind | None = None
 
 
+def _nothing_asked(_: WindowId) -> bytes:
+    return b""
+
+
 async def _nothing() -> None:
     return None
 
@@ -73,8 +77,9 @@ class Lifecycle:
         given_up: GivenUpWindows | None = None,
         tracer: Tracer = NO_TRACES,
         noise: AddedNoise | None = None,
+        asked: Callable[[WindowId], bytes] = _nothing_asked,
     ) -> None:
-        self._noise = noise or AddedNoise()
+        self._noise, self._asked = noise or AddedNoise(), asked
         self._given_up, self._tracer = given_up, tracer
         self._tasks, self._store, self._delivery = tasks, store, delivery
         self._held = HeldClaims(store, owner or OwnerId.draw())
@@ -433,7 +438,9 @@ class Lifecycle:
             sealed = await self._store.seal(claim, await self._noise.of(served, window))
         reports = sealed.reports
         event = core.verdict(reports, served.task.min_batch)
-        manifest = make_manifest(served, window, sealed) if event is WindowEvent.ENOUGH else b""
+        manifest = b""
+        if event is WindowEvent.ENOUGH:
+            manifest = make_manifest(served, window, sealed, self._asked(window))
         await self._advance(claim, event, sealed, reports, manifest)
         log.info(
             "window sealed" if manifest else "window withheld",
@@ -453,7 +460,8 @@ class Lifecycle:
         if core.verdict(reports, served.task.min_batch) is WindowEvent.TOO_FEW:
             await self._advance(claim, WindowEvent.TOO_FEW, sealed, reports)
         else:
-            manifest = make_manifest(served, claim.window, sealed)
+            asked = self._asked(claim.window)
+            manifest = make_manifest(served, claim.window, sealed, asked)
             await self._store.advance(claim, record.state, record.state, sealed, reports, manifest)
         return True
 

@@ -42,7 +42,7 @@ def played(
         store = AnalyzerStore(config.data_dir / FILE_NAME)
         signatures = ManifestSignatures(config.data_dir / FOLDER)
         steps = StepFolder(config.data_dir / STEPS, replace_whole)
-        level, release, window = discovery.level(0), None, 0
+        level, release, window, asked = discovery.level(0), None, 0, b""
         earlier = list[Spending]()
 
         def tell(signed: SignedStep) -> None:
@@ -50,9 +50,11 @@ def played(
 
         while True:
             if window:
-                tell(step_of(world, window, level, release))
+                signed_step = step_of(world, window, level, release)
+                tell(signed_step)
+                asked = signed_step.name.raw
             if window not in lost:
-                prepared = found_in(world, level, words, window, seed)
+                prepared = found_in(world, level, words, window, seed, asked)
                 manifest = codec.encode_manifest(prepared.batch.manifest)
                 signed = world.shuffler.sign(SigningContext.MANIFEST, manifest)
                 signatures.keep(Digest.of(manifest), signed)

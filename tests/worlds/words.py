@@ -72,14 +72,21 @@ def step_of(
 
 
 def found_in(
-    world: World, level: DiscoveryLevel, words: Iterable[str], window: int, seed: str = "words"
+    world: World,
+    level: DiscoveryLevel,
+    words: Iterable[str],
+    window: int,
+    seed: str = "words",
+    asked: bytes = b"",
 ) -> Prepared:
-    """A batch of one honest report for each word, tallied and prepared."""
+    """A batch of one honest report for each word, tallied and prepared. ``asked``: as the shuffler
+    names it.
+    """
     made = create(world.task.mechanism, world.task.domain)
     cells = np.array([level.encode(word) for word in words], dtype=np.int64)
     bundles = level_of(made, level).randomize(cells, SeededEntropy(seed))
     tally = made.tally(bundles.rows)
-    batch = world.batch([b""] * tally.rows, window, reports=len(cells))
+    batch = world.batch([b""] * tally.rows, window, reports=len(cells), asked=asked)
 
     taken = Batch(batch.manifest, batch.manifest_hash, BatchState.PROCESSING)
     return prepare(world.served, taken, Opened(tally, {}), level)

@@ -25,6 +25,7 @@ from tests.worlds.words import words_world
 WORLD = words_world()
 WORDS = ("cat",) * 150 + ("cow",) * 120 + ("a",) * 100 + ("",) * 30
 STEP = "the window has a step, of this task and window"
+NAMED = "all reports of the batch answer that step, as the shuffler says"
 LEVEL = "the level is the one that the step asks"
 GOES_ON = "every beginning goes on from one that the step follows"
 FOLLOWS = "the step follows all that the release it names told to go on"
@@ -53,7 +54,7 @@ def test_a_whole_discovery_holds() -> None:
     assert sorted(found) == [0, 2, 3]
     for statements in found.values():
         assert set(statements.values()) == {Outcome.HOLDS}, statements
-        assert {STEP, LEVEL, FOLLOWS, GOES_ON, THRESHOLD, ALL} <= statements.keys()
+        assert {STEP, NAMED, LEVEL, FOLLOWS, GOES_ON, THRESHOLD, ALL} <= statements.keys()
     assert [OVER in statements for statements in found.values()] == [False, False, True]
 
 
@@ -155,6 +156,7 @@ def _end_names_another(some: Files) -> None:
 
 TAMPERED: dict[str, tuple[Callable[[Files], None], int, str, Outcome]] = {
     "a step swapped": (_swapped, 2, STEP, Outcome.WRONG),
+    "a step after the fact": (_one_more, 2, NAMED, Outcome.WRONG),
     "no step": (_no_step, 3, STEP, Outcome.OPEN),
     "a step of window 0": (_step_of_the_first, 0, STEP, Outcome.WRONG),
     "a step of another window": (_another_window, 3, STEP, Outcome.WRONG),
