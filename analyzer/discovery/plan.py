@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from shoal.accounting.certificate import count_honest
+from shoal.accounting.several_messages.liars import moved_by_liar
 from shoal.accounting.several_messages.messages import certify_messages
 from shoal.accounting.several_messages.noise_design import design_dummies
 from shoal.accounting.several_messages.of_mechanism import protocol_of
@@ -90,6 +91,13 @@ class DiscoveryPlan:
     def stderr(self) -> float:
         """Of an estimate, in devices."""
         return self.made.expected_stderr(self.request.n)
+
+    @property
+    def liars(self) -> int:
+        """The fewest devices that lie which make a beginning that nobody has as likely as not to be
+        followed at the largest level: all their messages in its cell. At each level as many.
+        """
+        return math.ceil(self.threshold / moved_by_liar(self.made))
 
     def messages(self, cells: int) -> float:
         """Expected messages of a device at a level of so many cells."""

@@ -43,7 +43,9 @@ def say_plan(plan: DiscoveryPlan) -> None:
         f"  messages of a device         {plan.messages(discovery.level(0).size):.1f} at level 0, "
         f"{plan.messages(discovery.size):.1f} at most later, in {plan.made.messages} slots"
     )
-    say(f"  hostile devices              {liar_words(plan.made)}")
+    say(f"  hostile devices              {liar_words(plan.made)};")
+    false = f"{plan.liars:,} of them can have a false beginning followed"
+    say(f"                               {false}")
 
 
 def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
@@ -70,6 +72,7 @@ def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
         "messages_at_first": plan.messages(discovery.level(0).size),
         "messages_at_most": plan.messages(discovery.size),
         "slots": plan.made.messages,
+        "hostile_devices_for_a_false_beginning": plan.liars,
     }
 
 

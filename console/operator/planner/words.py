@@ -89,6 +89,7 @@ def _found(plan: DiscoveryPlan) -> dict[str, Any]:
         "sends": f"{plan.messages(discovery.size):.1f}",
         "slots": plan.made.messages,
         "liar": liar_words(plan.made),
+        "liars": plan.liars,
         "rows": [_row(plan, number) for number in range(discovery.levels)],
     }
 
