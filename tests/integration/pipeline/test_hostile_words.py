@@ -21,6 +21,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.several.histogram import BundledHistogram
 from shoal.mechanisms.several.levels import threshold
 from shoal.mechanisms.several.registry import create
+from shoal.protos.release_pb2 import Release
 from shoal.questions.spelling import MORE
 from tests.sizes import size
 from tests.worlds import discoveries
@@ -78,7 +79,7 @@ async def test_hostile_devices_are_bounded_by_their_slots(tmp_path: Path) -> Non
         await push(site, asked, FEW, few)
         await push(site, asked, MANY, many)
         await discoveries.answer(site, asked, words, 0, b"")
-        found = {}
+        found = dict[int, Release]()
         while not found:
             found = await discoveries.releases_of(site, asked)
     release = found[0]
