@@ -153,7 +153,7 @@ class AnalyzerService:
             shredder=shredder,
             given_up=self._given_up,
             tracer=self._tracer,
-            level=self._steps.level,
+            level=self._steps.level_of,
         )
 
     def _make_engine(

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome, Statement
 from shoal.checker.release_file import SignedParts
-from shoal.protos import delivery_pb2, keys_pb2, release_pb2, task_pb2
+from shoal.protos import delivery_pb2, directory_pb2, keys_pb2, release_pb2, task_pb2
 
 HOLDS, WRONG, OPEN = Outcome.HOLDS, Outcome.WRONG, Outcome.OPEN
 
@@ -28,11 +28,15 @@ class Chain:
         self.task = task_pb2.Task()
         self.schedule = keys_pb2.KeySchedule()
         self.manifest = delivery_pb2.Manifest()
+        self.step = directory_pb2.DiscoveryStep()
+        self.end = directory_pb2.DiscoveryStep()
         for message, data, what in (
             (self.release, signed.release, "release"),
             (self.task, signed.task, "task"),
             (self.schedule, signed.schedule, "schedule"),
             (self.manifest, signed.manifest, "manifest"),
+            (self.step, signed.step, "step"),
+            (self.end, signed.end, "end"),
         ):
             _parse(message, data, what)
 
@@ -68,6 +72,7 @@ class Chain:
             signed.release_signature,
         )
         yield _same("the release is of this task", self.release.task_id, self.task_id)
+        yield from self._steps()
         yield from self._whole()
         yield from self._manifest()
 
@@ -83,13 +88,26 @@ class Chain:
         """Bytes that this program can't read could say something of their own."""
         signed, what = self.signed, "the signed bytes hold nothing else"
         known = _again(self.release) == signed.release
-        others = (self.task, signed.task), (self.schedule, signed.schedule)
+        others = (
+            *((self.task, signed.task), (self.schedule, signed.schedule)),
+            *((self.step, signed.step), (self.end, signed.end)),
+        )
         if not known:
             yield Statement(what, WRONG, "the release has fields that no release has")
         elif any(_again(message) != data for message, data in others):
-            yield Statement(what, OPEN, "task or schedule have fields that are not known here")
+            yield Statement(what, OPEN, "task, schedule or step have fields that are unknown here")
         else:
             yield Statement(what, HOLDS, "release, task and schedule")
+
+    def _steps(self) -> Iterator[Statement]:
+        """Of a discovery: what its window asks, and that it is over."""
+        key, signed = self.task.analyzer_key, self.signed
+        for what, data, signature in (
+            ("the task's analyzer signed what the window asks", signed.step, signed.step_signature),
+            ("the task's analyzer signed that it is over", signed.end, signed.end_signature),
+        ):
+            if data:
+                yield _signature(what, key, b"discovery-step", data, signature)
 
     def _manifest(self) -> Iterator[Statement]:
         signed, manifest = self.signed, self.manifest
@@ -130,7 +148,7 @@ def _parse(message: Message, data: bytes, what: str) -> None:
         message.ParseFromString(data)
     except DecodeError:
         raise UnreadableError(f'"signed": "{what}" is no {what}') from None
-    if data and message.version != 1:  # type: ignore[attr-defined] # all four have one
+    if data and message.version != 1:  # type: ignore[attr-defined] # all have one
         raise UnreadableError(f'"signed": the {what} is of a version that is not known here')
 
 

@@ -12,6 +12,7 @@ from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome, Statement, worst
 from shoal.checker.promise import promise
 from shoal.checker.release_file import read_release_file
+from shoal.checker.steps import steps
 from shoal.checker.together import consistent, total
 from shoal.checker.totals import totals
 
@@ -61,6 +62,7 @@ def check_releases(
             *consistency(chain, file.shown, file.law),
             *totals(chain, folder),
             *promise(chain),
+            *steps(chain, sound),
             consistent(chain, sound),
             total(chain, sound),
         )

@@ -17,6 +17,9 @@ of the slope, P x_j times as much, and beyond the last knot P has a mass of infi
 
     delta(e) <= sum over k of P(loss kh) (1 - e / e^(kh))_+ + the infinite masses.
 
+A bound may rise again far out, where what it allows for grows with e. The true curve does not: the
+last knot is the place where the bound is small first, and from there on it counts as flat.
+
 Slopes are differences of floats: how far off each may be is added to the mass that is made of it.
 """
 
@@ -32,12 +35,15 @@ from numpy.typing import NDArray
 
 from shoal.checker.exponential import exp_below
 
-KNOTS = 400  # of the release that reaches furthest, on either side of 0
+KNOTS, MANY_KNOTS = 400, 4_000  # where a bound takes long, and where it does not
 MOST_RELEASES = 200
 _ROUND = 16 * 2.0**-53
 _FLOATS = 700.0  # e^700 is the range of floats: a smaller e shows more
 _LEAST, _MOST = 1e-6, 40.0  # of an epsilon that knots are chosen by
-_BEYOND = 1e-3  # of delta: what may be left beyond the last knot
+_FAR = 1e-9  # of delta: losses that are taken to be without end, at each step
+_BEYOND = 1e-3  # of delta: what may be left beyond the last knot of ``KNOTS``
+_LOOKS, _LONGER, _LITTLE = 80, 1.05, 1.002
+_FALLS = 1.0 - 1e-6  # by less, from one look to the next: it is as small as it gets
 _SLACK = 1e-10  # for e, of itself: what products of rounded knots may be off
 
 # An upper bound of the divergence at e = e^epsilon >= 1.
@@ -53,24 +59,42 @@ class Losses:
     infinite: float
 
 
-def total_delta(curves: Sequence[Curve], epsilons: Sequence[float], delta: float) -> Total:
+def total_delta(
+    curves: Sequence[Curve], epsilons: Sequence[float], delta: float, knots: int = KNOTS
+) -> Total:
     """``epsilons``: of each release, at its own delta: where its curve begins to be small. They
-    choose the knots and prove nothing. ``delta``: of all of them.
+    choose the knots and prove nothing. ``delta``: of all of them. ``knots``: of the release
+    that reaches furthest, on either side of 0.
     """
+    beyond = _BEYOND * (KNOTS / knots) ** 3
     reaches = [
-        _reach(curve, min(max(epsilon, _LEAST), _MOST), delta / len(curves))
+        _reach(curve, min(max(epsilon, _LEAST), _MOST), beyond * delta / len(curves))
         for curve, epsilon in zip(curves, epsilons, strict=True)
     ]
-    step = max(reaches) / KNOTS
+    step = max(reaches) / knots
     losses = [
         _losses(curve, step, max(2, math.ceil(reach / step)))
         for curve, reach in zip(curves, reaches, strict=True)
     ]
-    masses, first = np.ones(1), 0
+    masses, first, infinite = np.ones(1), 0, sum(one.infinite for one in losses)
     for one in losses:
         masses = np.convolve(masses, one.masses) * (1 + _ROUND * len(one.masses))
-        first += one.first
-    return Total(step, first, masses, sum(one.infinite for one in losses))
+        low, high, left = _middle(masses, _FAR * delta)
+        masses, first, infinite = masses[low:high], first + one.first + low, infinite + left
+    return Total(step, first, masses, infinite)
+
+
+def _middle(masses: NDArray[np.float64], most: float) -> tuple[int, int, float]:
+    """(low, high, left): what lies outside of [low, high), at most ``most`` on either side and
+    ``left`` in all, may as well have no end.
+    """
+    below, above = np.cumsum(masses), np.cumsum(masses[::-1])
+    low = int(np.searchsorted(below, most, side="right"))
+    high = len(masses) - int(np.searchsorted(above, most, side="right"))
+    if low >= high:
+        return 0, len(masses), 0.0
+    left = (float(below[low - 1]) if low else 0.0) + float(masses[high:].sum())
+    return low, high, left * (1 + _ROUND * len(masses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +122,20 @@ class Total:
         return high
 
 
-def _reach(curve: Curve, epsilon: float, delta: float) -> float:
-    """An epsilon beyond which the curve is small beside ``delta``."""
-    reach = 1.2 * epsilon
-    for _ in range(40):
-        if reach > _FLOATS / 2 or curve(exp_below(reach)) <= _BEYOND * delta:
-            break
-        reach *= 1.1
-    return reach
+def _reach(curve: Curve, epsilon: float, least: float) -> float:
+    """An epsilon where the curve comes to ``least``, or is as small as it gets."""
+    reach = 0.5 * epsilon
+    for longer in (_LONGER, _LITTLE):
+        before = math.inf
+        for _ in range(_LOOKS):
+            found = curve(exp_below(reach))
+            if found <= least or reach > _FLOATS / 2:
+                return reach
+            if found >= before * _FALLS:
+                break
+            reach, before = reach * longer, found
+        reach /= longer * longer  # it began to rise, or lies flat, since the look before the last
+    return reach * _LITTLE
 
 
 def _losses(curve: Curve, step: float, knots: int) -> Losses:

@@ -8,7 +8,6 @@ rounding on the side that makes the answer harder to give.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from shoal.checker.composition import Curve
@@ -22,7 +21,7 @@ from shoal.checker.expectation import (
     mean_positive_part,
 )
 from shoal.checker.exponential import exp_above, exp_below, log_above
-from shoal.checker.findings import Outcome
+from shoal.checker.findings import Decision, Outcome
 from shoal.checker.laws import OutputLaw, Outputs
 from shoal.checker.swapped import SwapProver
 from shoal.checker.two_outputs import divergence_above, largest_divergence
@@ -33,14 +32,6 @@ _LARGEST_EPSILON = 600.0
 _DATASETS = 500
 _PAIRS = 6  # of answers
 _SWAPPED = "by swapping: the device takes another's place, whose report hides in a crowd"
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """``how``: what decided it, or what stood in the way: one line."""
-
-    outcome: Outcome
-    how: str
 
 
 def decide(law: OutputLaw, n: int, epsilon: float, delta: float) -> Decision:

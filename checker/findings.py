@@ -16,6 +16,14 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """``how``: what decided it, or what stood in the way: one line."""
+
+    outcome: Outcome
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class Statement:
     """One statement of a release. ``what``: the statement. ``why``: how it was decided, or what is
     missing.

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import TypeAlias
 
 from shoal.checker.chain import Chain
-from shoal.checker.epsilon import Decision, decide
+from shoal.checker.epsilon import decide
 from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import log_above
-from shoal.checker.findings import Outcome, Statement
+from shoal.checker.findings import Decision, Outcome, Statement
 from shoal.checker.laws import OutputLaw, law_of
-from shoal.checker.tables import TablesLaw, decide_tables, tables_law
+from shoal.checker.several.dummies import DummiesLaw, dummies_law
+from shoal.checker.several.tables import TablesLaw, decide_tables, tables_law
 from shoal.protos import task_pb2
 
 _LOCAL = "epsilon0: what one report promises by itself"
@@ -40,7 +42,11 @@ def promise(chain: Chain) -> Iterator[Statement]:
         yield Statement(what, decision.outcome, f"{said}: {decision.how}")
 
 
-def law_of_task(task: task_pb2.Task) -> OutputLaw | TablesLaw | str:
+# Of a device's report, or of all that it sends.
+Law: TypeAlias = OutputLaw | TablesLaw | DummiesLaw
+
+
+def law_of_task(task: task_pb2.Task) -> Law | str:
     """Or why there is none."""
     if task.HasField("pairwise"):
         return "sums by secure aggregation are not checked here"
@@ -49,6 +55,11 @@ def law_of_task(task: task_pb2.Task) -> OutputLaw | TablesLaw | str:
     name = task.mechanism.name
     parameters = {one.name: one.value for one in task.mechanism.parameters}
     try:
+        if name == "dummies":
+            found = dummies_law(parameters)
+            return (
+                found if found.slots == task.messages else f"{name} has other slots than its task"
+            )
         law = tables_law(name, parameters, task.messages)
         if law is not None:
             return law if _fits(task, law) else f"{name} has other tables than the task's question"
@@ -77,7 +88,7 @@ def honest_of(task: task_pb2.Task, n: int) -> int:
     return n * task.honest_fraction_ppm // 1_000_000
 
 
-def decided(law: OutputLaw | TablesLaw, n: int, epsilon: float, delta: float) -> Decision:
+def decided(law: Law, n: int, epsilon: float, delta: float) -> Decision:
     """``decide``, for whatever stands in a release."""
     if math.isnan(epsilon) or epsilon < 0:
         return Decision(Outcome.WRONG, "no epsilon")
@@ -86,15 +97,18 @@ def decided(law: OutputLaw | TablesLaw, n: int, epsilon: float, delta: float) ->
     try:
         if isinstance(law, TablesLaw):
             return decide_tables(law, n, epsilon, delta)
+        if isinstance(law, DummiesLaw):
+            return law.decide(n, epsilon, delta)
         return decide(law, n, epsilon, delta)
     except UnreadableError as error:
         return Decision(Outcome.OPEN, str(error))
 
 
-def _local(law: OutputLaw | TablesLaw, epsilon0: float) -> Statement:
-    if isinstance(law, TablesLaw):
-        outcome = Outcome.HOLDS if epsilon0 == math.inf else Outcome.WRONG
-        return Statement(_LOCAL, outcome, f"{epsilon0:.6g}: true messages are the answer")
+def _local(law: Law, epsilon0: float) -> Statement:
+    if isinstance(law, TablesLaw) or law.ratio is None:
+        holds = epsilon0 == math.inf
+        why = "infinite: the true message is the answer" if holds else f"{epsilon0:.6g}: it is none"
+        return Statement(_LOCAL, Outcome.HOLDS if holds else Outcome.WRONG, why)
     true = log_above(law.ratio)
     holds = epsilon0 == math.inf or (epsilon0 >= 0 and Fraction(epsilon0) >= true)
     why = f"{epsilon0:.6g}, the task's integers give {float(true):.6g}"

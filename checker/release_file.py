@@ -6,10 +6,12 @@
     law         the mechanism's name and integers, as the task has them, for readers
     signed      the bytes that everything rests on, in base64: ``release``, ``release_signature``,
                 ``task``, ``task_authority``, ``task_signature``, ``schedule``,
-                ``schedule_signature``, ``manifest``, ``manifest_signature``
+                ``schedule_signature``, ``manifest``, ``manifest_signature``; of a discovery also
+                ``step`` and ``step_signature``, ``end`` and ``end_signature`` (``steps``)
 
 What is for readers is believed nowhere: it is compared with the signed bytes. ``manifest`` and its
 signature are missing where the analyzer has none (sums by secure aggregation have no manifest).
+The first window of a discovery has no ``step``; the release that it ends with alone has an ``end``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from shoal.checker.errors import UnreadableError
@@ -43,6 +45,10 @@ class SignedParts:
     schedule_signature: bytes
     manifest: bytes = b""
     manifest_signature: bytes = b""
+    step: bytes = b""
+    step_signature: bytes = b""
+    end: bytes = b""
+    end_signature: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +93,9 @@ def read_release_file(data: bytes) -> ReleaseFile:
         raise UnreadableError('"law": "parameters" is no object')
     assert isinstance(signed, dict)  # noqa: S101 - for type checkers: just looked at
     parts = {field.name: _bytes(signed, field.name) for field in fields(SignedParts)}
-    for name in set(parts) - {"manifest", "manifest_signature"}:
-        if not parts[name]:
-            raise UnreadableError(f'"signed" has no "{name}"')
+    for field in fields(SignedParts):
+        if field.default is MISSING and not parts[field.name]:
+            raise UnreadableError(f'"signed" has no "{field.name}"')
     return ReleaseFile(SignedParts(**parts), shown or {}, law)
 
 

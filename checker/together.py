@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from shoal.checker.chain import Chain
-from shoal.checker.composition import MOST_RELEASES, total_delta
-from shoal.checker.epsilon import Decision, curve_of
+from shoal.checker.composition import MOST_RELEASES, Curve, Total, total_delta
+from shoal.checker.epsilon import curve_of
 from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import log_above
-from shoal.checker.findings import Outcome, Statement
-from shoal.checker.laws import OutputLaw
-from shoal.checker.promise import decided, honest_of, law_of_task
-from shoal.checker.tables import TablesLaw, decide_together
+from shoal.checker.findings import Decision, Outcome, Statement
+from shoal.checker.promise import Law, decided, honest_of, law_of_task
+from shoal.checker.several.dummies import DummiesLaw, repeated
+from shoal.checker.several.tables import TablesLaw, decide_together
 
 _ONCE = "no other of these files tells another story"
 _TOTAL = "epsilon of all releases so far, together"
@@ -75,8 +75,9 @@ def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision
     known = [law for law in laws if not isinstance(law, str)]
     if len(known) < len(laws):
         return Decision(Outcome.OPEN, "not all of them are of a kind that is known here")
-    alone = [log_above(law.ratio) for law in known if isinstance(law, OutputLaw)]
-    if len(alone) == len(known) and Fraction(epsilon) >= sum(alone, Fraction(0)):
+    ratios = [None if isinstance(law, TablesLaw) else law.ratio for law in known]
+    alone = [log_above(ratio) for ratio in ratios if ratio is not None]
+    if len(alone) == len(ratios) and Fraction(epsilon) >= sum(alone, Fraction(0)):
         return Decision(Outcome.HOLDS, "one report alone of each promises as much")
     if _added(before, known, epsilon, delta):
         return Decision(Outcome.HOLDS, "each of them holds, and epsilons and deltas add up")
@@ -85,18 +86,17 @@ def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision
         return other
     honest = [honest_of(one.task, one.task.min_batch) for one in before]
     try:
-        tables = [law for law in known if isinstance(law, TablesLaw)]
+        tables = [table for table in map(_as_tables, known) if table is not None]
         if len(tables) == len(known):
-            return decide_together(list(zip(tables, honest, strict=True)), epsilon, delta)
-        curves = [
-            curve_of(law, n) if isinstance(law, OutputLaw) else None
-            for law, n in zip(known, honest, strict=True)
-        ]
+            decision = decide_together(list(zip(tables, honest, strict=True)), epsilon, delta)
+            if decision.outcome is not Outcome.OPEN:
+                return decision
+        curves = [_curve(law, n) for law, n in zip(known, honest, strict=True)]
         found = [curve for curve in curves if curve is not None]
         if len(found) < len(curves):
             return other
         epsilons = [one.release.privacy.epsilon_upper for one in before]
-        composed = total_delta(found, epsilons, delta)
+        composed = _again(before, known, delta) or total_delta(found, epsilons, delta)
         if composed.delta(epsilon) <= delta:
             return Decision(Outcome.HOLDS, "their losses, composed")
         proven = composed.epsilon(delta, 100.0)
@@ -105,9 +105,34 @@ def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision
     return Decision(Outcome.OPEN, f"this checker proves {proven:.6g}")
 
 
-def _added(
-    before: Sequence[Chain], laws: Sequence[OutputLaw | TablesLaw], epsilon: float, delta: float
-) -> bool:
+def _as_tables(law: Law) -> TablesLaw | None:
+    """Dummies with a true message as it is are one table; None of what is no tables."""
+    if isinstance(law, DummiesLaw) and not law.uniform:
+        return TablesLaw(1, law.cells, Fraction(law.weight, 1 << 64), law.shares, law.slots)
+    return law if isinstance(law, TablesLaw) else None
+
+
+def _curve(law: Law, honest: int) -> Curve | None:
+    if isinstance(law, TablesLaw):
+        return None
+    return law.curve(honest) if isinstance(law, DummiesLaw) else curve_of(law, honest)
+
+
+def _again(before: Sequence[Chain], laws: Sequence[Law], delta: float) -> Total | None:
+    """Of one kind of release with dummies, again and again; None of any others."""
+    kinds = {
+        (law, honest_of(one.task, one.task.min_batch), one.release.privacy.epsilon_upper)
+        for one, law in zip(before, laws, strict=True)
+    }
+    if len(kinds) > 1:
+        return None
+    ((law, honest, epsilon),) = kinds
+    if not isinstance(law, DummiesLaw):
+        return None
+    return repeated(law, honest, epsilon, len(before), delta)
+
+
+def _added(before: Sequence[Chain], laws: Sequence[Law], epsilon: float, delta: float) -> bool:
     """Sequential composition (Dwork, Roth 2014, Theorem 3.16). What is proven by swapping, one
     release at a time, is no curve; where one is worth most of the total, the sum is the smaller.
     """

@@ -327,7 +327,7 @@ def decode_schedule(data: bytes) -> KeySchedule:
 class Manifest:
     """What the shuffler says of a sealed batch: counts of rows (sealed messages), and ``reports``:
     distinct reports that they are messages of, one less for each damaged row; 0 where every row is
-    a report.
+    a report. ``asked``: of a discovery, the 32 bytes that name what its reports answer; else none.
     """
 
     task_id: TaskId
@@ -340,8 +340,11 @@ class Manifest:
     rows_hash: Digest
     damaged: int = 0
     reports: int = 0
+    asked: bytes = b""
 
     def __post_init__(self) -> None:
+        if len(self.asked) not in (0, 32):
+            raise ShoalError(Kind.INVALID, "manifest: asked names a question in 32 bytes")
         if not 0 < self.rows <= LIMITS.batch_rows:
             raise ShoalError(Kind.INVALID, f"manifest: a batch has 1 to {LIMITS.batch_rows} rows")
         if not 0 <= self.damaged <= LIMITS.batch_rows:
@@ -372,6 +375,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         rows_hash=manifest.rows_hash.raw,
         damaged=manifest.damaged,
         reports=manifest.reports,
+        asked=manifest.asked,
     ).SerializeToString(deterministic=True)
 
 
@@ -392,4 +396,5 @@ def decode_manifest(data: bytes) -> Manifest:
         Digest(message.rows_hash),
         message.damaged,
         message.reports,
+        message.asked,
     )

@@ -29,6 +29,23 @@ Write = Callable[[Path, bytes], None]
 """(path, data): there whole or not at all, and durable when it returns. Raises OSError."""
 
 
+def read_steps(folder: Path, task: Task, task_id: TaskId) -> dict[int, SignedStep]:
+    """By window, as far as they can be read: for who looks at the folder of another program.
+    Nothing is changed.
+    """
+    found = dict[int, SignedStep]()
+    if isinstance(task.domain, Discovery):
+        for path in _files(folder, task_id.hex):
+            with contextlib.suppress(ShoalError):
+                signed = trust_step(read_file(path, most_bytes(task.domain)), task, task_id)
+                found[signed.step.window] = signed
+    return found
+
+
+def _files(folder: Path, task_id_hex: str) -> list[Path]:
+    return sorted(folder.glob(f"{task_id_hex}.*{STEP_SUFFIX}"))
+
+
 class StepFolder:
     """``folder``: made with the first step, for this user alone; None: steps are in memory alone,
     for tests. ``write``: how a file is written. Thread-safe.
@@ -52,13 +69,16 @@ class StepFolder:
         Raises what ``trust_step`` raises; CONFLICT as ``check_step`` does; OVERLOADED: the disk.
         Nothing has changed then.
         """
-        signed = trust_step(data, task, task_id)
+        return self.keep(trust_step(data, task, task_id), task, task_id)
+
+    def keep(self, signed: SignedStep, task: Task, task_id: TaskId) -> bool:
+        """As ``take``, of a step that was verified."""
         window = signed.step.window
         with self._lock:
             known = self._of(task, task_id)
             # another program on this folder may have been faster
             self._read(task, task_id, known)
-            assert isinstance(task.domain, Discovery)  # noqa: S101 - of ``trust_step``
+            assert isinstance(task.domain, Discovery)  # noqa: S101 - it has a step
             check_step(signed.step, [one.step for one in known.values()], task.domain)
             if window in known:
                 return False
@@ -105,6 +125,4 @@ class StepFolder:
             known[signed.step.window] = signed
 
     def _files(self, task_id_hex: str) -> list[Path]:
-        if self._folder is None:
-            return []
-        return sorted(self._folder.glob(f"{task_id_hex}.*{STEP_SUFFIX}"))
+        return [] if self._folder is None else _files(self._folder, task_id_hex)

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bshoal/protos/delivery.proto\x12\x08shoal.v1\"2\n\rServesRequest\x12!\n\x05tasks\x18\x01 \x03(\x0b\x32\x12.shoal.v1.TaskKeys\"2\n\x08TaskKeys\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x15\n\rschedule_hash\x18\x02 \x01(\x0c\"S\n\x0bServesReply\x12$\n\x08unserved\x18\x01 \x03(\x0b\x32\x12.shoal.v1.Unserved\x12\x0f\n\x07trouble\x18\x02 \x01(\t\x12\r\n\x05steps\x18\x03 \x03(\x0c\",\n\x08Unserved\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x0f\n\x07windows\x18\x02 \x03(\r\"=\n\nSignedTime\x12\x0c\n\x04word\x18\x01 \x01(\x0c\x12\x0e\n\x06signer\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"[\n\x08TimeWord\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07unix_ms\x18\x02 \x01(\x04\x12\x0f\n\x07vouched\x18\x03 \x01(\x08\x12\r\n\x05nonce\x18\x04 \x01(\x0c\x12\r\n\x05reply\x18\x05 \x01(\x08\"5\n\x0eSignedManifest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"\xd5\x01\n\x08Manifest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12\x0e\n\x06window\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\x04\x12\x10\n\x08row_size\x18\x05 \x01(\r\x12\x17\n\x0f\x61nalyzer_key_id\x18\x06 \x01(\x0c\x12\x12\n\nhop_key_id\x18\x07 \x01(\x0c\x12\x15\n\rschedule_hash\x18\x08 \x01(\x0c\x12\x11\n\trows_hash\x18\t \x01(\x0c\x12\x0f\n\x07\x64\x61maged\x18\n \x01(\x04\x12\x0f\n\x07reports\x18\x0b \x01(\x04\"j\n\nOfferReply\x12#\n\x05state\x18\x01 \x01(\x0e\x32\x14.shoal.v1.BatchState\x12\x15\n\rreceived_rows\x18\x02 \x01(\x04\x12 \n\x03\x61\x63k\x18\x03 \x01(\x0b\x32\x13.shoal.v1.SignedAck\"?\n\x05\x43hunk\x12\x15\n\rmanifest_hash\x18\x01 \x01(\x0c\x12\x11\n\tfirst_row\x18\x02 \x01(\x04\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\"%\n\x0c\x44\x65liverReply\x12\x15\n\rreceived_rows\x18\x01 \x01(\x04\"+\n\tSignedAck\x12\x0b\n\x03\x61\x63k\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"-\n\x03\x41\x63k\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x15\n\rmanifest_hash\x18\x02 \x01(\x0c*v\n\nBatchState\x12\x1b\n\x17\x42\x41TCH_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x42\x41TCH_STATE_RECEIVING\x10\x01\x12\x1a\n\x16\x42\x41TCH_STATE_PROCESSING\x10\x02\x12\x14\n\x10\x42\x41TCH_STATE_DONE\x10\x03\x32\xe7\x01\n\x08\x44\x65livery\x12\x37\n\x05Offer\x12\x18.shoal.v1.SignedManifest\x1a\x14.shoal.v1.OfferReply\x12\x34\n\x07\x44\x65liver\x12\x0f.shoal.v1.Chunk\x1a\x16.shoal.v1.DeliverReply(\x01\x12\x38\n\x06Serves\x12\x17.shoal.v1.ServesRequest\x1a\x15.shoal.v1.ServesReply\x12\x32\n\x04Time\x12\x14.shoal.v1.SignedTime\x1a\x14.shoal.v1.SignedTimeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bshoal/protos/delivery.proto\x12\x08shoal.v1\"2\n\rServesRequest\x12!\n\x05tasks\x18\x01 \x03(\x0b\x32\x12.shoal.v1.TaskKeys\"2\n\x08TaskKeys\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x15\n\rschedule_hash\x18\x02 \x01(\x0c\"S\n\x0bServesReply\x12$\n\x08unserved\x18\x01 \x03(\x0b\x32\x12.shoal.v1.Unserved\x12\x0f\n\x07trouble\x18\x02 \x01(\t\x12\r\n\x05steps\x18\x03 \x03(\x0c\",\n\x08Unserved\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x0f\n\x07windows\x18\x02 \x03(\r\"=\n\nSignedTime\x12\x0c\n\x04word\x18\x01 \x01(\x0c\x12\x0e\n\x06signer\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"[\n\x08TimeWord\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07unix_ms\x18\x02 \x01(\x04\x12\x0f\n\x07vouched\x18\x03 \x01(\x08\x12\r\n\x05nonce\x18\x04 \x01(\x0c\x12\r\n\x05reply\x18\x05 \x01(\x08\"5\n\x0eSignedManifest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"\xe4\x01\n\x08Manifest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12\x0e\n\x06window\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\x04\x12\x10\n\x08row_size\x18\x05 \x01(\r\x12\x17\n\x0f\x61nalyzer_key_id\x18\x06 \x01(\x0c\x12\x12\n\nhop_key_id\x18\x07 \x01(\x0c\x12\x15\n\rschedule_hash\x18\x08 \x01(\x0c\x12\x11\n\trows_hash\x18\t \x01(\x0c\x12\x0f\n\x07\x64\x61maged\x18\n \x01(\x04\x12\x0f\n\x07reports\x18\x0b \x01(\x04\x12\r\n\x05\x61sked\x18\x0c \x01(\x0c\"j\n\nOfferReply\x12#\n\x05state\x18\x01 \x01(\x0e\x32\x14.shoal.v1.BatchState\x12\x15\n\rreceived_rows\x18\x02 \x01(\x04\x12 \n\x03\x61\x63k\x18\x03 \x01(\x0b\x32\x13.shoal.v1.SignedAck\"?\n\x05\x43hunk\x12\x15\n\rmanifest_hash\x18\x01 \x01(\x0c\x12\x11\n\tfirst_row\x18\x02 \x01(\x04\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\"%\n\x0c\x44\x65liverReply\x12\x15\n\rreceived_rows\x18\x01 \x01(\x04\"+\n\tSignedAck\x12\x0b\n\x03\x61\x63k\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"-\n\x03\x41\x63k\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x15\n\rmanifest_hash\x18\x02 \x01(\x0c*v\n\nBatchState\x12\x1b\n\x17\x42\x41TCH_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x42\x41TCH_STATE_RECEIVING\x10\x01\x12\x1a\n\x16\x42\x41TCH_STATE_PROCESSING\x10\x02\x12\x14\n\x10\x42\x41TCH_STATE_DONE\x10\x03\x32\xe7\x01\n\x08\x44\x65livery\x12\x37\n\x05Offer\x12\x18.shoal.v1.SignedManifest\x1a\x14.shoal.v1.OfferReply\x12\x34\n\x07\x44\x65liver\x12\x0f.shoal.v1.Chunk\x1a\x16.shoal.v1.DeliverReply(\x01\x12\x38\n\x06Serves\x12\x17.shoal.v1.ServesRequest\x1a\x15.shoal.v1.ServesReply\x12\x32\n\x04Time\x12\x14.shoal.v1.SignedTime\x1a\x14.shoal.v1.SignedTimeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shoal.protos.delivery_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BATCHSTATE']._serialized_start=1007
-  _globals['_BATCHSTATE']._serialized_end=1125
+  _globals['_BATCHSTATE']._serialized_start=1022
+  _globals['_BATCHSTATE']._serialized_end=1140
   _globals['_SERVESREQUEST']._serialized_start=41
   _globals['_SERVESREQUEST']._serialized_end=91
   _globals['_TASKKEYS']._serialized_start=93
@@ -48,17 +48,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SIGNEDMANIFEST']._serialized_start=432
   _globals['_SIGNEDMANIFEST']._serialized_end=485
   _globals['_MANIFEST']._serialized_start=488
-  _globals['_MANIFEST']._serialized_end=701
-  _globals['_OFFERREPLY']._serialized_start=703
-  _globals['_OFFERREPLY']._serialized_end=809
-  _globals['_CHUNK']._serialized_start=811
-  _globals['_CHUNK']._serialized_end=874
-  _globals['_DELIVERREPLY']._serialized_start=876
-  _globals['_DELIVERREPLY']._serialized_end=913
-  _globals['_SIGNEDACK']._serialized_start=915
-  _globals['_SIGNEDACK']._serialized_end=958
-  _globals['_ACK']._serialized_start=960
-  _globals['_ACK']._serialized_end=1005
-  _globals['_DELIVERY']._serialized_start=1128
-  _globals['_DELIVERY']._serialized_end=1359
+  _globals['_MANIFEST']._serialized_end=716
+  _globals['_OFFERREPLY']._serialized_start=718
+  _globals['_OFFERREPLY']._serialized_end=824
+  _globals['_CHUNK']._serialized_start=826
+  _globals['_CHUNK']._serialized_end=889
+  _globals['_DELIVERREPLY']._serialized_start=891
+  _globals['_DELIVERREPLY']._serialized_end=928
+  _globals['_SIGNEDACK']._serialized_start=930
+  _globals['_SIGNEDACK']._serialized_end=973
+  _globals['_ACK']._serialized_start=975
+  _globals['_ACK']._serialized_end=1020
+  _globals['_DELIVERY']._serialized_start=1143
+  _globals['_DELIVERY']._serialized_end=1374
 # @@protoc_insertion_point(module_scope)

@@ -245,6 +245,7 @@ class Manifest(_message.Message):
     ROWS_HASH_FIELD_NUMBER: _builtins.int
     DAMAGED_FIELD_NUMBER: _builtins.int
     REPORTS_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1"""
     task_id: _builtins.bytes
@@ -267,6 +268,10 @@ class Manifest(_message.Message):
     """distinct reports that the rows are messages of, less one for each damaged row, where a report
     may have several messages or the shuffler adds some; 0 where every row is a report
     """
+    asked: _builtins.bytes
+    """of a discovery, from window 1 on: the name of the question that all its reports answer,
+    SHA-256("shoal/v1/discovery-step" 0x00 the bytes of the DiscoveryStep as signed)
+    """
     def __init__(
         self,
         *,
@@ -281,10 +286,11 @@ class Manifest(_message.Message):
         rows_hash: _builtins.bytes = ...,
         damaged: _builtins.int = ...,
         reports: _builtins.int = ...,
+        asked: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyzer_key_id", b"analyzer_key_id", "damaged", b"damaged", "hop_key_id", b"hop_key_id", "reports", b"reports", "row_size", b"row_size", "rows", b"rows", "rows_hash", b"rows_hash", "schedule_hash", b"schedule_hash", "task_id", b"task_id", "version", b"version", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyzer_key_id", b"analyzer_key_id", "asked", b"asked", "damaged", b"damaged", "hop_key_id", b"hop_key_id", "reports", b"reports", "row_size", b"row_size", "rows", b"rows", "rows_hash", b"rows_hash", "schedule_hash", b"schedule_hash", "task_id", b"task_id", "version", b"version", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -58,7 +58,12 @@ class AskedSteps:
             if served is None:
                 continue
             try:
-                if self._in_time(served, data) and self._steps.take(served.task, task_id, data):
+                if self._is_known(task_id, data):
+                    self._wrong.pop(task_id, None)
+                    continue
+                signed = trust_step(data, served.task, task_id)
+                in_time = self._in_time(served, signed)
+                if in_time and self._steps.keep(signed, served.task, task_id):
                     log.info("a window of a discovery is known", task=task_id)
                     self._index(task_id)
                 self._wrong.pop(task_id, None)
@@ -67,11 +72,14 @@ class AskedSteps:
                     log.error("a step of a discovery is passed on to nobody", task=task_id)
                 self._wrong[task_id] = error.message
 
-    def _in_time(self, served: ServedTask, data: bytes) -> bool:
-        """Whether a step may still be taken. Of one that was taken, True. Raises as ``trust_step``
-        does.
+    def _is_known(self, task_id: TaskId, data: bytes) -> bool:
+        """Whether these are the bytes of a step that was verified before: the analyzer says its
+        last one whenever it is asked.
         """
-        signed = trust_step(data, served.task, served.task_id)
+        return any(one.data == data for one in self._of(task_id).values())
+
+    def _in_time(self, served: ServedTask, signed: SignedStep) -> bool:
+        """Whether a step may still be taken. Of one that was taken, True."""
         window, plan = signed.step.window, served.task.windows
         if self._of(served.task_id).get(window) == signed:
             return True
@@ -86,6 +94,13 @@ class AskedSteps:
         for task_id in self._tasks.served.keys() - self._indexed:
             self._index(task_id)
         return self._named.get(name)
+
+    def named(self, window: WindowId) -> bytes:
+        """The name of what a window of a discovery asks; none of window 0, nor of other tasks."""
+        if window.task_id not in self._tasks.served:
+            return b""
+        signed = self._of(window.task_id).get(window.window)
+        return b"" if signed is None or signed.step.is_over else signed.name.raw
 
     def _index(self, task_id: TaskId) -> None:
         """Its names, and who verifies the proofs of devices that send under them."""

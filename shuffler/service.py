@@ -171,9 +171,9 @@ class Shuffler:
         to_analyzer.on_renewal(channel.renew)
         self._stack.push_async_callback(channel.close)
         egress = Egress(AnalyzerHop(channel), signing_key, self.store)
+        self.steps = steps = AskedSteps(self.tasks, self._clock, folder / STEPS_FOLDER)
         self.lifecycle = self._make_lifecycle(egress, opener)
         self._keep_time(channel, signing_key)
-        self.steps = steps = AskedSteps(self.tasks, self._clock, folder / STEPS_FOLDER)
         self.serving = Serving(self.tasks, asking(channel), steps)
         self.revocations = Revocations(config.tasks_dir, folder)
         self.conditions.watch(self.revocations.conditions)
@@ -262,6 +262,7 @@ class Shuffler:
             self._given_up,
             self._tracing(self._config),
             self._noise,
+            self.steps.named,
         )
 
     def _unanswered(self) -> dict[TaskId, frozenset[int]]:

@@ -32,6 +32,7 @@ from shoal.analyzer.results.release import Prepared, conclude, prepare, prepare_
 from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.backoff import Backoff
+from shoal.codec import Manifest
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
@@ -52,10 +53,10 @@ _LOOK_S = 2.0  # between two looks at what operators gave up
 _CANNOT_DELETE = "rows or the key of a window that is over can't be deleted"
 
 
-LevelOf = Callable[[ServedTask, int], DiscoveryLevel | None]
+LevelOf = Callable[[ServedTask, Manifest], DiscoveryLevel | None]
 
 
-def no_level(_: ServedTask, __: int) -> None:
+def no_level(_: ServedTask, __: Manifest) -> None:
     """Of tasks that are no discoveries."""
 
 
@@ -77,7 +78,7 @@ class Processor:
         tracer: Tracer = NO_TRACES,
         level: LevelOf = no_level,
     ) -> None:
-        """``level``: what a window of a discovery asked."""
+        """``level``: what a batch of a discovery answers."""
         self._given_up, self._tracer, self._level = given_up, tracer, level
         self._sweep_now = False  # a window was given up, and heard of beside the sweep
         self._store, self._tasks, self._keys, self._spools, self._shredder = (
@@ -293,7 +294,7 @@ class Processor:
             opened = await open_batch(
                 source, context, key, self._executor, self._delivery, path.parent
             )
-        level = await asyncio.to_thread(self._level, served, manifest.window)
+        level = await asyncio.to_thread(self._level, served, manifest)
         return await asyncio.to_thread(prepare, served, batch, opened, level)
 
     async def clean(self, batch: Batch) -> None:

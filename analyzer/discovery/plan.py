@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from shoal.accounting.certificate import count_honest
+from shoal.accounting.several_messages.liars import moved_by_liar
 from shoal.accounting.several_messages.messages import certify_messages
 from shoal.accounting.several_messages.noise_design import design_dummies
 from shoal.accounting.several_messages.of_mechanism import protocol_of
@@ -19,6 +20,7 @@ from shoal.limits import LIMITS
 from shoal.mechanisms.several.histogram import BundledHistogram
 from shoal.mechanisms.several.levels import chance_of, least_number, threshold
 from shoal.questions.discovery import Alphabet, Discovery
+from shoal.questions.place_paths import PlacePaths
 from shoal.questions.spelling import LETTERS
 
 SURE = 0.95
@@ -94,6 +96,18 @@ class DiscoveryPlan:
         """Of an estimate, in devices."""
         return self.made.expected_stderr(self.request.n)
 
+    @property
+    def noun(self) -> str:
+        """What is looked for, for people."""
+        return "place" if isinstance(self.discovery.alphabet, PlacePaths) else "word"
+
+    @property
+    def liars(self) -> int:
+        """The fewest devices that lie which make a beginning that nobody has as likely as not to be
+        followed at the largest level: all their messages in its cell. At each level as many.
+        """
+        return math.ceil(self.threshold / moved_by_liar(self.made))
+
     def messages(self, cells: int) -> float:
         """Expected messages of a device at a level of so many cells."""
         noise = self.made.noise
@@ -111,19 +125,25 @@ def plan_discovery(request: DiscoveryRequest) -> DiscoveryPlan:
     # comes out is not enough after all, as many as there will be
     for most in (1, request.room):
         each = request.epsilon if levels == 1 else _of_a_level(request, most, levels)
-        discovery, made = _fitting(request, each, levels)
-        bound = certify_messages(protocol_of(made), request.n_honest, request.delta)
-        level = math.inf if bound is None else bound.epsilon_upper
-        together = level
-        if levels > 1:
-            together = epsilon_together(made, request.n_honest, request.delta, levels)
-        if max(level, together) <= request.epsilon:
-            break
-    else:
-        raise wrong(
-            f"no noise keeps {levels} levels together at epsilon {request.epsilon:g}: give another "
-            "epsilon or a larger delta"
-        )
+        plan = planned(request, *fitting(request, each, levels))
+        if max(plan.epsilon_level, plan.epsilon) <= request.epsilon:
+            return plan
+    raise wrong(
+        f"no noise keeps {levels} levels together at epsilon {request.epsilon:g}: give another "
+        "epsilon or a larger delta"
+    )
+
+
+def planned(
+    request: DiscoveryRequest, discovery: Discovery, made: BundledHistogram
+) -> DiscoveryPlan:
+    """What that noise costs and finds, whatever epsilon the request names."""
+    levels = request.windows
+    bound = certify_messages(protocol_of(made), request.n_honest, request.delta)
+    level = math.inf if bound is None else bound.epsilon_upper
+    together = level
+    if levels > 1:
+        together = epsilon_together(made, request.n_honest, request.delta, levels)
     least = threshold(made, discovery.levels, request.n)
     found = found_from(made, least, request.n, discovery.levels)
     return DiscoveryPlan(request, discovery, made, levels, level, together, least, found)
@@ -139,7 +159,7 @@ def _of_a_level(request: DiscoveryRequest, most: int, levels: int) -> float:
     return epsilon_of_each(design, request.n_honest, request.epsilon, request.delta, levels)
 
 
-def _fitting(
+def fitting(
     request: DiscoveryRequest, epsilon: float, levels: int
 ) -> tuple[Discovery, BundledHistogram]:
     """With as many beginnings as are asked for, or as a device has messages for. Raises CONFIG."""

@@ -16,6 +16,7 @@ from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.store import AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import SureClock
+from shoal.codec import Manifest
 from shoal.crypto.discovery_steps import DiscoveryStep, level_asked, sign_step
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.step_folder import StepFolder
@@ -66,6 +67,16 @@ class DiscoverySteps:
         if not isinstance(discovery, Discovery):
             return None
         return level_asked(discovery, self._known(served), window)
+
+    def level_of(self, served: ServedTask, manifest: Manifest) -> DiscoveryLevel | None:
+        """What a batch answers; None: nothing, or something else than this analyzer asked. So does
+        one whose folder was restored from before it asked: what it would ask now in that window
+        is another question than the one that devices and shuffler know.
+        """
+        signed = self._steps.of(served.task, served.task_id).get(manifest.window)
+        if manifest.asked and (signed is None or signed.name.raw != manifest.asked):
+            return None
+        return self.level(served, manifest.window)
 
     def _known(self, served: ServedTask) -> Mapping[int, DiscoveryStep]:
         steps = self._steps.of(served.task, served.task_id)

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from shoal.accounting.routes import BUDGET
 from shoal.analyzer.batches.manifest_signatures import FOLDER, ManifestSignatures
 from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.discovery.steps import FOLDER as STEPS
 from shoal.analyzer.results.files.exports import CHECKABLE, CHECKABLE_SUFFIX
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.crypto.signing import SigningContext, verify
+from shoal.crypto.step_folder import read_steps
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
-from shoal.protos import keys_pb2, release_pb2, task_pb2
+from shoal.protos import directory_pb2, keys_pb2, release_pb2, task_pb2
 
 VERSION = 1
 # Made of what is signed, for readers: a file that is checked shows nothing but what is signed.
@@ -59,6 +61,7 @@ def checkable(
             if signature and not _fits(task, manifest, signature):
                 signature = b""  # damaged: unproven is what it makes the manifest, not wrong
             file = _file(release, stored.release, stored.signature, task, manifest, signature)
+            file["signed"] |= _encoded(_steps(config, task, window, stored.release))
             name = f"{release.name}-{task_id.hex[:8]}-{window}{CHECKABLE_SUFFIX}"
             yield name, json.dumps(file, indent=2).encode() + b"\n"
     finally:
@@ -112,5 +115,26 @@ def _file(
         "release": {key: part for key, part in to_json(release).items() if key not in _DERIVED},
         "law": {"mechanism": mechanism.name, "parameters": parameters},
         "error_budget": list(BUDGET.get(release.privacy.method, ())),
-        "signed": {name: base64.b64encode(part).decode() for name, part in signed.items() if part},
+        "signed": _encoded(signed),
     }
+
+
+def _encoded(parts: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: base64.b64encode(part).decode() for name, part in parts.items() if part}
+
+
+def _steps(
+    config: AnalyzerConfig, served: ServedTask, window: int, release: bytes
+) -> dict[str, bytes]:
+    """Of a discovery: what the window asks, and, of the release that it ends with, that it is
+    over.
+    """
+    known = read_steps(config.data_dir / STEPS, served.task, served.task_id)
+    parts = dict[str, bytes]()
+    for number, signed in known.items():
+        ends = signed.step.is_over and signed.step.release == Digest.of(release)
+        if number == window or ends:
+            name = "step" if number == window else "end"
+            message = directory_pb2.SignedDiscoveryStep.FromString(signed.data)
+            parts |= {name: message.step, f"{name}_signature": message.signature}
+    return parts

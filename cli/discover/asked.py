@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.accounting.certificate import check_honest
+from shoal.analyzer.discovery.least import plan_found_from
 from shoal.analyzer.discovery.place_plan import plan_places
 from shoal.analyzer.discovery.plan import (
     DiscoveryPlan,
@@ -22,16 +23,17 @@ from shoal.questions.discovery import Discovery
 from shoal.questions.places import Places
 
 _CELL_M = 50.0
+_USUAL = 1.0  # of epsilon
 _FIRST, _LONGEST = 2, 11  # of words
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryOptions:
-    """The options of ``plan`` and ``simulate`` that say what is looked for, as they were given;
-    ``n``: devices, 1 or more.
+    """The options of ``plan`` and ``simulate`` that say what is looked for, as they were given.
+    ``epsilon``: None where ``found_from`` is given, or 1 is meant.
     """
 
-    epsilon: float
+    epsilon: float | None
     delta: float
     fresh: bool
     honest_fraction: str
@@ -42,6 +44,7 @@ class DiscoveryOptions:
     places: str | None
     cell: float | None
     across: int | None
+    found_from: int | None = None
 
     def planned(self, n: int, spare: int = 0) -> DiscoveryPlan:
         """Raises CONFIG for what can't be asked."""
@@ -55,9 +58,9 @@ class DiscoveryOptions:
             raise ShoalError(
                 Kind.CONFIG, "--cell and --across are for places: give --places too, or leave out"
             )
-        return self._words(n, spare)
+        return made_of(self._words(n, spare), self.epsilon, self.found_from)
 
-    def _words(self, n: int, spare: int) -> DiscoveryPlan:
+    def _words(self, n: int, spare: int) -> DiscoveryRequest:
         first = _FIRST if self.first is None else self.first
         longest = _LONGEST if self.longest is None else self.longest
         honest = check_honest(fraction(self.honest_fraction))
@@ -69,19 +72,17 @@ class DiscoveryOptions:
             raise ShoalError(
                 Kind.CONFIG, f"{n:,} devices are too few for {levels} levels: leave --fresh out"
             )
-        return plan_discovery(
-            DiscoveryRequest(
-                each,
-                self.epsilon,
-                self.delta,
-                not self.fresh,
-                honest,
-                first,
-                longest,
-                self.most,
-                known,
-                spare,
-            )
+        return DiscoveryRequest(
+            each,
+            _USUAL if self.epsilon is None else self.epsilon,
+            self.delta,
+            not self.fresh,
+            honest,
+            first,
+            longest,
+            self.most,
+            known,
+            spare,
         )
 
     def _places(self, n: int, spare: int, box: Places) -> DiscoveryPlan:
@@ -89,6 +90,7 @@ class DiscoveryOptions:
             ("--longest", self.longest is not None),
             ("--leave-out", self.leave_out is not None),
             ("--fresh", self.fresh),
+            ("--found-from", self.found_from is not None),
         ):
             if given:
                 raise ShoalError(Kind.CONFIG, f"{name} is for words: leave it or --places out")
@@ -96,10 +98,25 @@ class DiscoveryOptions:
         if not 0.1 <= cell <= 1e7:
             raise ShoalError(Kind.CONFIG, "--cell is a size in metres, as 50: from 0.1 on")
         honest = check_honest(fraction(self.honest_fraction))
+        epsilon = _USUAL if self.epsilon is None else self.epsilon
         request = DiscoveryRequest(
-            n, self.epsilon, self.delta, honest=honest, most=self.most, spare=spare
+            n, epsilon, self.delta, honest=honest, most=self.most, spare=spare
         )
         return plan_places(request, box, cell, self.across, self.first).plan
+
+
+def made_of(
+    request: DiscoveryRequest, epsilon: float | None, found_from: int | None
+) -> DiscoveryPlan:
+    """The plan for an epsilon, or for what is to be found. Raises CONFIG for both."""
+    if found_from is None:
+        return plan_discovery(request)
+    if epsilon is not None:
+        raise ShoalError(
+            Kind.CONFIG,
+            "--epsilon says what may be found, --found-from what it costs: leave one of them out",
+        )
+    return plan_found_from(request, found_from)
 
 
 def box_of(text: str) -> Places:

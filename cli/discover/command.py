@@ -18,6 +18,7 @@ from shoal.analyzer.discovery.played import (
     check_words,
     simulate_discovery,
 )
+from shoal.analyzer.discovery.task_file import task_file
 from shoal.analyzer.planner.simulation.processes import Processes
 from shoal.analyzer.planner.simulation.simulate import Tell
 from shoal.cli import options as shared
@@ -29,7 +30,6 @@ from shoal.cli.discover.show import (
     plan_json,
     say_found,
     say_plan,
-    task_file,
 )
 from shoal.cli.discover.words import read_held, read_places
 from shoal.cli.output import check_new, emit_json, say, stderr
@@ -54,7 +54,8 @@ def register(app: typer.Typer) -> None:
 @discover.command("plan")
 def plan(
     n: options.DevicesOption,
-    epsilon: options.EpsilonOption = 1.0,
+    epsilon: options.PlanEpsilonOption = None,
+    found_from: options.FoundFromOption = None,
     delta: options.DeltaOption = 1e-8,
     fresh: options.FreshOption = False,
     honest_fraction: shared.HonestFractionOption = "1",
@@ -80,6 +81,8 @@ def plan(
 
     Example: shoal discover plan --n 650000 --epsilon 1
     Places: shoal discover plan --n 200000 --places 48.06,11.36,48.25,11.72 --cell 50
+    The least epsilon that finds words of 200 devices: shoal discover plan --n 650000 --found-from
+    200
     A task to sign: shoal discover plan --n 650000 --epsilon 1 --spare 2 --emit words.toml
     """
     if emit is not None:
@@ -100,6 +103,7 @@ def plan(
         places,
         cell,
         across,
+        found_from,
     )
     made = asked.planned(n, spare)
     written = None if emit is None else write_task(emit, task_file(made, seconds_of(length)))
@@ -181,7 +185,9 @@ def show(
 ) -> None:
     """Show what a running discovery found so far, as a tree or a map: from the analyzer's releases.
 
-    Example: shoal discover show words --data /var/lib/shoal/analyzer --watch
+    With --config it also says what is waited for, and ends when the task's windows ran out.
+
+    Example: shoal discover show words --config analyzer.toml --watch
     """
     from shoal.cli.discover.follow import show_tree, watch_tree
 

@@ -12,13 +12,21 @@ from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
 
+from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.discovery.progress import Stand, WordProgress, progress
+from shoal.analyzer.discovery.steps import FOLDER
 from shoal.analyzer.results.maps.tree import PlaceMap, place_map
 from shoal.analyzer.results.reading import check_damage, read_releases, select
 from shoal.analyzer.results.word_tree import WordNode, WordTree, word_tree
 from shoal.cli.discover.map import drawn_map, map_json
 from shoal.cli.output import console, emit_json, say
 from shoal.cli.results.terminal import up
+from shoal.crypto.discovery_steps import DiscoveryStep
+from shoal.crypto.step_folder import read_steps
+from shoal.crypto.task_folder import load_task_folder
+from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
+from shoal.services.settings import load_settings
 
 _LOOK_S = 2.0  # between two looks at the store
 _SHOWN = 8  # branches of a beginning
@@ -29,30 +37,42 @@ def show_tree(task: str, data: Path | None, config: Path | None, *, as_json: boo
     """What there is now. Raises CONFIG, NOT_FOUND, and MISMATCH for a damaged release."""
     releases = _of_task(task, data, config)
     found = _found(releases)
+    known = _progress(task, config, releases, found)
     if as_json:
-        emit_json(map_json(found) if isinstance(found, PlaceMap) else _json(found))
+        emit_json(_json(found, known))
     else:
-        console.print(_shown(found, releases))
+        console.print(_shown(found, releases, known))
     check_damage(data, config, releases[0]["task_id"])
 
 
 def watch_tree(task: str, data: Path | None, config: Path | None) -> None:
-    """Until Ctrl-C, or nothing is left to follow. Raises as ``show_tree``."""
+    """Until Ctrl-C, or nothing more is to come. Raises as ``show_tree``."""
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            try:
-                releases = _of_task(task, data, config)
-                found = _found(releases)
-            except ShoalError as error:
-                if error.kind is not Kind.NOT_FOUND:
-                    raise
-                live.update(Text("nothing is released yet"), refresh=True)
+            releases, found = _now(task, data, config)
+            known = _progress(task, config, releases, found)
+            if found is None:
+                live.update(_lines("nothing is released yet", known), refresh=True)
             else:
-                live.update(_shown(found, releases), refresh=True)
-                if not found.going_on:
-                    break
+                live.update(_shown(found, releases, known), refresh=True)
+            if known.ended:
+                break
             time.sleep(_LOOK_S)
-    say("nothing is left to follow")
+    say(f"{known.why}: {_told(found)}" if known.stand is Stand.RAN_OUT else known.why)
+
+
+def _now(
+    task: str, data: Path | None, config: Path | None
+) -> tuple[list[dict[str, Any]], WordTree | PlaceMap | None]:
+    """Releases of the task, none so far too, and what they found."""
+    releases = list[dict[str, Any]]()
+    try:
+        releases = _of_task(task, data, config)
+        return releases, _found(releases)
+    except ShoalError as error:
+        if error.kind is not Kind.NOT_FOUND:
+            raise
+    return releases, None
 
 
 def _of_task(task: str, data: Path | None, config: Path | None) -> list[dict[str, Any]]:
@@ -66,13 +86,64 @@ def _found(releases: Sequence[Mapping[str, Any]]) -> WordTree | PlaceMap:
     return word_tree(releases)
 
 
-def _shown(found: WordTree | PlaceMap, releases: Sequence[Mapping[str, Any]]) -> Tree | Group:
+def _told(found: WordTree | PlaceMap | None) -> str:
+    """What was found, in number."""
     if isinstance(found, PlaceMap):
-        return drawn_map(found, releases)
-    return _drawn(found, releases)
+        return f"{len(found.found):,} of the smallest cells found"
+    return f"{0 if found is None else len(found.words):,} words found"
 
 
-def _drawn(found: WordTree, releases: Sequence[Mapping[str, Any]]) -> Tree:
+def _shown(
+    found: WordTree | PlaceMap, releases: Sequence[Mapping[str, Any]], known: WordProgress
+) -> Tree | Group:
+    if isinstance(found, PlaceMap):
+        last = Text("\n".join((*known.withheld, known.why)), style="dim")
+        return Group(drawn_map(found, releases), last)
+    return _drawn(found, releases, known)
+
+
+def _progress(
+    task: str,
+    config: Path | None,
+    releases: Sequence[Mapping[str, Any]],
+    found: WordTree | PlaceMap | None,
+) -> WordProgress:
+    """How it stands. Without ``config`` nobody knows the task, nor what its windows are asked."""
+    served, steps = None, dict[int, DiscoveryStep]()
+    if config is not None:
+        served = _served(task, config, releases)
+    if served is not None and config is not None:
+        folder = load_settings(AnalyzerConfig, config).data_dir / FOLDER
+        signed = read_steps(folder, served.task, served.task_id)
+        steps = {window: one.step for window, one in signed.items()}
+    return progress(
+        None if served is None else served.task,
+        steps,
+        [one["window"] for one in releases if not one["withheld"]],
+        {one["window"]: one["withheld"] for one in releases if one["withheld"]},
+        time.time(),
+        over=found is not None and not found.going_on,
+    )
+
+
+def _served(task: str, config: Path, releases: Sequence[Mapping[str, Any]]) -> ServedTask | None:
+    """The signed task, by the id in its releases, or else by what was typed; None: not known."""
+    settings = load_settings(AnalyzerConfig, config)
+    known = load_task_folder(settings.tasks_dir, settings.authority_keys).served
+    ids = {one["task_id"] for one in releases}
+    chosen = [
+        one
+        for task_id, one in known.items()
+        if (task_id.hex in ids if ids else task_id.hex.startswith(task) or one.task.name == task)
+    ]
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def _lines(first: str, known: WordProgress) -> Text:
+    return Text("\n".join((first, *known.withheld, known.why)))
+
+
+def _drawn(found: WordTree, releases: Sequence[Mapping[str, Any]], known: WordProgress) -> Tree:
     released = max(
         (one for one in releases if "discovered" in one), key=lambda one: int(one["window"])
     )
@@ -88,6 +159,8 @@ def _drawn(found: WordTree, releases: Sequence[Mapping[str, Any]]) -> Tree:
     tree.add(Text(cost, style="dim"))
     if found.no_room:
         tree.add(Text(f"{found.no_room:,} more beginnings had no room", style="dim"))
+    for line in (*known.withheld, known.why):
+        tree.add(Text(line, style="dim"))
     return tree
 
 
@@ -100,8 +173,16 @@ def _grow(tree: Tree, nodes: Sequence[WordNode]) -> None:
         tree.add(Text(f"and {len(nodes) - _SHOWN:,} more", style="dim"))
 
 
-def _json(found: WordTree) -> dict[str, Any]:
+def _json(found: WordTree | PlaceMap, known: WordProgress) -> dict[str, Any]:
+    stands = {
+        "state": known.stand.value,
+        "why": known.why,
+        "withheld": list(known.withheld),
+    }
+    if isinstance(found, PlaceMap):
+        return {**stands, **map_json(found)}
     return {
+        **stands,
         "level": found.level,
         "levels": found.levels,
         "window": found.window,

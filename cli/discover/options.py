@@ -11,6 +11,21 @@ DevicesOption = Annotated[int, typer.Option("--n", help="Devices that take part,
 EpsilonOption = Annotated[
     float, typer.Option(help="Central epsilon of one device, for all levels together.")
 ]
+PlanEpsilonOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Central epsilon of one device, for all levels together; 1 if nothing is said."
+    ),
+]
+FoundFromOption = Annotated[
+    int | None,
+    typer.Option(
+        "--found-from",
+        metavar="DEVICES",
+        help="Instead of --epsilon: a word of so many devices is to be found with 95 %; the least "
+        "epsilon is looked for.",
+    ),
+]
 DeltaOption = Annotated[float, typer.Option(help="Between 0 and 1: 1e-8 is usual.")]
 FreshOption = Annotated[
     bool,
@@ -85,7 +100,10 @@ TaskArgument = Annotated[
     str, typer.Argument(help="A task's name, or its id or the beginning of it.")
 ]
 WatchOption = Annotated[
-    bool, typer.Option("--watch", help="Go on until nothing is left to follow, or Ctrl-C.")
+    bool,
+    typer.Option(
+        "--watch", help="Go on until nothing is left to follow, the windows ran out, or Ctrl-C."
+    ),
 ]
 WordsArgument = Annotated[
     Path,

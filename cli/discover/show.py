@@ -9,11 +9,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from shoal.accounting.meaning import bound_text
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.analyzer.discovery.plan import DiscoveryPlan
 from shoal.analyzer.discovery.played import LevelDone, Population, releases_of, words_of
-from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, Settings, file_text
 from shoal.analyzer.results.maps.tree import place_map
 from shoal.cli.discover.map import map_text
 from shoal.cli.output import console, say, say_table
@@ -36,7 +34,7 @@ def say_plan(plan: DiscoveryPlan) -> None:
         f"  central epsilon of a device  {_up(plan.epsilon)} at delta {request.delta:g}, all its "
         f"levels{spare} together; {_up(plan.epsilon_level)} for each"
     )
-    word = _noun(discovery)
+    word = plan.noun
     if isinstance(discovery.alphabet, PlacePaths):
         _say_map(discovery, discovery.alphabet)
     say(f"  with the shuffler's help     the analyzer sees the {word}: epsilon0 is infinite, so")
@@ -53,7 +51,9 @@ def say_plan(plan: DiscoveryPlan) -> None:
         f"  messages of a device         {plan.messages(discovery.level(0).size):.1f} at level 0, "
         f"{plan.messages(discovery.size):.1f} at most later, in {plan.made.messages} slots"
     )
-    say(f"  hostile devices              {liar_words(plan.made)}")
+    say(f"  hostile devices              {liar_words(plan.made)};")
+    false = f"{plan.liars:,} of them can have a false beginning followed"
+    say(f"                               {false}")
 
 
 def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
@@ -82,31 +82,8 @@ def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
         "messages_at_first": plan.messages(discovery.level(0).size),
         "messages_at_most": plan.messages(discovery.size),
         "slots": plan.made.messages,
+        "hostile_devices_for_a_false_beginning": plan.liars,
     }
-
-
-def task_file(plan: DiscoveryPlan, length_s: int) -> str:
-    """The task of a plan in which every device answers at every level, as TOML."""
-    request = plan.request
-    chosen = ChosenTask(
-        f"a discovery of {_noun(plan.discovery)}s",
-        plan.made.spec,
-        plan.discovery,
-        bound_text(plan.epsilon_level, digits=6),
-        "no epsilon0, so owners have to agree by name",
-    )
-    terms = FileTerms(
-        request.n, request.n, float(request.honest), request.delta, plan.request.windows
-    )
-    # a level waits for the release of the one before: half a window is too late
-    told = Settings(windows={"length_s": length_s, "grace_s": length_s // 4})
-    text = file_text(chosen, terms, length_s, told, "shoal discover plan")
-    together = (
-        f"# Each of the {request.windows} windows keeps target_epsilon, and all together "
-        f"{bound_text(plan.epsilon, digits=6)}: docs/DISCOVERY.md.\n"
-    )
-    first, rest = text.split("\n", 1)
-    return f"{first}\n{together}{rest}"
 
 
 def level_line(done: LevelDone) -> str:
@@ -126,7 +103,7 @@ def level_line(done: LevelDone) -> str:
 def say_found(plan: DiscoveryPlan, words: Population, done: Sequence[LevelDone]) -> None:
     """The words that were found, beside the truth, and how many should have been."""
     found, held = words_of(done), _held(words)
-    word, shown = _noun(plan.discovery), plan.discovery.alphabet.shown
+    word, shown = plan.noun, plan.discovery.alphabet.shown
     if isinstance(plan.discovery.alphabet, PlacePaths):
         console.print(Text(map_text(place_map(releases_of(done)))))
     table = Table(word, "devices", "+-", "true", box=None)
@@ -180,10 +157,6 @@ def done_json(plan: DiscoveryPlan, words: Population, done: Sequence[LevelDone])
         "words": [{**row(one), "true": true} for one, true in found],
         "missed": sorted(shown(word) for word in frequent - {one.symbols for one, _ in found}),
     }
-
-
-def _noun(discovery: Discovery) -> str:
-    return "place" if isinstance(discovery.alphabet, PlacePaths) else "word"
 
 
 def _say_map(discovery: Discovery, paths: PlacePaths) -> None:

@@ -4,11 +4,11 @@ shuffling; and what the others would cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,7 +19,7 @@ from shoal.cli.options import HonestFractionOption
 from shoal.cli.output import check_new, emit_json, say, stderr
 from shoal.cli.pictures.writing import check_plot
 from shoal.cli.plan import options as plan_options
-from shoal.cli.plan import task_options
+from shoal.cli.plan import task_options, word_options
 from shoal.cli.plan.options import Asked
 from shoal.cli.plan.output import show_plan, simulated
 from shoal.cli.plan.request import Given, devices, honest, limited
@@ -66,6 +66,9 @@ The sum, and quantiles, asked in twelve windows: shoal plan sum --high 50 --unit
 --epsilon 1; shoal plan quantiles --high 96 --unit minutes --quantiles 0.5,0.9 --n 100000
 --epsilon 1 --windows 12 --changes 2
 
+Words that nobody has listed, found letter by letter (shoal discover says more of them): shoal plan
+words --n 650000 --epsilon 1 --spare 2; shoal plan words --n 650000 --found-from 200
+
 What a well-known deployment's number means: shoal plan --recipe list; shoal plan --recipe
 emoji-popularity
 
@@ -100,6 +103,11 @@ def command(
     quantiles: plan_options.QuantilesOption = None,
     shape: plan_options.ShapeOfOption = None,
     heaps: plan_options.HeapsOption = None,
+    longest: word_options.LongestOption = None,
+    most: word_options.MostOption = None,
+    spare: word_options.SpareOption = None,
+    leave_out: word_options.LeaveOutOption = None,
+    found_from: word_options.FoundFromOption = None,
     min_batch: plan_options.MinBatchOption = None,
     honest_fraction: HonestFractionOption = "1",
     mechanism: plan_options.MechanismNamesOption = None,
@@ -136,19 +144,13 @@ def command(
     as_json: plan_options.PlanJsonOption = False,
 ) -> None:
     """See ``HELP``."""
-    shown = _Shown(everything, several, colluding, emit, picture, as_json, Told.of(locals()))
+    given = dict(locals())
+    shown = _Shown(everything, several, colluding, emit, picture, as_json, Told.of(given))
     if recipe is not None:
         return _recipe(context, recipe, n, shown)
-    # fmt: off
-    asked = Given(
-        _known(question), k, labels, counts, share, low, high, unit, levels, value, worst,
-        quantiles, shape, heaps,
-    )
-    numbers = _Numbers(n, delta, epsilon, error, min_batch, honest_fraction, windows, memoized,
-        changes, tasks, per_window)
-    # fmt: on
-    limits = _Limits(max_bytes, max_messages, max_epsilon0, mechanism)
-    return _plan(asked, numbers, limits, Runs(runs, data, seed, processes, engine), shown)
+    if question is Asked.words:
+        return _words(context, given, shown)
+    return _others(context, given, shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +204,45 @@ def _known(question: Asked | None) -> Asked:
     if question is None:
         raise ShoalError(
             Kind.CONFIG,
-            "what is asked? Give yes_no, categories, mean, sum or quantiles, or --recipe NAME",
+            "what is asked? Give yes_no, categories, mean, sum, quantiles or words; or --recipe "
+            "NAME",
         )
     return question
+
+
+def _words(context: typer.Context, given: Mapping[str, Any], shown: _Shown) -> None:
+    """A discovery: ``shoal discover plan`` by another name, with the words of the task."""
+    from shoal.cli.plan.words import show_words
+
+    word_options.check_words(context)
+    told = shown.settings(None)
+    show_words(
+        word_options.WordsTyped(**_named(word_options.WordsTyped, given)),
+        devices(given["n"], None),
+        given["epsilon"],
+        given["delta"],
+        given["honest_fraction"],
+        shown.emit,
+        told,
+        as_json=shown.as_json,
+    )
+
+
+def _others(context: typer.Context, given: Mapping[str, Any], shown: _Shown) -> None:
+    word_options.check_others(context)
+    asked = Given(**_named(Given, {**given, "asked": _known(given["question"])}))
+    numbers = _Numbers(**_named(_Numbers, given))
+    limits = _Limits(*(given[name] for name in _LIMITS))
+    _plan(asked, numbers, limits, Runs(*(given[name] for name in _RUNS)), shown)
+
+
+_LIMITS = ("max_bytes", "max_messages", "max_epsilon0", "mechanism")
+_RUNS = ("runs", "data", "seed", "processes", "engine")
+
+
+def _named(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the command that a dataclass has fields for."""
+    return {field.name: given[field.name] for field in fields(kind)}
 
 
 def _recipe(context: typer.Context, name: str, n: int | None, shown: _Shown) -> None:

@@ -19,6 +19,7 @@ class Asked(StrEnum):
     mean = "mean"
     sum = "sum"
     quantiles = "quantiles"
+    words = "words"
 
 
 class Data(StrEnum):
@@ -31,7 +32,8 @@ class Data(StrEnum):
 QuestionOption = Annotated[
     Asked | None,
     typer.Argument(
-        metavar="yes_no|categories|mean|sum|quantiles", help="What is asked; not with --recipe."
+        metavar="yes_no|categories|mean|sum|quantiles|words",
+        help="What is asked; not with --recipe.",
     ),
 ]
 RecipeOption = Annotated[

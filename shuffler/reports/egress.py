@@ -4,6 +4,7 @@ take its signed acknowledgement. Everything may be repeated; the hop's signature
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from shoal import codec, failpoints
@@ -20,7 +21,18 @@ from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord
 _CHUNKS_PER_CALL = 256  # 64 MiB: a call is bounded in time, and what it brought is kept
 
 
-def make_manifest(served: ServedTask, window: WindowId, sealed: SealedRows) -> bytes:
+Asked = Callable[[WindowId], bytes]
+"""What names the question of a window of a discovery; of others nothing does."""
+
+
+def nothing_asked(_: WindowId) -> bytes:
+    """Of shufflers without discoveries."""
+    return b""
+
+
+def make_manifest(
+    served: ServedTask, window: WindowId, sealed: SealedRows, asked: Asked = nothing_asked
+) -> bytes:
     """The manifest's bytes: made once, at sealing, kept, and from then on only signed and sent."""
     return codec.encode_manifest(
         codec.Manifest(
@@ -34,6 +46,7 @@ def make_manifest(served: ServedTask, window: WindowId, sealed: SealedRows) -> b
             rows_hash=sealed.rows_hash,
             damaged=sealed.damaged,
             reports=0 if served.task.reports_are_rows else sealed.reports,
+            asked=asked(window),
         )
     )
 

@@ -25,7 +25,7 @@ from shoal.services.given_up import GivenUpWindows
 from shoal.services.tracing import NO_TRACES, Tracer
 from shoal.shuffler import core
 from shoal.shuffler.core import WindowEvent, WindowId, WindowState
-from shoal.shuffler.reports.egress import Delivery, make_manifest
+from shoal.shuffler.reports.egress import Asked, Delivery, make_manifest, nothing_asked
 from shoal.shuffler.reports.noise import AddedNoise
 from shoal.shuffler.stores.claims import CLAIM_S, Claim, HeldClaims, OwnerId, StaleClaimError
 from shoal.shuffler.stores.store import SealedRows, Store, WindowRecord, record_of
@@ -73,10 +73,10 @@ class Lifecycle:
         given_up: GivenUpWindows | None = None,
         tracer: Tracer = NO_TRACES,
         noise: AddedNoise | None = None,
+        asked: Asked = nothing_asked,
     ) -> None:
-        self._noise = noise or AddedNoise()
-        self._given_up, self._tracer = given_up, tracer
-        self._tasks, self._store, self._delivery = tasks, store, delivery
+        self._noise, self._asked, self._given_up = noise or AddedNoise(), asked, given_up
+        self._tasks, self._store, self._delivery, self._tracer = tasks, store, delivery, tracer
         self._held = HeldClaims(store, owner or OwnerId.draw())
         self._clock, self._entropy, self._delay, self._forget_keys = (
             clock,
@@ -432,8 +432,8 @@ class Lifecycle:
             # decided below by reports alone: what is withheld is shredded with its noise
             sealed = await self._store.seal(claim, await self._noise.of(served, window))
         reports = sealed.reports
-        event = core.verdict(reports, served.task.min_batch)
-        manifest = make_manifest(served, window, sealed) if event is WindowEvent.ENOUGH else b""
+        enough = (event := core.verdict(reports, served.task.min_batch)) is WindowEvent.ENOUGH
+        manifest = make_manifest(served, window, sealed, self._asked) if enough else b""
         await self._advance(claim, event, sealed, reports, manifest)
         log.info(
             "window sealed" if manifest else "window withheld",
@@ -453,7 +453,7 @@ class Lifecycle:
         if core.verdict(reports, served.task.min_batch) is WindowEvent.TOO_FEW:
             await self._advance(claim, WindowEvent.TOO_FEW, sealed, reports)
         else:
-            manifest = make_manifest(served, claim.window, sealed)
+            manifest = make_manifest(served, claim.window, sealed, self._asked)
             await self._store.advance(claim, record.state, record.state, sealed, reports, manifest)
         return True
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from shoal import codec
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.analyzer.batches.opening import Opened
 from shoal.analyzer.core import Batch, BatchState
+from shoal.analyzer.records import Spending
 from shoal.analyzer.results.release import Prepared, conclude, prepare
 from shoal.analyzer.store import AnalyzerStore
 from shoal.crypto.discovery_steps import DiscoveryStep, SignedStep, sign_step
@@ -70,14 +72,21 @@ def step_of(
 
 
 def found_in(
-    world: World, level: DiscoveryLevel, words: Iterable[str], window: int, seed: str = "words"
+    world: World,
+    level: DiscoveryLevel,
+    words: Iterable[str],
+    window: int,
+    seed: str = "words",
+    asked: bytes = b"",
 ) -> Prepared:
-    """A batch of one honest report for each word, tallied and prepared."""
+    """A batch of one honest report for each word, tallied and prepared. ``asked``: as the shuffler
+    names it.
+    """
     made = create(world.task.mechanism, world.task.domain)
     cells = np.array([level.encode(word) for word in words], dtype=np.int64)
     bundles = level_of(made, level).randomize(cells, SeededEntropy(seed))
     tally = made.tally(bundles.rows)
-    batch = world.batch([b""] * tally.rows, window, reports=len(cells))
+    batch = world.batch([b""] * tally.rows, window, reports=len(cells), asked=asked)
 
     taken = Batch(batch.manifest, batch.manifest_hash, BatchState.PROCESSING)
     return prepare(world.served, taken, Opened(tally, {}), level)
@@ -88,12 +97,15 @@ def release_of(world: World, prepared: Prepared) -> bytes:
     return conclude(prepared, [], world.analyzer).release
 
 
-def store_release(store: AnalyzerStore, world: World, prepared: Prepared) -> bytes:
+def store_release(
+    store: AnalyzerStore, world: World, prepared: Prepared, earlier: Sequence[Spending] = ()
+) -> bytes:
     """As an analyzer writes it, without the batch that it came of; the bytes of the release."""
-    window = prepared.batch.manifest.window
-    outcome = conclude(prepared, [], world.analyzer)
+    manifest = prepared.batch.manifest
+    window, digest = manifest.window, prepared.batch.manifest_hash.raw
+    outcome = conclude(prepared, earlier, world.analyzer)
     with store.transaction() as db:
-        row = (world.task_id.raw, window, b"manifest", bytes([window]) * 32, 3)
+        row = (world.task_id.raw, window, codec.encode_manifest(manifest), digest, 3)
         db.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*row, row_digest(*row)))
         store.write_release(world.task_id, window, outcome)
     store.write_release_count()

@@ -16,13 +16,16 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
+from shoal.analyzer.discovery.plan import DiscoveryRequest
 from shoal.analyzer.planner.accuracy.answers import request_for
 from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles, Question, Request, Sum
 from shoal.console.operator.planner.several import ONE
+from shoal.console.operator.planner.words import WordsQuestion
 from shoal.domain import Categories, YesNo
 from shoal.errors import ShoalError
 from shoal.mechanisms.several.names import NAMES
 from shoal.pictures.axes import number
+from shoal.questions.spelling import LETTERS
 from shoal.task import SHUFFLER_NOISE
 
 KINDS = {
@@ -31,6 +34,7 @@ KINDS = {
     "mean": "a number: its mean",
     "sum": "a number: its sum",
     "quantiles": "a number: its quantiles",
+    "words": "a word that nobody has listed",
 }
 MOST_DEVICES, MOST_ANSWERS, MOST_WINDOWS, MOST_QUANTILES = 100_000_000, 1_000, 1_000, 9
 USUAL = {
@@ -44,6 +48,8 @@ USUAL = {
     "off": "2",
     "of": "percent",
     "most": "50",
+    "letters": "8",
+    "spare": "2",
     "windows": "1",
     "memoized": "",
     "changes": "0",
@@ -61,6 +67,7 @@ USUAL = {
 CHOICES = {"": "what is recommended", ONE: "one message per device"} | {
     name: name for name in NAMES if name != SHUFFLER_NOISE
 }
+_FIRST, _MOST_SPARE = 2, 20  # letters of a word that are asked for first; windows
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:[ ,_'][0-9]{3})+(?:\.[0-9]*)?")
 _STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 
@@ -125,7 +132,7 @@ class PlannerForm:
     @property
     def counted(self) -> bool:
         """Whether devices are counted; else a figure of a number is asked."""
-        return self.kind in {"yes_no", "categories"}
+        return self.kind in {"yes_no", "categories", "words"}
 
     def sliders(self) -> dict[str, Slider]:
         """By the field that each stands beside."""
@@ -153,6 +160,23 @@ class PlannerForm:
             self.wrong[name] = f"give {kind} from {_said(low)} to {_said(high)}"
             return math.nan
         return value
+
+    def words(self) -> WordsQuestion | None:
+        """What is asked of words; None where something is wrong, which ``wrong`` says."""
+        n = self.number("n", 2, MOST_DEVICES, whole=True)
+        letters = self.number("letters", _FIRST + 1, LETTERS.most_length, whole=True)
+        spare = self.number("spare", 0, _MOST_SPARE, whole=True)
+        wanted = self._off(n)
+        honest, delta = self.number("honest", 1, 100), self.number("delta", 1e-30, 0.1)
+        if not self.wrong and not 1 <= wanted <= n:
+            self.wrong["off"] = "give one device or more, and no more than answer"
+        if self.wrong:
+            return None
+        asked = DiscoveryRequest(
+            int(n), 1.0, delta, honest=Fraction(math.floor(honest * 10_000), 1_000_000),
+            first=_FIRST, longest=int(letters), spare=int(spare),
+        )  # fmt: skip
+        return WordsQuestion(asked, math.floor(wanted))
 
     def request(self) -> Request | None:
         """What the planner is asked; None where something is wrong, which ``wrong`` says."""

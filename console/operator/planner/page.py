@@ -5,7 +5,7 @@ file away, to sign it.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, overload
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -23,11 +23,20 @@ from shoal.console.operator.planner.several import (
     chosen_line,
     several_view,
 )
-from shoal.console.operator.planner.task import CA_FILE, DAYS, check_words, pattern, written
+from shoal.console.operator.planner.task import (
+    CA_FILE,
+    DAYS,
+    check_words,
+    pattern,
+    words_written,
+    written,
+)
 from shoal.console.operator.planner.view import AGAIN_MS, view
+from shoal.console.operator.planner.words import WordsAnswer, WordsQuestion, words_view
 from shoal.console.operator.planner.work import LIVE_S, Worked, Workshop
 from shoal.console.web import NavItem
 from shoal.errors import Kind, ShoalError
+from shoal.task import Task
 
 NAVIGATION = NavItem("Planner", "/planner")
 _PATIENCE_S = 0.25  # for a first answer; a page that comes back for a better one has one already
@@ -41,17 +50,11 @@ def routes(desk: Desk) -> list[BaseRoute]:
     workshop = Workshop()
     desk.opened.append(workshop.warm)  # with the first page of all: here somebody waits already
 
-    def page(request: Request, form: PlannerForm, asked: Asked | None) -> Response:
+    def page(request: Request, form: PlannerForm, asked: Asked | WordsQuestion | None) -> Response:
         workshop.warm()
-        answer = None
-        if asked is not None:
-            # a page that a script asked for comes back; one that somebody opened may not
-            opened = request.headers.get("sec-fetch-mode", "navigate") == "navigate"
-            lease = () if opened else (LIVE_S,)
-            worked = workshop.look(asked, _PATIENCE_S, *lease)
-            answer = view(asked, worked)
-            if form.several and worked.over:
-                answer |= _several(workshop, asked, worked, lease)
+        # a page that a script asked for comes back; one that somebody opened may not
+        opened = request.headers.get("sec-fetch-mode", "navigate") == "navigate"
+        answer = _answer(workshop, form, asked, () if opened else (LIVE_S,))
         return desk.page(
             request,
             "planner.html.j2",
@@ -68,10 +71,23 @@ def routes(desk: Desk) -> list[BaseRoute]:
 
     def planner(request: Request) -> Response:
         form = PlannerForm.of(dict(request.query_params))
-        return page(request, form, form.request())
+        return page(request, form, form.words() if form.kind == "words" else form.request())
+
+    def words_task(request: Request, form: PlannerForm) -> Response:
+        asked = form.words()
+        mended = not form.wrong
+        check_words(form)
+        if asked is None or form.wrong:
+            return page(request, form, asked if mended else None)
+        plan = _whole(workshop, asked).plan
+        assert plan is not None  # noqa: S101 - it is whole
+        name, text = words_written(plan, form, pattern(desk.holdings()), desk.now())
+        return _file(text.encode(), f"{name}.toml", "application/toml")
 
     def task(request: Request) -> Response:
         form = PlannerForm.of(dict(request.query_params))
+        if form.kind == "words":
+            return words_task(request, form)
         asked = form.request()
         mended = not form.wrong
         check_words(form)
@@ -80,7 +96,8 @@ def routes(desk: Desk) -> list[BaseRoute]:
         plan = _final(workshop, asked)
         several = None
         if form.several:
-            line = chosen_line(_final_several(workshop, asked).beside(plan), form.typed["choose"])
+            several_known = _whole(workshop, SeveralQuestion(asked))
+            line = chosen_line(several_known.beside(plan), form.typed["choose"])
             if line is None:
                 form.wrong["choose"] = "the table has no such line: choose one that it has"
                 return page(request, form, asked)
@@ -90,15 +107,37 @@ def routes(desk: Desk) -> list[BaseRoute]:
         return _file(text.encode(), f"{name}.toml", "application/toml")
 
     def ca(_: Request) -> Response:
-        model = pattern(desk.holdings())
-        if model is None:
-            raise ShoalError(
-                Kind.NOT_FOUND,
-                "no signed task is known here: shoal keys ca makes a certificate authority",
-            )
-        return _file(model.shuffler_ca, CA_FILE, "application/x-pem-file")
+        return _ca(pattern(desk.holdings()))
 
     return [Route(NAVIGATION.path, planner), Route(_TASK, task), Route(_CA, ca)]
+
+
+def _ca(model: Task | None) -> Response:
+    if model is None:
+        raise ShoalError(
+            Kind.NOT_FOUND,
+            "no signed task is known here: shoal keys ca makes a certificate authority",
+        )
+    return _file(model.shuffler_ca, CA_FILE, "application/x-pem-file")
+
+
+def _answer(
+    workshop: Workshop,
+    form: PlannerForm,
+    asked: Asked | WordsQuestion | None,
+    lease: tuple[float, ...],
+) -> dict[str, Any] | None:
+    """What the page shows of what is known by now; None where nothing can be asked."""
+    if asked is None:
+        return None
+    if isinstance(asked, WordsQuestion):
+        known = workshop.look(asked, _PATIENCE_S, *lease)
+        return words_view(asked, known.answer, known.trouble)
+    worked = workshop.look(asked, _PATIENCE_S, *lease)
+    answer = view(asked, worked)
+    if form.several and worked.over:
+        answer |= _several(workshop, asked, worked, lease)
+    return answer
 
 
 def _final(workshop: Workshop, asked: Asked) -> Plan:
@@ -119,13 +158,24 @@ def _final(workshop: Workshop, asked: Asked) -> Plan:
         time.sleep(_PATIENCE_S)
 
 
-def _final_several(workshop: Workshop, asked: Asked) -> SeveralAnswer:
+@overload
+def _whole(workshop: Workshop, question: SeveralQuestion) -> SeveralAnswer: ...
+
+
+@overload
+def _whole(workshop: Workshop, question: WordsQuestion) -> WordsAnswer: ...
+
+
+def _whole(
+    workshop: Workshop, question: SeveralQuestion | WordsQuestion
+) -> SeveralAnswer | WordsAnswer:
     """Waits for it. Raises UNAVAILABLE, INVALID where there is none."""
     until = time.monotonic() + _WHOLE_S
     while True:
-        worked = workshop.look(SeveralQuestion(asked), _PATIENCE_S)
-        if worked.answer is not None and worked.answer.done:
-            return worked.answer
+        worked: Worked[Any] = workshop.look(question, _PATIENCE_S)
+        answer: SeveralAnswer | WordsAnswer | None = worked.answer
+        if answer is not None and answer.done:
+            return answer
         if worked.trouble is not None:
             raise ShoalError(Kind.INVALID, worked.trouble)
         if time.monotonic() > until:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shoal.analyzer.discovery.plan import DiscoveryPlan
+from shoal.analyzer.discovery.task_file import task_file
 from shoal.analyzer.planner.frontier.option import SeveralOption
 from shoal.analyzer.planner.result import Plan
 from shoal.analyzer.planner.task_file import Settings, name_of, task_text
@@ -65,12 +67,29 @@ def written(
     """(name, text) of the file, of ``several`` messages in place of the plan's choice if they were
     chosen. ``now``: Unix seconds; the first window begins at the next day.
     """
+    labels = _labels(form)
+    if form.kind == "categories" and labels:
+        plan = _named(plan, Categories(labels))
+        several = None if several is None else replace(several, domain=Categories(labels))
+    told = _told(form, model, now)
+    return told.texts["name"], task_text(plan, told=told, several=several)
+
+
+def words_written(
+    plan: DiscoveryPlan, form: PlannerForm, model: Task | None, now: float
+) -> tuple[str, str]:
+    """The same of a discovery."""
+    told = _told(form, model, now)
+    return told.texts["name"], task_file(plan, told=told, command="shoal plan words")
+
+
+def _told(form: PlannerForm, model: Task | None, now: float) -> Settings:
+    """What the form and the latest task say of the next one."""
     question = form.typed["question"].strip()
     purpose = form.typed["purpose"].strip() or f"statistics on: {question}"[: LIMITS.text_chars]
-    name = name_of(question)
     start = datetime.fromtimestamp((now // _DAY + 1) * _DAY, UTC)
     windows = {"start": start, "length_s": int(form.typed["days"]) * _DAY}
-    texts: dict[str, Any] = {"name": name, "purpose": purpose, "question": question}
+    texts: dict[str, Any] = {"name": name_of(question), "purpose": purpose, "question": question}
     keys: dict[str, str] = {}
     shuffler: dict[str, str] = {}
     if model is not None:
@@ -83,12 +102,7 @@ def written(
         if model.admission is Admission.ENROLLED:
             texts["admission"] = "enrolled"
             keys["enrolment"] = model.enrolment_key.hex()
-    labels = _labels(form)
-    if form.kind == "categories" and labels:
-        plan = _named(plan, Categories(labels))
-        several = None if several is None else replace(several, domain=Categories(labels))
-    told = Settings(texts, windows, keys, shuffler)
-    return name, task_text(plan, told=told, several=several)
+    return Settings(texts, windows, keys, shuffler)
 
 
 def _named(plan: Plan, domain: Categories) -> Plan:

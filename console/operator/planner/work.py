@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -28,6 +28,7 @@ from shoal.console.operator.planner.several import (
     SeveralQuestion,
     several_answers,
 )
+from shoal.console.operator.planner.words import WordsAnswer, WordsQuestion, words_answers
 from shoal.domain import YesNo
 from shoal.errors import ShoalError
 from shoal.log import get_log
@@ -36,8 +37,9 @@ from shoal.services.workers import deaf_to_interrupts
 
 log = get_log("console")
 
-Asked = Request | SeveralQuestion
-Known = TypeVar("Known", AccuracyAnswer, SeveralAnswer)
+Asked = Request | SeveralQuestion | WordsQuestion
+Answer = AccuracyAnswer | SeveralAnswer | WordsAnswer
+Known = TypeVar("Known", AccuracyAnswer, SeveralAnswer, WordsAnswer)
 
 _KEPT = 128  # answers
 LIVE_S, _LEASE_S = 2.5, 30.0  # so long after a look a question is still worked at, by who looks
@@ -57,7 +59,7 @@ _WAITING = 32  # questions; beyond them the oldest is dropped
 class _Known:
     """``answer``: the latest, None before the first. ``trouble``: why there is none."""
 
-    answer: AccuracyAnswer | SeveralAnswer | None = None
+    answer: Answer | None = None
     trouble: str | None = None
     looked_at: float = 0.0
     until: float = 0.0  # then nobody waits for it any more
@@ -110,6 +112,11 @@ class Workshop:
     def look(
         self, request: SeveralQuestion, patience_s: float, lease_s: float = _LEASE_S
     ) -> Worked[SeveralAnswer]: ...
+
+    @overload
+    def look(
+        self, request: WordsQuestion, patience_s: float, lease_s: float = _LEASE_S
+    ) -> Worked[WordsAnswer]: ...
 
     def look(self, request: Asked, patience_s: float, lease_s: float = _LEASE_S) -> Worked[Any]:
         """What is known of ``request``; waits ``patience_s`` at most for a first answer. It is
@@ -290,7 +297,7 @@ class Workshop:
             known = self._known.get(request)
             if known is None:
                 return
-            if isinstance(value, AccuracyAnswer | SeveralAnswer):
+            if isinstance(value, Answer):
                 if known.answer is None or not known.answer.done:
                     known.answer = value
             else:
@@ -299,7 +306,7 @@ class Workshop:
 
 
 def _first(request: Asked, known: _Known) -> bool:
-    """Whether a first answer is wanted; several messages are never in the way of one."""
+    """Whether a first answer is wanted; what takes seconds is never in the way of one."""
     return isinstance(request, Request) and not known.shown
 
 
@@ -337,7 +344,9 @@ def _answer(end: Connection, request: Asked, brief: bool) -> None:
     """Send better and better answers, until told to stop."""
     try:
         if isinstance(request, SeveralQuestion):
-            _send_several(end, request)
+            _send_each(end, several_answers(request))
+        elif isinstance(request, WordsQuestion):
+            _send_each(end, words_answers(request))
         else:
             _send(end, request, brief)
     except ShoalError as error:
@@ -365,8 +374,8 @@ def _send(end: Connection, request: Request, brief: bool) -> None:
         end.send(("answer", latest))
 
 
-def _send_several(end: Connection, question: SeveralQuestion) -> None:
-    for answer in several_answers(question):
+def _send_each(end: Connection, found: Iterable[Answer]) -> None:
+    for answer in found:
         end.send(("answer", answer))
         if end.poll():
             end.recv()

@@ -166,6 +166,37 @@ def test_quantiles_come_with_ranges_beside_them(url: str, running: Browser, tmp_
     assert 'name = "ranges"' in (tmp_path / "kept.toml").read_text()
 
 
+def test_words_are_planned_by_how_many_have_them(
+    url: str, running: Browser, tmp_path: Path
+) -> None:
+    """By the keyboard: the kind, its own fields, the answer, the file. Planted: the kind left out
+    of the style sheet -> fields of other kinds show, and this fails; its answer never asked for
+    again -> it waits for "Final" in vain.
+    """
+    with page_of(running) as page:
+        troubles: list[str] = []
+        page.on("console", lambda message: troubles.append(message.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(f"{url}/planner?n=2000&off=3&kind=quantiles&letters=4")
+        assert not page.locator("#letters").is_visible()
+        page.focus("[name=kind][value=quantiles]")
+        page.keyboard.press("ArrowRight")
+        assert page.locator("[name=kind][value=words]").is_checked()
+        seen = {"letters": True, "spare": True, "off": True, "several": False, "low": False}
+        for name, shown in seen.items():
+            assert page.locator(f"#{name}").is_visible() == shown, name
+        page.fill("#off", "3")
+        page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
+        assert page.locator("#answer tbody tr").count() == 3
+        assert "Found with 95 % from" in page.inner_text("#answer .tiles")
+        page.fill("#question", "Which word?")
+        with page.expect_download(timeout=_PATIENCE_MS) as waiting:
+            page.get_by_role("button", name="Write the task file").click()
+        waiting.value.save_as(tmp_path / "kept.toml")
+        assert troubles == []
+    assert 'kind = "discovery"' in (tmp_path / "kept.toml").read_text()
+
+
 def test_for_everybody(url: str, running: Browser) -> None:
     """Coarse and final, light, dark and narrow. Planted: a slider without a name -> axe says so;
     the chart with a fixed width -> it scrolls sideways at 390 px.
@@ -174,9 +205,10 @@ def test_for_everybody(url: str, running: Browser) -> None:
     kept = "/planner?kind=quantiles&n=600&off=9&windows=2&memoized=yes"
     categories = "/planner?kind=categories&answers=3&n=600&off=5"
     several = "/planner?n=600&off=0.5&delta=1e-6&several=yes"
+    words = "/planner?kind=words&n=2000&off=3&letters=4"
     for width, dark in ((1200, False), (1200, True), (NARROW, False)):
         with page_of(running, width=width, dark=dark) as page:
-            for path in (ASKED, categories, kept, several, "/planner?off=x"):
+            for path in (ASKED, categories, kept, several, words, "/planner?off=x"):
                 page.goto(f"{url}{path}")
                 if "off=x" not in path:
                     page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)

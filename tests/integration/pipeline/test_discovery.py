@@ -16,6 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.results.checkable import checkable
+from shoal.checker.check import check_releases
+from shoal.checker.findings import Outcome
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, assign, seal
@@ -32,6 +36,7 @@ from shoal.mechanisms.several.levels import level_of
 from shoal.mechanisms.several.registry import create
 from shoal.protos.release_pb2 import Release
 from shoal.questions.spelling import ANOTHER, MORE, shown, spell
+from shoal.services.settings import load_settings
 from tests.sizes import size
 from tests.worlds import discoveries
 from tests.worlds.ports import free_port
@@ -158,6 +163,9 @@ async def test_words_are_found_level_by_level(tmp_path: Path) -> None:
         releases = await discoveries.releases_of(site, asked)
     assert sorted(releases) == answered
     assert len(answered) == discovery.levels
+    files = [data for _, data in checkable(load_settings(AnalyzerConfig, site.analyzer_config))]
+    checks = list(check_releases(files, [site.authority.public]))
+    assert [check.outcome for check in checks] == [Outcome.HOLDS] * len(answered), checks
     found = checked(asked, words, releases)
     assert OWN in found
 

@@ -12,7 +12,7 @@ import pytest
 
 from shoal.accounting import certify
 from shoal.checker.enumeration import exact_divergence
-from shoal.checker.epsilon import LARGEST_N, Decision, decide
+from shoal.checker.epsilon import LARGEST_N, decide
 from shoal.checker.errors import UnreadableError
 from shoal.checker.expectation import (
     SMOOTHING,
@@ -21,7 +21,7 @@ from shoal.checker.expectation import (
     mean_positive_part,
 )
 from shoal.checker.exponential import exp_above, exp_below, log_above
-from shoal.checker.findings import Outcome
+from shoal.checker.findings import Decision, Outcome
 from shoal.checker.laws import OutputLaw, law_of
 from shoal.checker.two_outputs import Coin, largest_divergence
 from shoal.domain import Numeric

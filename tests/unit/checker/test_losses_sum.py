@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from shoal.checker.losses_sum import SMOOTHING, LossSummand, smoothed_divergence
+from shoal.checker.several.losses_sum import SMOOTHING, LossSummand, smoothed_divergence
 from tests.cases import for_each
 
 # e^loss and chance: of P, and where they sum to less than 1 the rest is infinite

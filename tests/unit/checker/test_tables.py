@@ -18,10 +18,10 @@ from shoal.accounting.several_messages.of_domain import design_several
 from shoal.checker.chain import Chain
 from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome
-from shoal.checker.losses_sum import SMOOTHING
 from shoal.checker.promise import decided, law_of_task, promise
 from shoal.checker.release_file import SignedParts
-from shoal.checker.tables import (
+from shoal.checker.several.losses_sum import SMOOTHING
+from shoal.checker.several.tables import (
     TablesLaw,
     decide_tables,
     decide_together,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.questions.discovery import DiscoveryLevel
 from tests.flipped import last_bit_flipped
-from tests.worlds.services.analyzer import LENGTH, START
+from tests.worlds.services.analyzer import LENGTH, START, World
 from tests.worlds.words import RELEASE, SMALL, step_of, words_world
 
 WORLD = words_world()
@@ -135,3 +136,30 @@ def test_steps_of_others_are_nothing_to_this_device(tmp_path: Path) -> None:
     assert refused.value.kind is Kind.BAD_SIGNATURE
     assert len(tasks.all()) == 1
     assert not (tmp_path / "learnt").exists()
+
+
+def test_a_clock_ten_days_off_answers_no_question_of_another_window(tmp_path: Path) -> None:
+    """Windows of a week, in the third one: a device ahead is in a window of which it knows nothing,
+    and draws nothing; one behind is in one that is over, and its report names that one's question.
+    Planted: the last step that is known taken for every later window -> it answers, fails.
+    """
+    week, ten_days = 7 * 86_400, 10 * 86_400.0
+    plan = replace(WORLD.task.windows, length_s=week)
+    world = World(replace(WORLD.task, windows=plan, retention_s=20 * week), WORLD.authority)
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "words.task").write_bytes(world.signed_task)
+    (tmp_path / "tasks" / "words.keys").write_bytes(world.signed_schedule)
+    policy = Policy(frozenset({world.authority.public}), 4.0, 2)
+    tasks = KnownTasks(tmp_path / "tasks", policy, MemoryOutbox(), tmp_path / "learnt")
+    tasks.refresh()
+    for window, level in ((1, LEVEL), (2, SMALL.level(2, [b"\x02\x00"]))):
+        tasks.step(step_of(world, window, level).data)
+    (assignment,) = tasks.all()
+    now = float(plan.start_of(2) + 5 * 86_400)
+    tasks.check_open(assignment, now)
+    with pytest.raises(ShoalError) as ahead:
+        tasks.check_open(assignment, now + ten_days)
+    assert ahead.value.kind is Kind.UNAVAILABLE
+    assert plan.current(now - ten_days) == 1
+    tasks.check_open(assignment, now - ten_days)
+    assert assignment.level(1) == LEVEL

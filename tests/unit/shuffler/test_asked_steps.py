@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from shoal.clocks.clock import FakeClock
+from shoal.crypto.discovery_steps import trust_step
 from shoal.protos import directory_pb2
 from shoal.shuffler.asked_steps import AskedSteps
 from shoal.shuffler.core import WindowId
@@ -148,3 +149,60 @@ def test_the_analyzer_is_asked_soon_while_a_window_waits(tmp_path: Path) -> None
     bench.steps.hear([step_of(WORLD, 2, None).data])
     assert (bench.steps.awaited, bench.steps.under_way) == (False, False)
     assert not Bench(tmp_path, PLAIN).steps.under_way
+
+
+def test_manifests_name_what_a_window_asks(tmp_path: Path) -> None:
+    """Nothing of window 0, of a window that is not known yet, of another task. Planted: the name
+    of the last step for every window -> fails.
+    """
+    bench = Bench(tmp_path, WORLD, PLAIN)
+    window = WindowId(WORLD.task_id, 1)
+    assert bench.steps.named(window) == b""
+    bench.steps.hear([FIRST.data])
+    assert bench.steps.named(window) == FIRST.name.raw
+    assert bench.steps.named(WindowId(WORLD.task_id, 0)) == b""
+    assert bench.steps.named(WindowId(WORLD.task_id, 2)) == b""
+    assert bench.steps.named(WindowId(PLAIN.task_id, 1)) == b""
+    bench.book.served.clear()
+    assert bench.steps.named(window) == b""
+
+
+def test_a_step_is_verified_once_however_often_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delivered twice, and after a restart. Planted: verified whenever it is heard -> fails; what
+    is known believed by its window alone -> the other step is no condition, fails.
+    """
+    verified = list[bytes]()
+
+    def counting(data: bytes, *given: Any) -> Any:
+        verified.append(data)
+        return trust_step(data, *given)
+
+    monkeypatch.setattr("shoal.shuffler.asked_steps.trust_step", counting)
+    bench = Bench(tmp_path, WORLD)
+    for _ in range(3):
+        bench.steps.hear([FIRST.data])
+    assert verified == [FIRST.data]
+    bench.steps.hear([OTHER.data])
+    assert len(list(bench.steps.conditions())) == 1
+    bench.steps.hear([FIRST.data])
+    assert list(bench.steps.conditions()) == []
+    assert bench.steps.listed() == (FIRST.data,)
+
+
+def test_steps_out_of_order_and_after_a_restore(tmp_path: Path) -> None:
+    """The second is heard before the first, then the first, and both again by a shuffler whose
+    folder was restored from before it heard any. Planted: a later step known -> an earlier one
+    refused, fails.
+    """
+    bench = Bench(tmp_path, WORLD)
+    bench.clock.advance(LENGTH)
+    bench.steps.hear([SECOND.data])
+    bench.steps.hear([FIRST.data])
+    assert bench.steps.listed() == (FIRST.data, SECOND.data)
+    restored = Bench(tmp_path / "restored", WORLD)
+    restored.clock.advance(LENGTH)
+    restored.steps.hear([SECOND.data, FIRST.data, SECOND.data])
+    assert restored.steps.listed() == bench.steps.listed()
+    assert list(restored.steps.conditions()) == []

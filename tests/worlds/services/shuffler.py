@@ -294,6 +294,7 @@ class AnalyzerEnd:
         self.calls: list[str] = []
         self.unserved: dict[TaskId, list[int]] = {}  # what it says that it can't take
         self.trouble = ""
+        self.steps: list[bytes] = []  # of discoveries, as it says them
         self._server: RpcServer | None = None
 
     async def start(self, address: str = "127.0.0.1:0") -> str:
@@ -319,7 +320,7 @@ class AnalyzerEnd:
 
     async def _serves(self, request: bytes, call: Call) -> bytes:
         asked = delivery_pb2.ServesRequest.FromString(request).tasks
-        reply = delivery_pb2.ServesReply(trouble=self.trouble)
+        reply = delivery_pb2.ServesReply(trouble=self.trouble, steps=self.steps)
         for one in asked:
             if (windows := self.unserved.get(TaskId(one.task_id))) is not None:
                 reply.unserved.add(task_id=one.task_id, windows=windows)

@@ -170,3 +170,12 @@ def test_a_simulation_of_hours_is_refused_before_it_begins(same: DiscoveryPlan) 
     with pytest.raises(ShoalError) as refused:
         check_words(same, Population.of(same.discovery, {"a": 100_000_000}))
     assert refused.value.kind is Kind.CONFIG
+
+
+def test_so_many_devices_that_lie_have_a_false_beginning_followed() -> None:
+    """As likely as not, and with one fewer less likely. Planted: rounded down -> fails."""
+    made = plan_discovery(replace(FRESH, n=40_000, epsilon=1.0))
+    pushed = [(made.liars - less) * made.made.messages for less in (0, 1)]
+    often, seldom = (chance_of(made.made, 40_000, each, made.threshold) for each in pushed)
+    assert made.liars > 1
+    assert seldom < 0.5 < often + 0.05

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.analyzer.core import WITHHELD_NOT_ASKED
+from shoal.analyzer.core import WITHHELD_ASKED_OTHERWISE, WITHHELD_NOT_ASKED
 from shoal.analyzer.discovery.steps import DiscoverySteps
 from shoal.analyzer.records import StoredRelease
 from shoal.analyzer.results.release import prepare
@@ -157,3 +157,29 @@ def test_a_release_is_looked_for_once(desk: Desk, monkeypatch: pytest.MonkeyPatc
     assert step is not None
     assert (step.step.window, step.step.level) == (1, SMALL.level(0))
     assert len(reads) == 1
+
+
+def test_a_batch_that_answers_another_question_is_not_counted(tmp_path: Path) -> None:
+    """The analyzer's folder is restored from before it asked window 1: by now that window asks
+    something else by it, and devices answered what they were told before. Planted: the name in the
+    manifest not looked at -> answers of one level are counted as those of another, fails.
+    """
+    desk = Desk(tmp_path, words_world())
+    desk.release(0)
+    desk.clock.advance(LENGTH)
+    desk.steps.look()
+    step, world = desk.last(), desk.world
+    assert step is not None
+    assert step.step.level is not None
+
+    def counted(asked: bytes) -> str | None:
+        batch = world.batch([b""] * 400, 1, reports=400, asked=asked)
+        level = desk.steps.level_of(world.served, batch.manifest)
+        made = found_in(world, SMALL.level(0), WORDS, 1, asked=asked)
+        return prepare(world.served, made.batch, made.opened, level).withheld
+
+    assert counted(step.name.raw) is None
+    assert counted(b"") is None  # of a shuffler that says nothing of it
+    assert counted(bytes(32)) == WITHHELD_ASKED_OTHERWISE
+    desk.restart("restored")
+    assert counted(step.name.raw) == WITHHELD_ASKED_OTHERWISE

@@ -54,10 +54,12 @@ def test_a_tree_of_what_is_released(analyzer: Analyzer, capsys: Capture) -> None
     first, *rows = shown.splitlines()
     assert first.startswith("words: level 1 of 0 to 2, window 1: 1 words so far")
     labels = [row.lstrip("\u2502\u251c\u2514\u2500\u25cf ").split("  ")[0] for row in rows]
-    assert labels == ["c\u2026", "ca\u2026", "co\u2026", "a\u2026", "a", rows[-1][4:]]
-    assert rows[-1][4:].startswith("of 400 devices; epsilon")
+    assert labels[:5] == ["c\u2026", "ca\u2026", "co\u2026", "a\u2026", "a"]
+    assert labels[5].startswith("of 400 devices; epsilon")
+    assert len(labels) == 7
     assert main([*arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert found["state"] == "going on"
     assert [word["label"] for word in found["words"]] == ["a"]
     assert [branch["label"] for branch in found["tree"]] == ["c\u2026", "a\u2026"]
     assert [child["label"] for child in found["tree"][0]["children"]] == ["ca\u2026", "co\u2026"]
@@ -75,6 +77,38 @@ def test_watching_goes_on_until_nothing_is_left_to_follow(
     assert "cat\u2026" in shown
     assert "nothing is left to follow" in shown
     assert analyzer.window == 3
+
+
+def test_watching_ends_when_windows_ran_out(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the configuration, which knows the task: it waits while a window may be asked, tells
+    what was withheld, and ends with what was found, exit code 0. Planted: the task's windows not
+    looked at -> it sleeps for ever, which this test does not allow.
+    """
+    config = WORLD.config(tmp_path)
+    config.data_dir.mkdir(exist_ok=True)
+    analyzer = Analyzer(config.data_dir)
+    path = str(tmp_path / "analyzer.toml")
+    now = [float(WORLD.task.windows.start_s + 60)]
+    slept = list[float]()
+
+    def sleep(_: float) -> None:
+        slept.append(now[0])
+        assert len(slept) < 40
+        if len(slept) == 2:
+            analyzer.release()
+        now[0] += WORLD.task.windows.length_s / 2
+
+    monkeypatch.setattr("shoal.cli.discover.follow.time.sleep", sleep)
+    monkeypatch.setattr("shoal.cli.discover.follow.time.time", lambda: now[0])
+    assert main(["discover", "show", "words", "--config", path, "--watch"]) == 0
+    shown = capsys.readouterr().out
+    assert "windows are over, and not all levels were asked" in shown
+    assert "0 words found" in shown
+    assert slept[-1] < WORLD.task.windows.end_of(WORLD.task.windows.count)
+    assert main(["discover", "show", "words", "--config", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "ran out"
 
 
 def test_what_cannot_be_shown_is_said_in_a_line(analyzer: Analyzer, capsys: Capture) -> None:

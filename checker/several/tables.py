@@ -43,12 +43,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shoal.checker.epsilon import Decision
 from shoal.checker.errors import UnreadableError
 from shoal.checker.expectation import Between
 from shoal.checker.exponential import exp_above
-from shoal.checker.findings import Outcome
-from shoal.checker.losses_sum import SMOOTHING, Floats, LossSummand, smoothed_divergence
+from shoal.checker.findings import Decision, Outcome
+from shoal.checker.several.losses_sum import SMOOTHING, Floats, LossSummand, smoothed_divergence
 
 _WORDS, _UNIT = 1 << 64, 1 << 32
 _ROUND = 16 * 2.0**-53

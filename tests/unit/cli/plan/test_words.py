@@ -1,0 +1,68 @@
+"""``shoal plan words``: the plan of ``shoal discover plan``, and what goes with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.cli.main import main
+from tests.cases import for_each
+
+Capture = pytest.CaptureFixture[str]
+SMALL = ("--n", "2000", "--epsilon", "8", "--delta", "1e-4", "--longest", "4", "--most", "8")
+
+
+def ask(capsys: Capture, *arguments: str) -> dict[str, Any]:
+    """The JSON of a command that works."""
+    assert main([*arguments, "--json"]) == 0
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def test_it_is_the_plan_of_discover(capsys: Capture, tmp_path: Path) -> None:
+    """The same figures, and a task file with the same integers that has the words it was told.
+    Planted: no spare windows where nothing is said of them -> other figures, fails.
+    """
+    own, other = tmp_path / "own.toml", tmp_path / "other.toml"
+    told = ("--question", "Which word?", "--length", "12h")
+    one = ask(capsys, "plan", "words", *SMALL, "--emit", str(own), *told)
+    two = ask(capsys, "discover", "plan", *SMALL, "--spare", "2", "--emit", str(other))
+    assert one == two
+    assert one["spare_windows"] == 2
+    text = own.read_text()
+    assert 'name = "which-word"' in text
+    assert "length_s = 43200" in text
+    assert "grace_s = 10800" in text
+    integers = next(line for line in text.splitlines() if line.startswith("parameters"))
+    assert integers in other.read_text()
+    assert main(["plan", "words", *SMALL]) == 0
+    assert f"{one['found_from']} devices that have the word" in capsys.readouterr().out
+
+
+@for_each(
+    "options, said",
+    [
+        (("--error", "5"), "--found-from"),
+        (("--windows", "9"), "--spare"),
+        (("--epsilon", "1", "--found-from", "90"), "leave one of them out"),
+        (("--epsilon", "1", "--k", "9"), "--k"),
+        (("--epsilon", "1", "--several-messages"), "--several-messages"),
+        (("--found-from", "1"), "larger count"),
+        (("--found-from", "0"), "one device or more"),
+        ((), "--found-from"),
+    ],
+)
+def test_what_does_not_go_with_words(capsys: Capture, options: tuple[str, ...], said: str) -> None:
+    assert main(["plan", "words", "--n", "2000", *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+@for_each("option", ["--longest", "--most", "--spare", "--found-from", "--leave-out"])
+def test_what_is_of_words_alone(capsys: Capture, option: str) -> None:
+    """Planted: such options are passed over in silence -> fails."""
+    assert main(["plan", "yes_no", "--n", "2000", "--epsilon", "1", option, "5"]) == 2
+    assert option in capsys.readouterr().err
