@@ -62,7 +62,8 @@ class Places:
         if self.rows < 1 or self.columns < 1 or self.size > LIMITS.cells:
             raise _bad(
                 f"a map has 1 row and 1 column or more, and at most {LIMITS.cells - 1:,} cells: "
-                "choose fewer rows or columns"
+                "choose fewer rows or columns, or look at it part by part (shoal discover plan "
+                "--places)"
             )
         if self.rows > self.north - self.south or self.columns > self.east - self.west:
             raise _bad(
