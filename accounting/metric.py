@@ -9,7 +9,8 @@ pairs of cells of the map. Distances never exceed those on the ground (``questio
 **Between points, not cells.** A device is at a point, and all points of a cell answer alike. Two
 points d apart lie in cells whose centres are at most d + g apart, g the diagonal of a cell. So a
 report changes the odds between them by at most exp(e (d + g)); two points on both sides of a line
-between cells are told apart as the cells are.
+between cells are told apart as the cells are. (Cells of a map end at whole microdegrees: g and gaps
+between cells allow for that.)
 
 **Within r.** ``Move`` is about every two points of the map at most r apart: every pair of cells
 whose nearest points are. Its local epsilon is the largest ratio of these rows. Behind the shuffler:
@@ -46,6 +47,9 @@ from shoal.questions.plane import MM_PER_KM, Plane
 
 _LOGS = 1e-13  # added to every difference of two logarithms
 _UP = 1.0 + 1e-14
+# Edges of cells are whole microdegrees, 112 mm at most: a point may be so far outside of its cell
+# on the plane, each way; two points together by the diagonal of twice that.
+_EDGE, _BESIDE = 112.0, 320
 # of epsilon0: where shuffling hides less of the whole map than that, moves are not looked at
 _AMPLIFIED = 0.95
 _MOVES = 4  # radii that are told of: half a cell, and its doubles
@@ -139,13 +143,19 @@ def within(plane: Plane, radius_m: float) -> NDArray[np.bool_]:
     metres apart; never elsewhere. Neighbours always.
     """
     rows, columns = _places(plane)
-    down = np.maximum(np.abs(rows[:, None] - rows) - 1, 0) * float(plane.height)
-    across = np.maximum(np.abs(columns[:, None] - columns) - 1, 0) * float(plane.width)
+    down = _gaps(rows, plane.height)
+    across = _gaps(columns, plane.width)
     asked = np.zeros((plane.cells + 1, plane.cells + 1), dtype=np.bool_)
     # a little more than the radius: what rounding could leave out
     asked[:-1, :-1] = np.hypot(down, across) <= radius_m * 1000.0 * (1.0 + 1e-12)
     np.fill_diagonal(asked, False)
     return asked
+
+
+def _gaps(lines: NDArray[np.int64], side: int) -> NDArray[np.float64]:
+    """float64[cells, cells]: millimetres between two cells along one axis, at least."""
+    between = np.maximum(np.abs(lines[:, None] - lines) - 1, 0) * float(side)
+    return np.asarray(np.maximum(between - _EDGE, 0.0))
 
 
 def epsilon_within(law: FiniteLaw, asked: NDArray[np.bool_]) -> float:
@@ -243,7 +253,7 @@ def _made(
         moves.append(Move(radius, local, central))
     return MetricGuarantee(
         epsilon_per_km=epsilon_per_km(law, plane),
-        diagonal_m=math.ceil(math.hypot(plane.width, plane.height) * _UP) / 1000.0,
+        diagonal_m=(math.ceil(math.hypot(plane.width, plane.height) * _UP) + _BESIDE) / 1000.0,
         across_m=plane.diameter / 1000.0,
         epsilon0=whole,
         epsilon_elsewhere=epsilon_within(law, ends),

@@ -40,7 +40,7 @@ def _move(found: MetricGuarantee, at: int) -> str:
         for epsilon, delta in ((move.epsilon0, 0.0), (move.epsilon_upper, found.delta))
     )
     return (
-        f"What {bound_text(move.radius_m)} m buy: between two places at most that far apart, held "
+        f"What {move.radius_m:g} m buy: between two places at most that far apart, held "
         f"equally likely, one report alone allows {alone}; behind the shuffler, with the other "
         f"devices anywhere, {shuffled}."
     )
@@ -62,7 +62,8 @@ def _repeated(found: MetricGuarantee, windows: int) -> str:
 def _kept() -> str:
     return (
         "Repeated: a place is drawn once, and what was drawn is sent again in every window, so "
-        "that a place that stays is told no better by many. Every other place is a draw more: of a "
+        "that many tell no more of a place that stays than one report seen alone. What the "
+        "shuffler adds holds while one window was opened. Every other place is a draw more: of a "
         "device that moves, epsilons per kilometre add up."
     )
 

@@ -8,7 +8,7 @@ files of all windows are a chain, and every link is looked at:
 - window 0 asks level 0, and has no step; every other window has one, of this task and window;
 - the shuffler's manifest names the step: it took no report that answers anything else;
 - the level of a release is the one that its step asks, and whatever it tells goes on from what the
-  step follows;
+  step follows (of places, every part of it is told);
 - what a step follows is what the release that it names told to go on, all of it and nothing else;
   the release is of the same task, of an earlier window, and of the level before;
 - the threshold of a level is the one that its cells and devices give (``threshold``), whatever was
@@ -94,7 +94,8 @@ def _asked(chain: Chain) -> tuple[int, list[bytes]] | Statement:
     if step.level >= levels:
         wrong = step.level > levels or followed or not chain.release.withheld
         return Statement(_STEP, Outcome.WRONG, "it asks nothing") if wrong else (-1, [])
-    fit = all(len(one) == depth - 1 and max(one) < _END for one in followed)
+    most = _symbols(discovery) - (not discovery.HasField("parts"))  # words that end don't go on
+    fit = all(len(one) == depth - 1 and all(each < most for each in one) for one in followed)
     sorted_once = followed == sorted(set(followed))
     many = len(followed) <= discovery.most if step.level else not followed
     if not (fit and sorted_once and many and bool(followed) == bool(step.level)):
@@ -103,7 +104,10 @@ def _asked(chain: Chain) -> tuple[int, list[bytes]] | Statement:
 
 
 def _named(chain: Chain) -> Statement:
+    """The shuffler's word: whether it signed the manifest is a statement of its own."""
     said, name = chain.manifest.asked, b""
+    if not (chain.signed.manifest and chain.signed.manifest_signature):
+        return Statement(_NAMED, Outcome.OPEN, "the file has no manifest that a shuffler signed")
     if chain.signed.step:
         name = hashlib.sha256(b"shoal/v1/discovery-step\x00" + chain.signed.step).digest()
     if name and not said:
@@ -133,11 +137,20 @@ def _going_on(found: release_pb2.DiscoveredLevel) -> list[bytes]:
 
 
 def _go_on(found: release_pb2.DiscoveredLevel, followed: list[bytes], task: task_pb2.Task) -> bool:
-    """At level 0 words may be shorter than what is asked for."""
+    """At level 0 words may be shorter than what is asked for. Of places every cell is told that was
+    asked for.
+    """
     if found.level == 0:
         return not followed
+    if task.domain.discovery.HasField("parts"):
+        return {one[:-1] for one in found.asked} == set(followed)
     depth, known = task.domain.discovery.first + found.level, set(followed)
     return all(len(one) == depth and one[:-1] in known for one in found.beginnings)
+
+
+def _symbols(asked: task_pb2.Discovery) -> int:
+    """Of the alphabet: letters, the end among them, or parts of a part of a map."""
+    return int(asked.parts.across**2) if asked.HasField("parts") else _SYMBOLS
 
 
 def _threshold(chain: Chain, level: int, followed: list[bytes]) -> Statement:
@@ -145,7 +158,9 @@ def _threshold(chain: Chain, level: int, followed: list[bytes]) -> Statement:
     if not isinstance(law, DummiesLaw):
         why = law if isinstance(law, str) else "the task is of a mechanism that has none"
         return Statement(_THRESHOLD, Outcome.OPEN, why)
-    cells = _SYMBOLS * len(followed) if level else _END * _SYMBOLS ** (asked.first - 1)
+    symbols = _symbols(asked)
+    going_on = symbols - (not asked.HasField("parts"))  # no word is an end alone
+    cells = symbols * len(followed) if level else going_on * symbols ** (asked.first - 1)
     levels, least = asked.longest - asked.first + 1, told.discovered.threshold
     try:
         holds = is_threshold(law, least, cells, levels, told.n)

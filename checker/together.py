@@ -86,22 +86,36 @@ def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision
         return other
     honest = [honest_of(one.task, one.task.min_batch) for one in before]
     try:
+        by_curves = _by_curves(before, known, honest, epsilon, delta)
+        if by_curves is not None and by_curves.outcome is Outcome.HOLDS:
+            return by_curves
         tables = [table for table in map(_as_tables, known) if table is not None]
         if len(tables) == len(known):
-            decision = decide_together(list(zip(tables, honest, strict=True)), epsilon, delta)
-            if decision.outcome is not Outcome.OPEN:
-                return decision
-        curves = [_curve(law, n) for law, n in zip(known, honest, strict=True)]
-        found = [curve for curve in curves if curve is not None]
-        if len(found) < len(curves):
-            return other
-        epsilons = [one.release.privacy.epsilon_upper for one in before]
-        composed = _again(before, known, delta) or total_delta(found, epsilons, delta)
-        if composed.delta(epsilon) <= delta:
-            return Decision(Outcome.HOLDS, "their losses, composed")
-        proven = composed.epsilon(delta, 100.0)
+            found = decide_together(list(zip(tables, honest, strict=True)), epsilon, delta)
+            if by_curves is None or found.outcome is not Outcome.OPEN:
+                return found
     except UnreadableError as error:
         return Decision(Outcome.OPEN, str(error))
+    return by_curves or other
+
+
+def _by_curves(
+    before: Sequence[Chain],
+    laws: Sequence[Law],
+    honest: Sequence[int],
+    epsilon: float,
+    delta: float,
+) -> Decision | None:
+    """From above alone: it holds, or is open. None where one of them has no curve."""
+    curves = [_curve(law, n) for law, n in zip(laws, honest, strict=True)]
+    found = [curve for curve in curves if curve is not None]
+    if len(found) < len(curves):
+        return None
+    epsilons = [one.release.privacy.epsilon_upper for one in before]
+    composed = _again(before, laws, delta) or total_delta(found, epsilons, delta)
+    if composed.delta(epsilon) <= delta:
+        return Decision(Outcome.HOLDS, "their losses, composed")
+    proven = composed.epsilon(delta, 100.0)
     return Decision(Outcome.OPEN, f"this checker proves {proven:.6g}")
 
 

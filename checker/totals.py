@@ -102,7 +102,8 @@ def _compared(file: Any, told: release_pb2.TotalsArray) -> str:
     for start in range(0, len(told.segments), _HASH):
         count = min(told.segment, left)
         data = file.read(count * _WIDTH)
-        if hashlib.sha256(data).digest() != told.segments[start : start + _HASH]:
+        wanted_hash = told.segments[start : start + _HASH]
+        if len(data) != count * _WIDTH or hashlib.sha256(data).digest() != wanted_hash:
             begins = told.length - left
             return f"numbers {begins:,} to {begins + count - 1:,} are not what was signed"
         numbers = struct.unpack(f"<{count}q", data)

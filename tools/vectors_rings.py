@@ -131,7 +131,7 @@ def bad_records() -> list[Json]:
             pairwise_offer(offer, analyzer_commitment=bytes(31)),
         ),
         "start: one device": ("start", pairwise_start(start, devices=1)),
-        "start: 1025 devices": ("start", pairwise_start(start, devices=1025)),
+        "start: 10001 devices": ("start", pairwise_start(start, devices=10_001)),
         "start: a nonce of 33 bytes": ("start", pairwise_start(start, shuffler_nonce=bytes(33))),
         "start: no list hash": ("start", pairwise_start(start, list_hash=b"")),
         "start: version 0": ("start", pairwise_start(start, version=0)),

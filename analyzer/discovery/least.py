@@ -45,8 +45,12 @@ def plan_found_from(request: DiscoveryRequest, wanted: int) -> DiscoveryPlan:
 
 def least_plans(request: DiscoveryRequest, wanted: int) -> Iterator[LeastSoFar]:
     """The same, telling how far it is. The last one has the plan."""
-    if wanted < 1:
-        raise ShoalError(Kind.CONFIG, "a word is to be found from one device or more")
+    if not 1 <= wanted <= request.n:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"a word is to be found from 1 to {request.n:,} devices, as many as there are, got "
+            f"{wanted:,}",
+        )
     if found_with(request, _MOST, wanted) > wanted:
         raise ShoalError(
             Kind.CONFIG,

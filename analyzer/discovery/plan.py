@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from shoal.accounting.certificate import count_honest
 from shoal.accounting.several_messages.liars import moved_by_liar
-from shoal.accounting.several_messages.messages import certify_messages
+from shoal.accounting.several_messages.messages import LARGEST_EPSILON, certify_messages
 from shoal.accounting.several_messages.noise_design import design_dummies
 from shoal.accounting.several_messages.of_mechanism import protocol_of
 from shoal.accounting.several_messages.of_windows import epsilon_of_each, epsilon_together
@@ -120,6 +120,11 @@ def plan_discovery(request: DiscoveryRequest) -> DiscoveryPlan:
     Raises CONFIG for bad numbers, and where a device would send more messages than a report may
     have, with what would work.
     """
+    if not (0.0 < request.epsilon <= LARGEST_EPSILON and 0.0 < request.delta < 1.0):
+        raise wrong(
+            f"a discovery wants epsilon above 0 and up to {LARGEST_EPSILON:g}, got "
+            f"{request.epsilon:g}, and delta between 0 and 1: 1 and 1e-8 are usual"
+        )
     levels = request.windows
     # the noise of a cell hardly depends on how many there are: few are looked at, and, where what
     # comes out is not enough after all, as many as there will be

@@ -123,7 +123,8 @@ def _maps(releases: Sequence[Mapping[str, Any]]) -> list[tuple[str, PlaceMap, st
     """Of every discovery of places: its name, what it found in all its windows, and the picture."""
     tasks = dict[str, list[Mapping[str, Any]]]()
     for release in releases:
-        if "cells" in release.get("discovered", ()):
+        found = release.get("discovered")
+        if isinstance(found, Mapping) and "cells" in found:
             tasks.setdefault(release["task_id"], []).append(release)
     found = [(of_task[0]["name"], place_map(of_task)) for of_task in tasks.values()]
     return [(name, one, tree_picture(one, name)) for name, one in found]

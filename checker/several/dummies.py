@@ -17,6 +17,9 @@ does so says nothing of its answer. All n together do so at most with chance t =
 2^64) >= slots); but for that the laws are those above, so the divergence is delta(e) give or take
 (1 + e) t.
 
+**More devices than shares.** Their noise is further noise, that looks at no answer: it shows no
+more. So what holds of as many devices as the noise is shared over, holds of more.
+
 **A true cell that is drawn** (`uniform`): the view is a mixture of the views of the cells that may
 be drawn, and the divergence of mixtures is at most the largest of their parts (convexity in both
 together). So the bound from above stays; no bound from below is known here.
@@ -84,10 +87,15 @@ class DummiesLaw:
             raise UnreadableError("epsilon is from 0 to 600 here, delta from 0 to 1")
         if self.ratio is not None and Fraction(epsilon) >= log_above(self.ratio):
             return Decision(Outcome.HOLDS, "the draw of the true cell alone promises as much")
-        if honest < 1 or self.mean(honest) > _LARGEST_MEAN:
+        if honest < 1 or self.mean(min(honest, self.shares)) > _LARGEST_MEAN:
             return Decision(Outcome.OPEN, "so few or so many dummies are not counted here")
-        if self.divergence(honest, exp_below(epsilon)).high <= delta:
-            return Decision(Outcome.HOLDS, "its answer among the dummies, exactly")
+        for devices in {min(honest, self.shares), honest}:
+            if self.mean(devices) > _LARGEST_MEAN:
+                continue
+            if self.divergence(devices, exp_below(epsilon)).high <= delta:
+                return Decision(Outcome.HOLDS, "its answer among the dummies, exactly")
+        if self.mean(honest) > _LARGEST_MEAN:
+            return Decision(Outcome.OPEN, "so many dummies are not counted here")
         if not self.uniform and self.divergence(honest, exp_above(epsilon)).low > delta:
             return Decision(Outcome.WRONG, "among these dummies an answer shows more")
         return Decision(Outcome.OPEN, "no bound is at most delta, and none is above it")

@@ -58,7 +58,7 @@ def demo(
     federated: demo_options.FederatedOption = False,
     rounds: demo_options.RoundsOption = None,
     adaptive: demo_options.AdaptiveOption = False,
-    recipe: demo_options.RecipeOption = "",
+    recipe: demo_options.RecipeOption = None,
     windows: demo_options.WindowsOption = None,
     mechanism: demo_options.MechanismOption = "",
     setting: SettingOption = "",
@@ -96,8 +96,10 @@ def demo(
         show_list(json_path)
         return
     screen, started = stderr if json_path == STDOUT else console, time.monotonic()
-    asked = () if recipe else _asked(devices, mechanism, setting, near_central=near_central)
-    if recipe:
+    asked: tuple[Question, ...] = ()
+    if recipe is None:
+        asked = _asked(devices, mechanism, setting, near_central=near_central)
+    if recipe is not None:
         kind = _recipe(recipe, devices, windows, workers, screen, full=full)
     elif secagg or federated:
         kind = _vectors(devices, rounds, screen, secagg=secagg, adaptive=adaptive, full=full)
@@ -165,17 +167,17 @@ def _check_federated(others: object, only: object, *, federated: bool) -> None:
         )
 
 
-def _check_recipe(others: object, only: object, recipe: str) -> None:
+def _check_recipe(others: object, only: object, recipe: str | None) -> None:
     """Raises CONFIG for options that do not go together. ``others``: what another demo has;
     ``only``: what --recipe alone has.
     """
-    if recipe and others:
+    if recipe is not None and others:
         raise ShoalError(
             Kind.CONFIG,
             "--recipe asks questions of its own: leave --secagg, --near-central, --federated, "
             "--mechanism and --setting out",
         )
-    if only and not recipe:
+    if only and recipe is None:
         raise ShoalError(Kind.CONFIG, "--windows goes with --recipe: add it, or leave it out")
 
 

@@ -81,7 +81,7 @@ AdaptiveOption = Annotated[
     ),
 ]
 RecipeOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="NAME",
         help=(

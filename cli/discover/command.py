@@ -80,9 +80,11 @@ def plan(
     one epsilon together.
 
     Example: shoal discover plan --n 650000 --epsilon 1
+
     Places: shoal discover plan --n 200000 --places 48.06,11.36,48.25,11.72 --cell 50
-    The least epsilon that finds words of 200 devices: shoal discover plan --n 650000 --found-from
-    200
+
+    Words of 200 devices: shoal discover plan --n 650000 --found-from 200
+
     A task to sign: shoal discover plan --n 650000 --epsilon 1 --spare 2 --emit words.toml
     """
     if emit is not None:
@@ -139,6 +141,7 @@ def simulate(
     Nothing leaves this machine, and no service is started.
 
     Example: shoal discover simulate words.txt --epsilon 1
+
     Places: shoal discover simulate places.csv --places 48.06,11.36,48.25,11.72 --cell 50
     """
     asked = DiscoveryOptions(
@@ -155,6 +158,8 @@ def simulate(
         across,
     )
     held = read_held(words) if places is None else read_places(words)
+    if not held.total():
+        raise ShoalError(Kind.CONFIG, f"{words} has no line: a device is a line, or WORD,COUNT")
     made = asked.planned(held.total())
     population = Population.of(made.discovery, held)
     check_words(made, population)

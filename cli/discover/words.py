@@ -21,6 +21,8 @@ def read_known(path: Path, longest: int) -> tuple[bytes, ...]:
     """
     known = set[bytes]()
     for number, line in _lines(path):
+        if line.rpartition(",")[2].strip(BLANKS).isdigit() and "," in line:
+            raise _wrong(path, number, "words to leave out stand alone: take the count out")
         spelled = spell(line, longest)
         if not spelled:
             raise _wrong(path, number, "no word stands there: take the line out")

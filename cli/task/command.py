@@ -38,7 +38,7 @@ from shoal.crypto.admission.members import frame_bytes
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.trust import TrustedTask, trust_task
-from shoal.domain import Places, Vector
+from shoal.domain import Discovery, Places, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import create
 from shoal.mechanisms.several.names import is_several
@@ -241,10 +241,17 @@ def show(
         emit_json(shown)
     else:
         rounds = shown.pop("rounds", {})
-        if "map" in shown:  # a thousand cells are no help to a reader
+        if "map" in shown or "discovery" in shown:  # a thousand cells are no help to a reader
             shown.pop("cells")
         for name, value in {**shown, **rounds}.items():
             say(f"{name.replace('_', ' '):>22}  {value}")
+
+
+def _found(asked: Discovery) -> str:
+    return (
+        f"{asked.levels} levels, each in a window of its own, {asked.most:,} beginnings followed "
+        f"at most; a device answers with {asked.accepted}"
+    )
 
 
 def describe(trusted: TrustedTask) -> dict[str, Any]:
@@ -262,6 +269,7 @@ def describe(trusted: TrustedTask) -> dict[str, Any]:
             parsed.domain.names if isinstance(parsed.domain, Vector) else parsed.domain.labels
         ),
         **({"map": parsed.domain.described} if isinstance(parsed.domain, Places) else {}),
+        **({"discovery": _found(parsed.domain)} if isinstance(parsed.domain, Discovery) else {}),
         **({"rounds": pairwise_show.derived(parsed)} if parsed.pairwise else {}),
         "mechanism": parsed.mechanism.name,
         "parameters": dict(parsed.mechanism.parameters),

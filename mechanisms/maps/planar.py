@@ -229,17 +229,28 @@ def _create(spec: MechanismSpec, domain: Domain) -> PlanarResponse:
         (plane.width, largest.width, "width"),
         (plane.height, largest.height, "height"),
     ):
-        if stated > most + 1:  # the ends of two machines' cosines may round apart
+        if stated > most:
             raise invalid(
                 f"{NAME}: the cells of this map are less than {what} = {stated} millimetres: set "
                 f"{what} = {most}, or less"
             )
-    return PlanarResponse(domain.labels, plane, spec.get("border"), spec.get("decay"))
+    border, longest = spec.get("border"), max(plane.rows, plane.columns)
+    if border > longest:  # it would take a device's memory and time, and change next to nothing
+        raise invalid(f"{NAME}: a border is at most as wide as the map: set border = {longest}")
+    return PlanarResponse(domain.labels, plane, border, spec.get("decay"))
+
+
+def _stated(domain: Domain) -> Plane:
+    """As a task states it: a millimetre below, since the cosines of two machines may round apart,
+    and a device refuses cells that are larger than those of its own map.
+    """
+    plane = plane_of(domain)
+    return Plane(plane.rows, plane.columns, max(1, plane.width - 1), max(1, plane.height - 1))
 
 
 def _design(wide: bool, domain: Domain, epsilon0: float) -> MechanismSpec:
     """Raises INVALID where no counts could be made of the reports."""
-    response = designed(domain.labels, plane_of(domain), epsilon0, wide=wide)
+    response = designed(domain.labels, _stated(domain), epsilon0, wide=wide)
     response.scores()
     return response.spec
 

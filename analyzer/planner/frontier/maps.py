@@ -11,13 +11,12 @@ keeps an epsilon0 whoever works together; of the others owners are asked by name
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from shoal.accounting.certificate import count_honest
-from shoal.accounting.several_messages.messages import certify_messages
+from shoal.accounting.several_messages.messages import LARGEST_EPSILON, certify_messages
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import protocol_of
 from shoal.analyzer.discovery.place_plan import paths_of, plan_places
@@ -131,8 +130,13 @@ class MapPlan:
 
 def plan_map(request: MapRequest) -> MapPlan:
     """Every way that fits. Raises CONFIG for bad numbers, and where none fits."""
-    if not (math.isfinite(request.epsilon) and request.epsilon > 0.0 and 0.0 < request.delta < 1.0):
-        raise wrong("a map wants epsilon above 0, and delta between 0 and 1: 1e-6 or less is usual")
+    if not (0.0 < request.epsilon <= LARGEST_EPSILON and 0.0 < request.delta < 1.0):
+        raise wrong(
+            f"a map wants epsilon above 0 and up to {LARGEST_EPSILON:g}, and delta between 0 and "
+            "1: 1 and 1e-6 are usual"
+        )
+    if request.windows < 1:
+        raise wrong("a map is asked in one window or more: give --windows 1 or more")
     if request.n_honest < 2:
         raise wrong("a map wants two honest devices or more: raise n")
     ways, unsuited = list[MapWay](), list[tuple[str, str]]()

@@ -67,6 +67,7 @@ def plan_command(
     """Which mechanism draws the best map, and how far cells and rectangles of cells will be off.
 
     Example: shoal places plan --box 48,11.3,48.3,11.8 --rows 32 --columns 32 --n 100000
+
     A task to sign: shoal places plan --box 48,11.3,48.3,11.8 --n 100000 --emit bikes.toml
     """
     from shoal.cli.plan.places.show import plan_json, say_plan, task_file
@@ -153,6 +154,8 @@ def _way(found: MapPlan, name: str | None) -> MapWay:
     known = {way.name: way for way in found.ways}
     if name is None:
         return found.best
+    if name == "tree":
+        raise ShoalError(Kind.CONFIG, "a tree has tasks of its own: shoal discover plan --places")
     if name not in known:
         raise ShoalError(Kind.CONFIG, f"--way {name}: one of {', '.join(known)}")
     return known[name]

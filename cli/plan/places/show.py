@@ -57,6 +57,8 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
     for name, why in plan.unsuited:
         say(why if why.startswith(f"{name}:") else f"{name}: {why}")
     best = "the least error of rectangles" if chosen is plan.best else "as you chose"
+    if chosen is plan.best and plan.tree is not None and plan.tree.rectangle < chosen.rectangle:
+        best += " in one window; the tree errs less, in several"
     asked = (
         "; owners are asked by name, since both services together would see their cells"
         if math.isinf(chosen.epsilon0)

@@ -8,8 +8,12 @@ from dataclasses import replace
 from functools import cache
 
 from shoal.checker.findings import Outcome
+from shoal.entropy import SeededEntropy
 from shoal.ids import Digest
+from shoal.protos import directory_pb2
 from tests.cases import for_each
+from tests.worlds.place_trees import SMALL as SMALL_MAP
+from tests.worlds.place_trees import places_of
 from tests.worlds.release_files import (
     File,
     outcomes,
@@ -23,6 +27,8 @@ from tests.worlds.services.analyzer import World
 from tests.worlds.words import words_world
 
 WORLD = words_world()
+MAP = words_world(SMALL_MAP)
+PLACES = places_of(400, SeededEntropy("places"))
 WORDS = ("cat",) * 150 + ("cow",) * 120 + ("a",) * 100 + ("",) * 30
 STEP = "the window has a step, of this task and window"
 NAMED = "all reports of the batch answer that step, as the shuffler says"
@@ -31,6 +37,7 @@ GOES_ON = "every beginning goes on from one that the step follows"
 FOLLOWS = "the step follows all that the release it names told to go on"
 THRESHOLD = "the threshold is that of its cells and devices"
 OVER = "nothing was left to follow where the discovery ended"
+TOTAL = "epsilon of all releases so far, together"
 ALL = "epsilon of all windows of the discovery, together"
 Files = dict[int, File]
 
@@ -56,6 +63,42 @@ def test_a_whole_discovery_holds() -> None:
         assert set(statements.values()) == {Outcome.HOLDS}, statements
         assert {STEP, NAMED, LEVEL, FOLLOWS, GOES_ON, THRESHOLD, ALL} <= statements.keys()
     assert [OVER in statements for statements in found.values()] == [False, False, True]
+
+
+@cache
+def _played_on_a_map() -> Files:
+    return played(MAP, PLACES)
+
+
+def test_a_whole_discovery_of_places_holds() -> None:
+    """The same chain, with parts of a map for letters. Planted: thresholds of 32 symbols -> those
+    of places are wrong, fails.
+    """
+    found = outcomes(_played_on_a_map(), MAP)
+    assert len(found) == SMALL_MAP.levels
+    for statements in found.values():
+        # the total so far is a close call here, and may be left open
+        assert {one for one, how in statements.items() if how is not Outcome.HOLDS} <= {TOTAL}
+        assert {STEP, NAMED, LEVEL, FOLLOWS, GOES_ON, THRESHOLD, ALL} <= statements.keys()
+        assert statements[TOTAL] is not Outcome.WRONG
+
+
+def test_a_map_whose_step_asks_something_else_is_caught() -> None:
+    """One part less than what the release goes on from, or a part that no map has. Planted: parts
+    not compared with those that are told -> the first fails; symbols of words taken for those of
+    parts -> the second.
+    """
+
+    def less(step: directory_pb2.DiscoveryStep) -> None:
+        del step.followed[-1]
+
+    def beyond(step: directory_pb2.DiscoveryStep) -> None:
+        step.followed[-1] = b"\x10"
+
+    for change, caught in ((less, GOES_ON), (beyond, STEP)):
+        some = copy.deepcopy(_played_on_a_map())
+        step_anew(some[1], MAP, change)
+        assert outcomes(some, MAP)[1][caught] is Outcome.WRONG
 
 
 def test_a_missing_level_leaves_the_next_one_open() -> None:

@@ -12,14 +12,14 @@ import pytest
 from shoal.accounting.audit.audit import Views
 from shoal.accounting.audit.several import Messages, several_views
 from shoal.cli.audit import attacks as module
-from shoal.mechanisms.several.names import MARGINALS, NAMES
+from shoal.mechanisms.several.names import BLOCKS, MARGINALS, NAMES
 from tests.cases import for_each
 from tests.unit.cli.test_audit import Capture, run
 
 COMMON = shlex.split("--target 2 --delta 0.01 --trials 3000 --seed 3")
 CELLS = {"signed_count": 2}  # of others: 3
-# of several answers together --k says nothing
-ONE_ANSWER = tuple(name for name in NAMES if name != MARGINALS)
+# of several answers together, and of maps, --k says nothing
+ONE_ANSWER = tuple(name for name in NAMES if name not in (BLOCKS, MARGINALS))
 
 
 def options(name: str) -> list[str]:

@@ -28,7 +28,7 @@ from tests.unit.analyzer.results.test_report_page import ONE, TRUTHS
 from tests.worlds.console import write_data
 
 EVERY = size(3, 1)  # wrong values of a place: every third, another third at the next
-SCHEMA = Path(exports.__file__).with_name("release.schema.json")
+SCHEMA = Path(exports.__file__).parents[1] / "release.schema.json"
 
 
 def test_a_file_is_a_frame_of_all_its_estimates(tmp_path: Path) -> None:

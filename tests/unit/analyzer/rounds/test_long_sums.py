@@ -317,7 +317,7 @@ def test_the_schema_and_the_reader_of_files_know_an_array(kept: Kept, tmp_path: 
     """
     kept.finish()
     release = kept.release()
-    schema = json.loads(Path(exports.__file__).with_name("release.schema.json").read_text())
+    schema = json.loads((Path(exports.__file__).parents[1] / "release.schema.json").read_text())
     jsonschema.validate([release], schema)
     path = tmp_path / "r.json"
     wrong: dict[str, list[Any]] = {

@@ -96,7 +96,7 @@ def test_known_words_are_left_out(capsys: Capture, words: Path, tmp_path: Path) 
         (b"salt,90\nsand,many\n", 'line 2: "many" is no number'),
         (b"salt,-1\n", 'line 1: "-1" is no number'),
         (b"salt\n\xff\n", "line 2: it is not UTF-8"),
-        (b"", "1 to 1000000000 devices"),
+        (b"", "has no line"),
         (b"a,99999999999\n", "1 to 1000000000 devices"),
         (b"a,900000000\n", "messages"),
     ],
@@ -225,7 +225,7 @@ def test_places_are_planned_played_and_drawn(capsys: Capture, tmp_path: Path) ->
         (b"\nhere,there\n", "line 2:"),
         (b"48.1,11.5,many\n", 'line 1: "many" is no number'),
         (b"48.1,11.5,3,4\n", "line 1:"),
-        (b"", "1 to 1000000000 devices"),
+        (b"", "has no line"),
     ],
 )
 def test_a_file_that_is_no_list_of_places_is_refused(

@@ -51,7 +51,8 @@ def test_it_is_the_plan_of_discover(capsys: Capture, tmp_path: Path) -> None:
         (("--epsilon", "1", "--k", "9"), "--k"),
         (("--epsilon", "1", "--several-messages"), "--several-messages"),
         (("--found-from", "1"), "larger count"),
-        (("--found-from", "0"), "one device or more"),
+        (("--found-from", "0"), "from 1 to 2,000 devices"),
+        (("--found-from", "2001"), "as many as there are"),
         ((), "--found-from"),
     ],
 )

@@ -80,17 +80,18 @@ def test_a_map_that_cannot_be_counted_is_refused_when_it_is_designed() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     """Cells stated larger than they are would promise too much per kilometre; smaller ones promise
-    too little, and are taken. Planted: no look at the width -> fails.
+    too little, and are taken. Planted: no look at the width, or at the border -> fails.
     """
     spec = design("planar", TOWN, 2.0)
     width, height = spec.get("width"), spec.get("height")
     assert create(changed(spec, width=width - 500), TOWN).spec.get("width") == width - 500
     for wrong, words in (
-        ({"width": width + 2}, f"set width = {width}"),
-        ({"height": height + 2}, f"set height = {height}"),
+        ({"width": width + 2}, f"set width = {width + 1}"),  # a task states a millimetre less
+        ({"height": height + 2}, f"set height = {height + 1}"),
         ({"rows": 5}, "set rows = 4"),
         ({"columns": 3}, "set rows = 4, columns = 4"),
         ({"border": 2000}, '"border" is 0 to 1024'),
+        ({"border": 5}, "set border = 4"),
     ):
         with pytest.raises(ShoalError, match=words) as caught:
             create(changed(spec, **wrong), TOWN)
