@@ -21,8 +21,9 @@ from shoal.accounting.metric import (
     within,
 )
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms.maps.planar import PlanarResponse, designed
+from shoal.mechanisms.maps.planar import PlanarResponse, designed, plane_of
 from shoal.privacy import FiniteLaw
+from shoal.questions.places import Places
 from shoal.questions.plane import Plane
 from tests.cases import for_each
 from tests.unit.accounting.brute import Truth
@@ -101,6 +102,20 @@ def test_moves_are_about_all_points_within_the_radius(plane: Plane) -> None:
                 most = max(most, log_ratio(law, x, other))
         stated = epsilon_within(law, asked)
         assert most <= stated <= most + mpmath.mpf(10) ** -11
+
+
+def test_cells_end_at_whole_microdegrees() -> None:
+    """The northern edge of row 2 and the southern one of row 4 are 999.93 m apart on the ground,
+    and more than 1,000 m on the plane: edges are moved by up to a microdegree. Planted: gaps of the
+    plane alone -> fails.
+    """
+    places = Places(-31_653, 10_000_000, 31_653, 10_095_000, 7, 10)
+    plane = plane_of(places)
+    assert plane.gap(2, 0) > KM
+    south, north = places.row_edges[3:5]
+    assert (north - south) / 1e6 * math.pi / 180 * 6_335_439.4 < 1_000.0
+    assert within(plane, 1_000.0)[20, 40]
+    assert not within(plane, 999.0)[20, 40]
 
 
 # A map of 2 x 2 cells and elsewhere, in small integers that are their own mirror images.

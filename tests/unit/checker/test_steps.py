@@ -101,6 +101,18 @@ def test_a_map_whose_step_asks_something_else_is_caught() -> None:
         assert outcomes(some, MAP)[1][caught] is Outcome.WRONG
 
 
+def test_a_question_that_no_shuffler_named_is_open() -> None:
+    """An analyzer that writes the manifest itself, and has no signature for it. Planted: the
+    manifest believed as it is -> fails.
+    """
+    some = files()
+    del some[2]["signed"]["manifest_signature"]
+    del some[0]["signed"]["manifest"]
+    found = outcomes(some, WORLD)
+    assert found[2][NAMED] is found[0][NAMED] is Outcome.OPEN
+    assert found[3][NAMED] is Outcome.HOLDS
+
+
 def test_a_missing_level_leaves_the_next_one_open() -> None:
     """Planted: a step of a release that is nowhere is believed -> fails."""
     some = files()
