@@ -54,6 +54,9 @@ def law_of_task(task: task_pb2.Task) -> Law | str:
         return "several reports of a device are not checked here"
     name = task.mechanism.name
     parameters = {one.name: one.value for one in task.mechanism.parameters}
+    if task.domain.HasField("places"):
+        shape = task.domain.places
+        parameters |= {"rows": shape.rows, "columns": shape.columns}
     try:
         if name == "dummies":
             found = dummies_law(parameters)

@@ -127,8 +127,17 @@ def _tables(parameters: Mapping[str, int]) -> tuple[int, int]:
     return parameters["tables"], parameters["k"]
 
 
+def _map(parameters: Mapping[str, int]) -> tuple[int, int]:
+    """Cells of a map and elsewhere; and squares of ``side`` x ``side`` of them, and elsewhere."""
+    rows, columns, side = (parameters[name] for name in ("rows", "columns", "side"))
+    if not (rows >= 1 and columns >= 1 and side >= 2 and parameters["k"] == rows * columns + 1):
+        raise UnreadableError("blocks wants the cells of its map, in blocks of 2 x 2 or more")
+    return 2, rows * columns + 1 + -(-rows // side) * -(-columns // side) + 1
+
+
 # (tables, cells of all of them) from a task's integers
 _SHAPES: dict[str, Callable[[Mapping[str, int]], tuple[int, int]]] = {
+    "blocks": _map,
     "dummies": _histogram,
     "marginals": _tables,
     "ranges": _hierarchy,

@@ -12,9 +12,9 @@ import pytest
 
 from shoal.accounting import certify_messages
 from shoal.accounting.composition.compose import compose
-from shoal.accounting.several_messages.noise import NoiseProtocol
 from shoal.accounting.several_messages.noise_losses import noise_losses
 from shoal.accounting.several_messages.of_domain import design_several
+from shoal.accounting.several_messages.of_mechanism import protocol_of
 from shoal.checker.chain import Chain
 from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome
@@ -32,9 +32,11 @@ from shoal.checker.several.tables import (
 )
 from shoal.checker.together import _composed
 from shoal.codec import encode_task
-from shoal.domain import AnswerRecord, Categories, Domain, Numeric
+from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Places
+from shoal.mechanisms.several.in_tables import InTables
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import law_of, spec_of
+from shoal.mechanisms.several.registry import create
 from shoal.protos import release_pb2, task_pb2
 from shoal.questions.record import Attribute, all_pairs
 from shoal.task import MechanismSpec
@@ -88,11 +90,12 @@ CLAIMS: dict[str, tuple[str, Domain, int, float, float]] = {
     "ranges at little": ("ranges", Numeric(0.0, 1.0, 1_023), 500_000, 0.25, 1e-8),
     "three pairs": ("marginals", record(3, 3), 5_000, 1.0, 1e-6),
     "many pairs": ("marginals", record(8, 3), 100_000, 2.0, 1e-8),
+    "a map": ("blocks", Places(0, 0, 9_000, 9_000, 7, 9), 5_000, 1.0, 1e-6),
     "one table": ("dummies", Categories(tuple(map(str, range(9)))), 3_000, 1.0, 1e-6),
 }
 
 
-@for_each("name", list(CLAIMS)[: size(6, 6)])
+@for_each("name", list(CLAIMS)[: size(7, 7)])
 def test_what_is_certified_is_confirmed_and_less_is_not(name: str) -> None:
     """From the signed task on. 1 % less is wrong: two answers show more. So is what more devices
     are said to buy, if it is more than they can.
@@ -104,7 +107,7 @@ def test_what_is_certified_is_confirmed_and_less_is_not(name: str) -> None:
     spec = design_several(mechanism, domain, n, epsilon, delta, windows=1)
     law = law_of_task(asked(spec, domain, n, delta))
     assert isinstance(law, TablesLaw | DummiesLaw)
-    bound = certify_messages(NoiseProtocol(law_of(spec)), n, delta)
+    bound = certify_messages(protocol_of(create(spec, domain)), n, delta)
     assert bound is not None
     claimed = bound.epsilon_upper
     assert claimed == pytest.approx(epsilon, rel=0.01)
@@ -125,7 +128,7 @@ def asked(spec: MechanismSpec, domain: Domain, n: int, delta: float) -> task_pb2
         honest_fraction_ppm=1_000_000,
         delta=delta,
         target_epsilon=10.0,
-        report_size=2 if law_of(spec).cells > 256 else 1,
+        report_size=create(spec, domain).report_size,
         messages=spec.get("slots"),
     )
     return task_pb2.Task.FromString(encode_task(made))
@@ -137,10 +140,15 @@ def test_levels_and_tables_are_counted_from_the_integers() -> None:
         (Numeric(0.0, 1.0, 255), "ranges"),
         (BINS, "ranges"),
         (record(4, 2), "marginals"),
+        (Places(0, 0, 9_000, 9_000, 7, 9), "blocks"),
     ):
         spec = design_several(mechanism, domain, 10_000, 1.0, 1e-6, windows=1)
-        own = law_of(spec)
-        found = tables_law(mechanism, dict(spec.parameters), own.slots)
+        made = create(spec, domain)
+        assert isinstance(made, InTables)
+        own, parameters = made.law, dict(spec.parameters)
+        if isinstance(domain, Places):
+            parameters |= {"rows": domain.rows, "columns": domain.columns}
+        found = tables_law(mechanism, parameters, own.slots)
         assert found is not None
         assert (found.tables, found.cells) == (own.truths, own.cells)
         assert found.mean == Fraction(own.rates()[0].weight, 1 << 64)
