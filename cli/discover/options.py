@@ -23,7 +23,7 @@ FoundFromOption = Annotated[
         "--found-from",
         metavar="DEVICES",
         help="Instead of --epsilon: a word of so many devices is to be found with 95 %; the least "
-        "epsilon is looked for.",
+        "epsilon for that is looked for, with as much room as --most says.",
     ),
 ]
 DeltaOption = Annotated[float, typer.Option(help="Between 0 and 1: 1e-8 is usual.")]
