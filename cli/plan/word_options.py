@@ -41,7 +41,7 @@ LeaveOutOption = Annotated[
         "--leave-out",
         metavar="FILE",
         rich_help_panel=_PANEL,
-        help="WordsTyped that are not looked for, one in a line.",
+        help="Words that are not looked for, one in a line.",
     ),
 ]
 FoundFromOption = Annotated[
