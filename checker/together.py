@@ -122,7 +122,7 @@ def _by_curves(
 def _as_tables(law: Law) -> TablesLaw | None:
     """Dummies with a true message as it is are one table; None of what is no tables."""
     if isinstance(law, DummiesLaw) and not law.uniform:
-        return TablesLaw(1, law.cells, Fraction(law.weight, 1 << 64), law.shares, law.slots)
+        return TablesLaw(1, law.cells, law.rate, law.shares, law.slots)
     return law if isinstance(law, TablesLaw) else None
 
 

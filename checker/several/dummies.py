@@ -77,9 +77,14 @@ class DummiesLaw:
         other = self.uniform / self.cells
         return (1 - self.uniform + other) / other
 
+    @property
+    def rate(self) -> Fraction:
+        """Dummies of one device in one cell, on average."""
+        return Fraction(self.weight, _WORDS)
+
     def mean(self, devices: int) -> float:
         """Dummies of so many devices in one cell."""
-        return float(Fraction(self.weight * devices, _WORDS))
+        return float(self.rate * devices)
 
     def decide(self, honest: int, epsilon: float, delta: float) -> Decision:
         """Whether (``epsilon``, ``delta``) holds where so many devices are honest."""
@@ -114,7 +119,7 @@ class DummiesLaw:
 
     def without_room(self, devices: int) -> float:
         """The chance t of the module's text, from above."""
-        mean = float(Fraction(self.weight * self.cells, _WORDS)) * (1.0 + _ROUND)
+        mean = float(self.rate * self.cells) * (1.0 + _ROUND)
         if self.slots <= mean:
             return 1.0
         first = math.exp(self.slots * math.log(mean) - mean - math.lgamma(self.slots + 1.0))
