@@ -94,6 +94,22 @@ class StepFolder:
             known[window] = signed
         return True
 
+    def drop(self, task: Task, task_id: TaskId, window: int) -> None:
+        """Forget the step of a window: another one is the first. Raises OVERLOADED: the disk; then
+        it is forgotten until the next start alone.
+        """
+        with self._lock:
+            self._of(task, task_id).pop(window, None)
+            if self._folder is None:
+                return
+            try:
+                path = self._folder / f"{task_id.hex}.{window}{STEP_SUFFIX}"
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise disk_error(
+                    f"a step of task {task.name}", error, self._folder.parent
+                ) from None
+
     def forget(self, task_id_hex: str) -> None:
         """Delete the files of a task."""
         for path in self._files(task_id_hex):
