@@ -210,6 +210,7 @@ class Task:
             "a task's name is 1 to 64 lower case letters, digits and -, not beginning with -",
         )
         self._check_texts()
+        self._check_layout()
         self._check_release()
         self._check_parties()
         self._check_participation()
@@ -241,6 +242,15 @@ class Task:
         _require(
             all(map(one_line, shown)),
             "the texts of a task are one line each, without control characters",
+        )
+
+    def _check_layout(self) -> None:
+        """Arrays are read by name from the one array of long vectors, and from nothing else."""
+        layout = self.domain.layout if isinstance(self.domain, Vector) else ()
+        _require(
+            not layout or (self.pairwise is not None and self.pairwise.segmented),
+            "layout names the arrays of a vector that is summed in segments: set segment_words, "
+            "outside helper mode, or name coordinates in names",
         )
 
     def _check_release(self) -> None:
@@ -354,7 +364,8 @@ class Task:
         )
         _require(
             not (plan.segmented and domain.names),
-            "the totals of a vector in segments are one array, without names: leave names out",
+            "the totals of a vector in segments are one array, without names: leave names out, or "
+            "name its arrays in layout",
         )
         _require(
             self.max_batch == 0,

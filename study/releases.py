@@ -16,10 +16,11 @@ from shoal.analyzer.results.ranges import RangeCount, range_of
 from shoal.analyzer.results.reading import read_releases, select
 from shoal.analyzer.results.release_files import Truth, read_release_files
 from shoal.analyzer.results.report_page import certificate_of
-from shoal.analyzer.results.totals import FOLDER, array_of_json
+from shoal.analyzer.results.totals import FOLDER, array_of_json, layout_of_json
 from shoal.analyzer.store import FILE_NAME
 from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
+from shoal.questions.layout import spans
 from shoal.storage.array_files import ArrayFile
 from shoal.study.arguments import about, wrong_type, wrong_value
 from shoal.study.frames import Cell, Table
@@ -43,6 +44,7 @@ COLUMNS = (
 )
 """As in a CSV of ``shoal results export``; "truth" is the last one where a file tells it."""
 _WIDE = ("stderr", "delta", "withheld", "task_id")
+_SHOWN = 8  # names that an error lists
 _KNOWN = "a file of shoal results export --format json, a folder of them, or an analyzer's data_dir"
 
 
@@ -196,7 +198,10 @@ class ReleaseTable(Table):
 
 
 class TotalsArray:
-    """Totals in the task's unit, float64: ``totals[7]``, ``totals[1_000:2_000]``, ``len(totals)``.
+    """Totals in the task's unit, float64: ``totals[7]``, ``totals[1_000:2_000]``, ``len(totals)``;
+    ``totals["layer1.weight"]`` in its shape, of those that the task names (``layout``: name to
+    shape).
+
     Each has the standard error ``stderr``, and is in a 95 % interval of it plus and minus
     ``reach``.
 
@@ -209,6 +214,9 @@ class TotalsArray:
         self._scale: tuple[float, int] = (float(told["clip"]), int(told["grid"]))
         self.stderr, self.reach = float(told["stderr"]), float(told["reach"])
         self.norm = float(told["norm"])
+        named = layout_of_json(told)
+        self.layout = {one.name: one.shape for one in named}
+        self._spans = spans(named)
 
     def __len__(self) -> int:
         return self._file.form.length
@@ -216,14 +224,16 @@ class TotalsArray:
     def __repr__(self) -> str:
         return f"TotalsArray({len(self):,} totals, standard error {self.stderr:,.6g} each)"
 
-    def __getitem__(self, which: int | slice) -> Any:
-        """float64[n] of a slice, a float of an index; only the segments that are needed are read.
-        Raises MISMATCH (damaged), IndexError, TypeError.
+    def __getitem__(self, which: int | slice | str) -> Any:
+        """float64[n] of a slice, a float of an index, an array by its name; only the segments that
+        are needed are read. Raises MISMATCH (damaged), IndexError, TypeError.
         """
+        if isinstance(which, str):
+            return self._named(which)
         if isinstance(which, slice):
             return self._totals(range(len(self))[which])
         if isinstance(which, bool) or not isinstance(which, int | np.integer):
-            raise wrong_type("index", "give a whole number or a slice, as totals[:1_000]")
+            raise wrong_type("index", "give a whole number, a slice or a name, as totals[:1_000]")
         at = range(len(self))[int(which)]
         return float(self._totals(range(at, at + 1))[0])
 
@@ -244,6 +254,12 @@ class TotalsArray:
         """Read all of the file and compare it with what was signed. Raises MISMATCH."""
         with about("file"):
             self._file.check()
+
+    def _named(self, name: str) -> NDArray[np.float64]:
+        if name not in self._spans:
+            known = ", ".join(list(self._spans)[:_SHOWN]) or "none: its task has no layout"
+            raise wrong_value("name", f"the release has no array {name!r}; it has {known}")
+        return self[self._spans[name]].reshape(self.layout[name])  # type: ignore[no-any-return]  # of a slice
 
     def _totals(self, wanted: range) -> NDArray[np.float64]:
         result, size = np.zeros(len(wanted)), self._file.form.segment

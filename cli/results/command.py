@@ -244,7 +244,7 @@ def export(
             "--format",
             help="json, csv or parquet (one line per estimate and quantile), html (a page with "
             "plots), release (a folder of files for shoal verify; wants --config), npy or arrow "
-            "(the totals of one long vector; want --task).",
+            "(the totals of one long vector; want --task), npz (the same by its named arrays).",
         ),
     ] = Format.json,
     task: Annotated[str | None, typer.Option(help="Only TASK or TASK:WINDOW.")] = None,
@@ -281,7 +281,7 @@ def _export_array(
     out: Path, kind: Format, data: Path | None, config: Path | None, task: str | None
 ) -> None:
     """The array of one release, every segment of it checked against what was signed."""
-    from shoal.analyzer.results.totals import copy_checked, write_arrow
+    from shoal.analyzer.results.totals import copy_checked, write_arrow, write_npz
 
     if task is None:
         raise ShoalError(
@@ -295,6 +295,8 @@ def _export_array(
     with _writing(out):
         if kind is Format.npy:
             copy_checked(source, out)
+        elif kind is Format.npz:
+            write_npz(source, out, told)
         else:
             about = {name: str(release[name]) for name in ("task_id", "name", "window", "n")}
             write_arrow(source, out, told, about)

@@ -56,6 +56,7 @@ from shoal.mechanisms.vectors.registry import is_of_vectors
 from shoal.mechanisms.vectors.registry import settings as settings_of_vectors
 from shoal.questions.coordinates import exact_microdegrees
 from shoal.questions.discovery import Alphabet
+from shoal.questions.layout import NamedShape, named_shape
 from shoal.questions.place_paths import PlacePaths
 from shoal.questions.record import Attribute, all_pairs
 from shoal.questions.spelling import LETTERS, spell
@@ -235,18 +236,28 @@ def _vector(name: str, table: VectorTable) -> Vector:
     """Of a vector whose reports are shuffled. Raises CONFIG without a dimension."""
     dimension = _dimension(name, table)
     norm, grid = NORMS[table.norm], USUAL_GRID if table.grid is None else table.grid
-    return Vector(dimension, norm, table.clip, grid, tuple(table.names), table.unit)
+    layout = _layout(name, table)
+    return Vector(dimension, norm, table.clip, grid, tuple(table.names), table.unit, layout)
 
 
 def _dimension(name: str, table: VectorTable) -> int:
-    dimension = len(table.names) if table.dimension is None else table.dimension
+    named = len(table.names) or sum(one.size for one in _layout(name, table))
+    dimension = named if table.dimension is None else table.dimension
     if dimension == 0:
         raise _wrong(
             name,
             "domain.dimension",
-            "give names, one per coordinate, or dimension, their number",
+            "give names, one per coordinate, or layout, or dimension, their number",
         )
     return dimension
+
+
+def _layout(name: str, table: VectorTable) -> tuple[NamedShape, ...]:
+    """Raises CONFIG naming the array that is none."""
+    try:
+        return tuple(map(named_shape, table.layout))
+    except ShoalError as error:
+        raise _wrong(name, "domain.layout", error.message) from None
 
 
 def _record(name: str, table: RecordTable) -> AnswerRecord:
@@ -382,5 +393,6 @@ def _sum_design(name: str, file: PairwiseTaskFile) -> SumDesign:
         grid=domain.grid,
         names=domain.names,
         unit=domain.unit,
+        layout=_layout(name, domain),
         phases=(rounds.join_s, rounds.share_s, rounds.mask_s, rounds.unmask_s),
     )

@@ -185,6 +185,7 @@ class VectorTable(TaskFileTable):
     kind: Annotated[str, AfterValidator(_vector)]
     dimension: int | None = None
     names: list[str] = []
+    layout: list[str] = []
     norm: Annotated[str, _one_of(NORMS)]
     clip: float
     grid: int | None = None
