@@ -27,9 +27,21 @@ _ROWS = 32  # words in the table
 def say_plan(plan: DiscoveryPlan) -> None:
     """What is said before anybody is asked."""
     request, discovery = plan.request, plan.discovery
-    who = "every device answers at every level" if request.same else "every device answers at one"
+    who = "every device answers at every level"
+    if not request.same:
+        who = f"every device answers in one of {request.asked_windows} windows, drawn by itself"
     say(f"{discovery.levels} levels, {request.n:,} devices or more at each: {who}")
     spare = f" and {request.spare} spare windows" if request.spare else ""
+    if request.withheld is not None:
+        expected = request.devices / request.asked_windows
+        say(
+            f"  min_batch                    {request.n:,}: of {request.devices:,} devices some "
+            f"{expected:,.0f} come to a level"
+        )
+        say(
+            f"  a level is withheld          with a chance of {request.withheld:.1e}, of all "
+            "levels, if every device answers"
+        )
     say(
         f"  central epsilon of a device  {_up(plan.epsilon)} at delta {request.delta:g}, all its "
         f"levels{spare} together; {_up(plan.epsilon_level)} for each"
@@ -65,7 +77,9 @@ def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
         "levels": discovery.levels,
         "levels_of_a_device": discovery.levels if request.same else 1,
         "spare_windows": request.spare,
+        "windows": request.asked_windows,
         "devices_at_a_level": request.n,
+        "chance_of_a_level_withheld": request.withheld,
         "honest_fraction": float(request.honest),
         "epsilon_upper": plan.epsilon,
         "epsilon_of_a_level": plan.epsilon_level,
@@ -180,7 +194,7 @@ def _held(words: Population) -> dict[bytes, int]:
 
 def _whole_from(plan: DiscoveryPlan) -> int:
     """Devices of the population with a word that is found with 95 %."""
-    return plan.found_from * (1 if plan.request.same else plan.discovery.levels)
+    return plan.found_from * (1 if plan.request.same else plan.request.asked_windows)
 
 
 def _frequent(plan: DiscoveryPlan, held: dict[bytes, int]) -> set[bytes]:
