@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shoal.checker.check import ReleaseCheck
 
 _MARK = {"holds": "ok   ", "wrong": "WRONG", "open": "open "}
+_MOST_OF_A_KEY = 1 << 10  # bytes of its file
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +32,10 @@ def verify(
     ],
     authority: Annotated[
         list[str] | None,
-        typer.Option(help="Public key of an authority that you trust, 64 hex digits; repeatable."),
+        typer.Option(
+            help="Public key of an authority that you trust, 64 hex digits, or a file with them; "
+            "repeatable."
+        ),
     ] = None,
     accept_open: Annotated[
         bool, typer.Option(help="Exit status 0 also where something could not be decided.")
@@ -50,7 +54,7 @@ def verify(
     from shoal.checker.findings import Outcome
     from shoal.checker.release_file import MOST_BYTES
 
-    authorities = [public_key(key, "--authority") for key in authority or ()]
+    authorities = [_key(told) for told in authority or ()]
     paths = _listed(files)
     reports: list[tuple[Path, ReleaseCheck]] = []
     data = [read_bytes(path, MOST_BYTES) for path in paths]
@@ -71,6 +75,14 @@ def verify(
         raise ShoalError(Kind.MISMATCH, "do not believe these releases: see the lines WRONG")
     if Outcome.OPEN in outcomes and not accept_open:
         raise typer.Exit(1)
+
+
+def _key(told: str) -> bytes:
+    """Digits, or those in a file. Raises CONFIG."""
+    file = Path(told)
+    if file.is_file():
+        told = read_bytes(file, _MOST_OF_A_KEY).decode("ascii", "replace").strip()
+    return public_key(told, "--authority")
 
 
 def _listed(files: list[Path]) -> list[Path]:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from shoal.accounting.meaning import bet, bound_text
 from shoal.analyzer.results.processed import MEANS
+from shoal.cli.demo.made import AUTHORITY
 
 WIDTH = 80  # columns
 _ROWS = 6  # of one question, at most: those that most devices are in
@@ -56,10 +57,11 @@ def brief(
 def places(out: Path, keep: Path | None) -> list[str]:
     """Where the rest lies, and how to see it."""
     releases = out / "releases"
+    check = f"Check:   shoal verify {releases} --authority {out / AUTHORITY}"
     return [
         f"Page:    {out / 'report.html'}   (--open: look around in all of it)",
         f"Figures: {out / 'results.json'}   (--full prints all of them)",
-        *([f"Check:   shoal verify {releases}   (docs/VERIFY.md)"] if releases.is_dir() else []),
+        *([check] if releases.is_dir() else []),
         *([f"Kept:    {keep}"] if keep is not None else []),
     ]
 

@@ -19,7 +19,7 @@ from shoal.cli.demo import show
 from shoal.cli.demo.brief import brief, places
 from shoal.cli.demo.folders import make_folder, results_of, write_file
 from shoal.cli.demo.left import check_ours, remove_ours
-from shoal.cli.demo.made import Made
+from shoal.cli.demo.made import AUTHORITY, Made
 from shoal.cli.demo.near_central import TERMS, near_central_questions, side_by_side
 from shoal.cli.demo.near_central import show as show_near_central
 from shoal.cli.demo.page import look_around
@@ -319,6 +319,8 @@ def _leave(out: Path, json_path: Path | None, made: Made) -> None:
     for name, task in made.tasks.items():
         write_file(out / "tasks" / name, task)
     _leave_checkable(out / "releases", made.checkable)
+    if made.checkable:
+        write_file(out / AUTHORITY, f"{made.authority()}\n".encode())
     if json_path == STDOUT:
         typer.echo(text, nl=False)
     elif json_path is not None:

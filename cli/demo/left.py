@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal.analyzer.results.files.exports import CHECKABLE_SUFFIX
+from shoal.cli.demo.made import AUTHORITY
 from shoal.crypto.trust import TASK_SUFFIX
 from shoal.errors import Kind, ShoalError
 
@@ -40,9 +41,14 @@ def check_ours(out: Path) -> None:
 
 
 def remove_ours(out: Path) -> None:
-    """What an earlier run left in the folders of tasks and releases. Raises CONFIG."""
+    """What an earlier run left in the folders of tasks and releases, and its authority's key.
+    Raises CONFIG.
+    """
     try:
-        for folder, name in _told(out):
+        told = list(_told(out))
+        if told:
+            (out / AUTHORITY).unlink(missing_ok=True)
+        for folder, name in told:
             (out / folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise ShoalError(

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from shoal.codec import decode_signed_task
+
+AUTHORITY = "authority"  # file beside the results, for ``shoal verify --authority``
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -17,3 +21,7 @@ class Made:
     page: str
     tasks: dict[str, bytes]
     checkable: dict[str, bytes] = field(default_factory=dict)
+
+    def authority(self) -> str:
+        """Who signed the tasks: the public half, in hex, of a key that may be gone by now."""
+        return decode_signed_task(next(iter(self.tasks.values()))).authority.hex()

@@ -35,7 +35,6 @@ from shoal.cli.trial.infer import asked_of
 from shoal.cli.trial.overruled import said_of
 from shoal.cli.trial.planning import HONEST, TrialTerms, plans_of
 from shoal.cli.trial.show import announce, predict, show
-from shoal.codec import decode_signed_task
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.parts.sampling import uniform_below
@@ -118,7 +117,7 @@ def trial(
     if as_json:
         emit_json(results)
     else:
-        show(screen, asked, results, time.monotonic() - started, out, _authority(made))
+        show(screen, asked, results, time.monotonic() - started, out, made.authority())
     if open_pages and out is not None:
         look_around(screen, out / RESULTS, out / "tasks")
 
@@ -196,11 +195,6 @@ def _described(
             "predicted_stderr": None if errors is None else errors.ranked,
         }
     return results | {"file": file.name, "rows": rows}
-
-
-def _authority(made: Made) -> str:
-    """Who signed the tasks: a key that is gone, in hex."""
-    return decode_signed_task(next(iter(made.tasks.values()))).authority.hex()
 
 
 def _leave(

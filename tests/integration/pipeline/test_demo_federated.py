@@ -76,7 +76,9 @@ def test_a_model_is_learnt_through_real_services(tmp_path: Path) -> None:
         signed = signed_release(file.read_bytes())
         state = follow(plan, trusted.task, trusted.task_id, state, signed)
     assert (state.weights == model.weights).all()
-    assert main(["verify", "--accept-open", *map(str, files)]) == 0
+    key = tmp_path / "shoal-demo" / "authority"
+    trusted = ["--authority", str(key), "--accept-open"]
+    assert main(["verify", *trusted, *map(str, files)]) == 0
 
 
 @pytest.mark.parametrize(

@@ -406,7 +406,8 @@ def test_the_command_says_what_holds_and_ends_with_a_status(
 ) -> None:
     """0 for what holds, 1 for what is open or wrong, and for --accept-open 0 unless it is wrong.
 
-    Planted: the status of the last file alone -> fails.
+    Planted: the status of the last file alone -> fails. Planted: a file in place of the digits of
+    the key not read -> fails.
     """
     files = tmp_path / "files"
     files.mkdir()
@@ -415,6 +416,12 @@ def test_the_command_says_what_holds_and_ends_with_a_status(
     trusted = ["--authority", authority(file_of("visits")).hex()]
     assert main(["verify", str(files), *trusted]) == 1
     assert "nothing wrong" in capsys.readouterr().out
+    key = tmp_path / "authority"
+    key.write_text(trusted[1] + "\n")
+    assert main(["verify", str(files), "--authority", str(key), "--accept-open"]) == 0
+    assert "open  the task is of an authority" not in capsys.readouterr().out
+    key.write_bytes(b"\xff" * 64)
+    assert main(["verify", str(files), "--authority", str(key)]) == 2
     assert main(["verify", str(files), *trusted, "--accept-open"]) == 0
     capsys.readouterr()
     lie = json.dumps(signed_anew(less("epsilon_upper")))

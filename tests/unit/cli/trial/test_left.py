@@ -31,19 +31,23 @@ def test_a_folder_of_a_deployment_is_refused(
 
 def test_files_of_the_run_before_go_and_no_others(tmp_path: Path) -> None:
     """Planted: all of the folder removed, as before -> the others' file is gone. Planted: a name
-    with a slash followed -> the file above is gone.
+    with a slash followed -> the file above is gone. Planted: the authority's key left -> it is
+    there.
     """
     release = {"name": "rides", "task_id": "ab" * 32, "window": 0}
     outside = {"name": "../above", "task_id": "ab" * 32, "window": 0}
     ours = [
         tmp_path / "tasks" / "rides.task",
         tmp_path / "releases" / "rides-abababab-0.release.json",
+        tmp_path / "authority",
     ]
     (tmp_path / "above.task").write_bytes(b"")
     for file in ours:
-        file.parent.mkdir()
+        file.parent.mkdir(exist_ok=True)
         write_private(file, b"")
         assert file.stat().st_mode & 0o777 == 0o600
+    remove_ours(tmp_path)  # without results nobody knows whose these are
+    assert all(file.exists() for file in ours)
     told = {"tasks": [{"release": release}, {"release": outside}]}
     (tmp_path / "results.json").write_text(json.dumps(told))
     check_ours(tmp_path)
@@ -52,6 +56,6 @@ def test_files_of_the_run_before_go_and_no_others(tmp_path: Path) -> None:
     with pytest.raises(ShoalError, match=r"other[.]task"):
         check_ours(tmp_path)
     remove_ours(tmp_path)
-    assert [file.exists() for file in ours] == [False, False]
+    assert [file.exists() for file in ours] == [False, False, False]
     assert other.exists()
     assert (tmp_path / "above.task").exists()
