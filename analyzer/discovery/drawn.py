@@ -6,6 +6,9 @@ Each of n devices draws one of w windows uniformly, so a window gets Binomial(n,
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+
+from shoal.mechanisms.several.levels import least_number
 
 _ROUNDING = 1.0 + 1e-5  # of the logarithms of factorials, for up to 1e9 devices
 
@@ -57,3 +60,42 @@ def chance_of_few(devices: int, windows: int, least: int) -> float:
             total += term * ratio / (1.0 - ratio)
             break
     return min(1.0, windows * total * _ROUNDING)
+
+
+def found_in_all(windows: int, levels: int, chance: Callable[[int], float], sure: float) -> int:
+    """The fewest devices that have a word which is found with ``sure``: at every of ``levels``
+    those of them that drew its window are enough. ``chance``: that a level follows what so many
+    devices of it have; more have no smaller one. Direction: upper bound (what all levels miss is
+    added up, for their devices are not drawn independently).
+    """
+    most_missed = (1.0 - sure) / levels
+
+    def enough(holders: int) -> bool:
+        met = math.fsum(
+            share * chance(count) for count, share in _law(holders, windows) if share > 0.0
+        )
+        return 1.0 - met / _ROUNDING <= most_missed
+
+    return least_number(enough)
+
+
+def _law(holders: int, windows: int) -> Iterator[tuple[int, float]]:
+    """Of how many of ``holders`` devices come to a window, with which probability: all but 1e-12 or
+    so of it.
+    """
+    mean = holders / windows
+    reach = 8.0 * math.sqrt(mean) + 32.0
+    for count in range(max(0, math.floor(mean - reach)), min(holders, math.ceil(mean + reach)) + 1):
+        if windows == 1:
+            yield count, float(count == holders)
+            continue
+        yield (
+            count,
+            math.exp(
+                math.lgamma(holders + 1)
+                - math.lgamma(count + 1)
+                - math.lgamma(holders - count + 1)
+                - holders * math.log(windows)
+                + (holders - count) * math.log(windows - 1)
+            ),
+        )

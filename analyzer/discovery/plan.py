@@ -14,7 +14,7 @@ from shoal.accounting.several_messages.messages import LARGEST_EPSILON, certify_
 from shoal.accounting.several_messages.noise_design import design_dummies
 from shoal.accounting.several_messages.of_mechanism import protocol_of
 from shoal.accounting.several_messages.of_windows import epsilon_of_each, epsilon_together
-from shoal.analyzer.discovery.drawn import chance_of_few
+from shoal.analyzer.discovery.drawn import chance_of_few, found_in_all
 from shoal.analyzer.planner.question import wrong
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -108,6 +108,18 @@ class DiscoveryPlan:
     def dummies(self) -> float:
         """Expected in a cell."""
         return float(self.made.noise.dummies)
+
+    @property
+    def found_in_all(self) -> int:
+        """As ``found_from``, but of all devices, of whom each may draw its window."""
+        request, levels = self.request, self.discovery.levels
+        if request.same:
+            return self.found_from
+
+        def chance(holders: int) -> float:
+            return chance_of(self.made, request.n, holders, self.threshold)
+
+        return found_in_all(request.asked_windows, levels, chance, SURE)
 
     @property
     def stderr(self) -> float:

@@ -56,6 +56,11 @@ def say_plan(plan: DiscoveryPlan) -> None:
         f"  found, with 95 %, from       {plan.found_from:,} devices that have the {word}, while a "
         "level has room"
     )
+    if not request.same:
+        say(
+            f"                               at a level: {plan.found_in_all:,} of all devices, for "
+            f"about one in {request.asked_windows} comes to it"
+        )
     say(f"  room                         {discovery.most:,} beginnings: those of most devices")
     say(f"  false beginnings             {FALSE_WORDS:g} expected, of all levels, at most")
     say(f"  error of a count             {plan.stderr:.1f} devices (one standard deviation)")
@@ -87,6 +92,7 @@ def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
         "epsilon0": None,
         "threshold": plan.threshold,
         "found_from": plan.found_from,
+        "found_in_all": plan.found_in_all,
         "false_beginnings": FALSE_WORDS,
         "stderr": plan.stderr,
         "first": discovery.first,
@@ -137,7 +143,7 @@ def say_found(plan: DiscoveryPlan, words: Population, done: Sequence[LevelDone])
     missed = len(frequent - {one.symbols for one, _ in found})
     say(
         f"found: {len(found):,} {word}s, {false:,} of them held by nobody; of {len(frequent):,} "
-        f"{word}s that {_whole_from(plan):,} devices or more have, {missed:,} were missed"
+        f"{word}s that {plan.found_in_all:,} devices or more have, {missed:,} were missed"
     )
 
 
@@ -192,13 +198,9 @@ def _held(words: Population) -> dict[bytes, int]:
     return {word: count for word, count in counts if word and count}
 
 
-def _whole_from(plan: DiscoveryPlan) -> int:
-    """Devices of the population with a word that is found with 95 %."""
-    return plan.found_from * (1 if plan.request.same else plan.request.asked_windows)
-
-
 def _frequent(plan: DiscoveryPlan, held: dict[bytes, int]) -> set[bytes]:
-    return {word for word, count in held.items() if count >= _whole_from(plan)}
+    least = plan.found_in_all
+    return {word for word, count in held.items() if count >= least}
 
 
 def _up(epsilon: float) -> str:

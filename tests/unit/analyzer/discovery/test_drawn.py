@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from shoal.analyzer.discovery.drawn import at_a_window, chance_of_few, devices_for
+from shoal.analyzer.discovery.drawn import at_a_window, chance_of_few, devices_for, found_in_all
 from tests.cases import for_each
 
 
@@ -49,3 +49,17 @@ def test_a_window_gets_so_many_but_seldom(devices: int, windows: int) -> None:
     assert devices_for(least, windows) <= devices
     fewest = devices_for(least, windows)
     assert at_a_window(fewest - 1, windows) < least <= at_a_window(fewest, windows)
+
+
+@for_each("windows, levels, least", [(4, 3, 5), (12, 10, 3), (2, 2, 9), (1, 4, 7)])
+def test_so_many_devices_of_all_are_enough(windows: int, levels: int, least: int) -> None:
+    """Levels that follow what ``least`` devices have: the fewest of all, by counting. Planted:
+    levels not added up -> fewer; ``least`` in each window on average -> far fewer.
+    """
+    found = found_in_all(windows, levels, lambda count: float(count >= least), 0.95)
+
+    def missed(holders: int) -> Fraction:
+        return levels * exactly(holders, windows, least)
+
+    assert missed(found) <= Fraction(5, 100)
+    assert missed(found - 1) > Fraction(5, 100) * Fraction(999, 1_000)
