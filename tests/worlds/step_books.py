@@ -48,7 +48,11 @@ class ServedBook:
         self.verifiers = dict[bytes, object]()
 
 
-def asking(book: StepBook, folder: Path, at_s: float, *worlds: World) -> AskedSteps:
-    """One shuffler of them. ``at_s``: seconds after the tasks begin that its clock shows."""
+def asking(
+    book: StepBook, folder: Path, at_s: float, *worlds: World, clock: FakeClock | None = None
+) -> AskedSteps:
+    """One shuffler of them. ``at_s``: seconds after the tasks begin that its clock shows, or
+    ``clock``.
+    """
     tasks = cast(ShufflerTasks, ServedBook(*worlds))
-    return AskedSteps(tasks, FakeClock(START + at_s), folder / "steps", book)
+    return AskedSteps(tasks, clock or FakeClock(START + at_s), folder / "steps", book)

@@ -59,3 +59,17 @@ class StepBookSuite:
         assert await book.entered([OTHER]) == [entries[2]]
         assert await book.entered([]) == []
         assert await book.entered([TASK, OTHER]) == [entries[1], entries[0], entries[2]]
+
+    async def test_a_book_that_was_read_tells_what_came_since(self, tmp_path: Path) -> None:
+        """Of the tasks that it is asked for, in whichever order. Planted: what was read before
+        told again as all there is -> fails; asked for one, the others forgotten or told -> fails.
+        """
+        one, two = await self.make(tmp_path), await self.make(tmp_path)
+        first, second, other = entry("a", 1), entry("b", 2), entry("c", 1, OTHER)
+        await one.enter(first)
+        await one.enter(other)
+        assert await two.entered([TASK, OTHER]) == [first, other]
+        await one.enter(second)
+        assert await two.entered([TASK]) == [first, second]
+        assert await two.entered([OTHER]) == [other]
+        assert await two.entered([OTHER, TASK]) == [first, second, other]

@@ -7,10 +7,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from shoal.errors import Kind
+from shoal import failpoints
+from shoal.errors import Kind, ShoalError
+from shoal.ids import TaskId
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.postgresql.replicas.steps import SharedSteps
 from shoal.shuffler.stores.postgresql.store import PostgresStore
@@ -22,6 +25,7 @@ from tests.worlds.replica_stores import Replicas, replica_stores
 
 pytestmark = pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
 ONE = WindowId(TASK, 1)
+ELSE = TaskId(b"\x02" * 32)
 X, Y = b"x" * 32, b"y" * 32
 
 
@@ -129,3 +133,78 @@ async def test_a_window_of_before_goes_on(replica: Replicas) -> None:
     assert record is not None
     assert record.asked is None
     assert (await seal(two, 1))[0].rows == 6
+
+
+async def test_a_row_that_was_changed_is_read_again(replica: Replicas) -> None:
+    """By whoever may write to the database, or puts it back: also one that is gone. Steps that
+    were read are known by their hash. Planted: by task and window alone -> the old one, fails.
+    """
+    one = await replica()
+    book = SharedSteps(one._db)
+    await book.enter(EnteredStep(ONE, X, b"signed"))
+    assert await book.entered([TASK]) == [EnteredStep(ONE, X, b"signed")]
+    await one._db.execute("UPDATE step SET data = $1", b"forged")
+    assert await book.entered([TASK]) == [EnteredStep(ONE, X, b"forged")]
+    await one._db.execute("DELETE FROM step")
+    assert await book.entered([TASK]) == []
+    assert await book.enter(EnteredStep(ONE, Y, b"another")) == EnteredStep(ONE, Y, b"another")
+
+
+@pytest.mark.parametrize(
+    ("window", "name", "data"),
+    [(0, X, b""), (-1, X, b""), (1, X[1:], b""), (1, X, bytes((1 << 20) + 1))],
+)
+async def test_the_table_takes_no_row_that_no_replica_writes(
+    replica: Replicas, window: int, name: bytes, data: bytes
+) -> None:
+    """So that no replica reads one that is too large for it. Planted: without the checks ->
+    entered, fails.
+    """
+    one = await replica()
+    with pytest.raises(ShoalError):
+        await one._db.execute(
+            "INSERT INTO step VALUES ($1, $2, $3, $4)", TASK.raw, window, name, data
+        )
+    assert await SharedSteps(one._db).entered([TASK]) == []
+
+
+@pytest.mark.parametrize("at", ["postgresql.step", "postgresql.step.done"])
+async def test_a_step_whose_entry_is_doubtful_is_entered_again(replica: Replicas, at: str) -> None:
+    """The connection broke before its commit, or before the answer. The first one stands if it was
+    committed; else who comes next is the first. Planted: entered outside of a transaction -> X
+    stands in the first case, fails.
+    """
+    one, two = await replica(), await replica()
+    first, second = EnteredStep(ONE, X, b"signed"), EnteredStep(ONE, Y, b"another")
+    failpoints.arm(f"{at}=eio@1")
+    try:
+        with pytest.raises((ShoalError, OSError)):
+            await SharedSteps(one._db).enter(first)
+    finally:
+        failpoints.arm("")
+    stands = second if at == "postgresql.step" else first
+    assert await SharedSteps(two._db).enter(second) == stands
+    assert await SharedSteps(one._db).enter(first) == stands
+
+
+async def test_what_was_read_is_not_read_again(
+    replica: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step may have a hundred kilobytes, and is asked for every second. Planted: without the
+    hash, or what is known forgotten where another task is asked for -> read twice, fails.
+    """
+    book, read = SharedSteps((await replica())._db), list[object]()
+
+    async def counting(*given: Any) -> list[EnteredStep]:
+        read.append(given)
+        return await reading(*given)
+
+    reading = book._read
+    for task_id in (TASK, ELSE):
+        await book.enter(EnteredStep(WindowId(task_id, 1), X, b"signed"))
+    monkeypatch.setattr(book, "_read", counting)
+    assert len(await book.entered([TASK, ELSE])) == 2
+    assert len(read) == 1
+    for asked in ([TASK], [TASK, ELSE], [ELSE]):
+        assert len(await book.entered(asked)) == len(asked)
+    assert len(read) == 1

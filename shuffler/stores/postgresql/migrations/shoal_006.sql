@@ -4,9 +4,9 @@
 -- Versions before serve no discovery beside another replica, so they may go on.
 CREATE TABLE step (
   task_id bytea NOT NULL,
-  win integer NOT NULL,
-  name bytea NOT NULL,
-  data bytea NOT NULL,
+  win integer NOT NULL CHECK (win > 0),
+  name bytea NOT NULL CHECK (octet_length(name) = 32),
+  data bytea NOT NULL CHECK (octet_length(data) <= 1048576),
   PRIMARY KEY (task_id, win)
 );
 

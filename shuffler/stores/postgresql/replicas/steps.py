@@ -8,9 +8,10 @@ one did that entered it: what a failover could take back is told to nobody.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shoal import failpoints
+from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.shuffler.core import WindowId
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from shoal.shuffler.stores.postgresql.database import Connection
 
 _COLUMNS = "task_id, win, name, data"
+_Key: TypeAlias = tuple[bytes, int, bytes, bytes]
 
 
 class SharedSteps:
@@ -28,12 +30,14 @@ class SharedSteps:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self._sure: set[EnteredStep] = set()  # that no failover takes back
+        # what was read last, and no failover takes back: by task, window, name, SHA-256 of its data
+        self._sure: dict[_Key, EnteredStep] = {}
 
     async def enter(self, step: EnteredStep) -> EnteredStep:
         """As ``StepBook.enter``."""
         window = step.window.task_id.raw, step.window.window
         async with self._db.transaction() as connection:
+            await self._db.check_least(connection)
             await connection.execute(
                 f"INSERT INTO step ({_COLUMNS}) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",  # noqa: S608 - constants
                 *(*window, step.name, step.data),
@@ -47,16 +51,32 @@ class SharedSteps:
         return found[0]
 
     async def entered(self, task_ids: Collection[TaskId]) -> list[EnteredStep]:
-        """As ``StepBook.entered``."""
+        """As ``StepBook.entered``. Steps are long, and this is asked every second: those that were
+        read before are compared by their hash, in the database.
+        """
+        raw = {one.raw for one in task_ids}
         async with self._db.transaction() as connection:
             await self._db.check_least(connection)
-            raw = [one.raw for one in task_ids]
-            found = await self._read(connection, "task_id = ANY($1::bytea[])", raw)
-            fresh = set(found) - self._sure
+            rows = await connection.fetch(
+                "SELECT task_id, win, name, sha256(data) AS digest FROM step"
+                " WHERE task_id = ANY($1::bytea[])",
+                sorted(raw),
+            )
+            there = {
+                (bytes(row["task_id"]), row["win"], bytes(row["name"]), bytes(row["digest"]))
+                for row in rows
+            }
+            sure = {
+                key: step for key, step in self._sure.items() if key in there or key[0] not in raw
+            }
+            fresh = sorted({task_id for task_id, *_ in there - sure.keys()})
             if fresh:
                 await connection.execute(WAIT)
-        self._sure |= fresh
-        return found
+                for step in await self._read(connection, "task_id = ANY($1::bytea[])", fresh):
+                    sure[_key(step)] = step
+        self._sure = sure
+        asked = (step for step in sure.values() if step.window.task_id.raw in raw)
+        return sorted(asked, key=lambda step: step.window)
 
     async def _read(
         self, connection: Connection, which: str, *arguments: object
@@ -66,6 +86,10 @@ class SharedSteps:
             *arguments,
         )
         return [_parse(row) for row in rows]
+
+
+def _key(step: EnteredStep) -> _Key:
+    return step.window.task_id.raw, step.window.window, step.name, sha256(step.data)
 
 
 def _parse(row: Any) -> EnteredStep:
