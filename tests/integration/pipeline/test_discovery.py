@@ -107,12 +107,18 @@ async def answers_otherwise(site: Site, asked: discoveries.Asked, window: int) -
         await transport.close()
 
 
-async def answers(agent: Agent, heard: discoveries.Heard, window: int) -> None:
-    """One device of its own, which hears what it hears."""
-    for _, data in heard.steps.values():
-        agent.tasks.step(data)
-    outcome = await agent.report(heard.asked.task.name, OWN, window=window)
+async def answers(agent: Agent, heard: discoveries.Heard, window: int) -> bool:
+    """One device of its own, which hears what it hears. Whether it was in time."""
+    for step in heard.steps.values():
+        agent.tasks.step(step.data)
+    try:
+        outcome = await agent.report(heard.asked.task.name, OWN, window=window)
+    except ShoalError as error:
+        if error.kind is not Kind.WINDOW_CLOSED:
+            raise
+        return False
     assert outcome.state is ReportState.ACKED, outcome
+    return True
 
 
 def agent_of(site: Site, folder: Path) -> Agent:
@@ -131,27 +137,31 @@ async def test_words_are_found_level_by_level(tmp_path: Path) -> None:
     site = prepare(tmp_path, free_port)
     discovery = Discovery(first=2, longest=size(5, 8), most=size(31, 128))
     words = (*discoveries.words_of_pages(SIMULATED), OWN)
-    asked = discoveries.ask(
-        site,
-        discovery,
-        len(words),
-        windows=discovery.levels + 3,
-        length_s=LENGTH_S,
-        epsilon=EPSILON,
-    )
-    heard = discoveries.Heard(site, asked)
-    async with running(site), agent_of(site, tmp_path) as agent:
+
+    def ask(pace: float) -> discoveries.Asked:
+        return discoveries.ask(
+            site,
+            discovery,
+            len(words),
+            windows=discovery.levels + 6,
+            length_s=round(LENGTH_S * pace),
+            epsilon=EPSILON,
+        )
+
+    async with discoveries.asking(site, ask) as (asked, _, _), agent_of(site, tmp_path) as agent:
+        heard = discoveries.Heard(site, asked)
         await agent.accept(asked.task.name)
         with pytest.raises(ShoalError) as early:
             agent.tasks.check_open(agent.tasks.all()[0], 0.0, 1)
         assert early.value.kind is Kind.UNAVAILABLE
         window, signed_step, answered = 0, b"", list[int]()
         while True:
-            await discoveries.answer(site, asked, words[:-1], window, signed_step)
-            if window == 1:
-                await answers_otherwise(site, asked, window)
-            await answers(agent, heard, window)
-            answered.append(window)
+            came = await discoveries.answer(site, asked, words[:-1], window, signed_step)
+            if came == len(words) - 1:  # else the window was over too soon, and is lost
+                if len(answered) == 1:
+                    await answers_otherwise(site, asked, window)
+                if await answers(agent, heard, window):
+                    answered.append(window)
             step, signed_step = await heard.after(window)
             if step.is_over:
                 break
@@ -181,13 +191,17 @@ async def test_a_lost_window_and_killed_services_cost_no_level(tmp_path: Path) -
     site = prepare(tmp_path, free_port)
     discovery = Discovery(first=2, longest=3, most=size(31, 128))
     words = discoveries.words_of_pages(SIMULATED)
-    asked = discoveries.ask(
-        site, discovery, len(words), windows=8, length_s=LENGTH_S, epsilon=EPSILON
-    )
-    heard = discoveries.Heard(site, asked)
-    async with running(site) as (shuffler, analyzer):
-        await discoveries.answer(site, asked, words, 0, b"")
-        first, _ = await heard.after(0)
+
+    def ask(pace: float) -> discoveries.Asked:
+        length_s = round(LENGTH_S * pace)
+        return discoveries.ask(
+            site, discovery, len(words), windows=12, length_s=length_s, epsilon=EPSILON
+        )
+
+    async with discoveries.asking(site, ask) as (asked, shuffler, analyzer):
+        heard = discoveries.Heard(site, asked)
+        begun = await discoveries.answer_in_time(heard, words, 0, b"")
+        first, _ = await heard.after(begun)
         for one in (shuffler, analyzer):
             assert one.pid is not None
             os.kill(one.pid, signal.SIGKILL)
@@ -195,9 +209,9 @@ async def test_a_lost_window_and_killed_services_cost_no_level(tmp_path: Path) -
         again, signed_step = await heard.after(first.window)
         assert again.window > first.window + 1
         assert (again.level, again.release) == (first.level, first.release)
-        await discoveries.answer(site, asked, words, again.window, signed_step)
-        step, _ = await heard.after(again.window)
+        ended = await discoveries.answer_in_time(heard, words, again.window, signed_step)
+        step, _ = await heard.after(ended)
         releases = await discoveries.releases_of(site, asked)
     assert step.is_over
-    assert sorted(releases) == [0, again.window]
+    assert sorted(releases) == [begun, ended]
     checked(asked, words, releases)
