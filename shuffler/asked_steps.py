@@ -25,7 +25,7 @@ from shoal.crypto.discovery_steps import SignedStep, task_of_step, trust_step
 from shoal.crypto.step_folder import StepFolder
 from shoal.crypto.trust import ServedTask
 from shoal.domain import Discovery
-from shoal.errors import ShoalError
+from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.log import get_log
 from shoal.services.conditions import Condition
@@ -36,7 +36,9 @@ from shoal.shuffler.stores.steps import StepBook
 from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
-FOLDER = "steps"
+_MEND = (
+    "if the analyzer was put back from a copy, give it this shuffler's steps (docs/DISCOVERY.md)"
+)
 _LOOK_S = 1.0  # between two looks at what other shufflers of the store were told
 
 
@@ -82,9 +84,12 @@ class AskedSteps:
                     await self._take(served, signed)
                 self._wrong.pop(task_id, None)
             except ShoalError as error:
-                if self._wrong.get(task_id) != error.message:
-                    log.error("a step of a discovery is passed on to nobody", task=task_id)
-                self._wrong[task_id] = error.message
+                if task_id not in self._wrong:
+                    log.error(
+                        "a step of a discovery is passed on to nobody", task=task_id, error=error
+                    )
+                mend = f"; {_MEND}" if error.kind is Kind.CONFLICT else ""
+                self._wrong[task_id] = f"{error.message}{mend}"
 
     async def _take(self, served: ServedTask, signed: SignedStep) -> None:
         """Keep it, if it is the first of its window. Raises CONFLICT, and what the disk and the

@@ -14,7 +14,6 @@ from rich.tree import Tree
 
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.discovery.progress import Stand, WordProgress, progress
-from shoal.analyzer.discovery.steps import FOLDER
 from shoal.analyzer.results.maps.tree import PlaceMap, place_map
 from shoal.analyzer.results.reading import check_damage, read_releases, select
 from shoal.analyzer.results.word_tree import WordNode, WordTree, word_tree
@@ -22,7 +21,7 @@ from shoal.cli.discover.map import drawn_map, map_json
 from shoal.cli.output import console, emit_json, say
 from shoal.cli.results.terminal import up
 from shoal.crypto.discovery_steps import DiscoveryStep
-from shoal.crypto.step_folder import read_steps
+from shoal.crypto.step_folder import STEPS_FOLDER, read_steps
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
@@ -113,7 +112,7 @@ def _progress(
     if config is not None:
         served = _served(task, config, releases)
     if served is not None and config is not None:
-        folder = load_settings(AnalyzerConfig, config).data_dir / FOLDER
+        folder = load_settings(AnalyzerConfig, config).data_dir / STEPS_FOLDER
         signed = read_steps(folder, served.task, served.task_id)
         steps = {window: one.step for window, one in signed.items()}
     return progress(
