@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from shoal.clocks.clock import SureClock
@@ -39,6 +40,7 @@ log = get_log("shuffler")
 _MEND = (
     "if the analyzer was put back from a copy, give it this shuffler's steps (docs/DISCOVERY.md)"
 )
+POINT = "shuffler.step"  # of the failpoints of a step's file
 _LOOK_S = 1.0  # between two looks at what other shufflers of the store were told
 
 
@@ -55,7 +57,7 @@ class AskedSteps:
         book: StepBook | None = None,
     ) -> None:
         self._tasks, self._clock = tasks, clock
-        self._steps = StepFolder(folder, replace_whole)
+        self._steps = StepFolder(folder, partial(replace_whole, point=POINT))
         self._agreement = (
             None if book is None else StepAgreement(book, self._steps, clock, self._index)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from shoal.analyzer.discovery.campaign import ReleasedLevel, due_step
@@ -31,6 +32,7 @@ from shoal.services.conditions import Condition
 from shoal.services.whole_files import replace_whole
 
 log = get_log("analyzer")
+POINT = "analyzer.step"  # of the failpoints of a step's file
 _LOOK_S = 1.0  # between two looks at whether a step is due
 
 
@@ -48,7 +50,7 @@ class DiscoverySteps:
     ) -> None:
         self._store, self._tasks, self._key, self._clock = store, tasks, signing_key, clock
         self._given_up = given_up
-        self._folder, self._steps = folder, StepFolder(folder, replace_whole)
+        self._folder, self._steps = folder, StepFolder(folder, partial(replace_whole, point=POINT))
         self._unknown: set[tuple[TaskId, int]] = set()  # windows that answer something else
         # of every window that is released: what it published, None: nothing
         self._released: dict[tuple[TaskId, int], ReleasedLevel | None] = {}

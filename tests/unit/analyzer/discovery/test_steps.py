@@ -184,6 +184,11 @@ def test_a_batch_that_answers_another_question_waits_for_its_step(tmp_path: Path
     assert counted(step.name.raw) is None
     assert counted(b"") is None  # of a shuffler that says nothing of it
     assert list(desk.steps.conditions()) == []
+    with pytest.raises(ShoalError):
+        counted(bytes(32))
+    assert len(list(desk.steps.conditions())) == 1
+    assert counted(step.name.raw) is None  # of another batch of that window
+    assert list(desk.steps.conditions()) == []
     desk.restart("restored")
     for asked in (bytes(32), step.name.raw):
         with pytest.raises(ShoalError) as unknown:
