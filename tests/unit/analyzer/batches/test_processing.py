@@ -15,6 +15,7 @@ import pytest
 from shoal.analyzer.batches import processing
 from shoal.analyzer.batches.executor import ProcessExecutor
 from shoal.analyzer.batches.key_delivery import InMemoryDelivery
+from shoal.analyzer.batches.opening import open_batch
 from shoal.analyzer.batches.processing import Processor
 from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools, spool_path
@@ -120,7 +121,7 @@ async def test_a_batch_whose_question_is_not_known_waits_unopened(
     """
     first, second = bench.complete(0), bench.complete(1)
     known, opened, tried = list[int](), list[object](), list[int]()
-    whole = processing.open_batch
+    whole = open_batch
 
     async def counted(*given: Any) -> Any:
         opened.append(given)
