@@ -152,6 +152,8 @@ class AskedSteps:
 
     def _index(self, task_id: TaskId) -> None:
         """Its names, and who verifies the proofs of devices that send under them."""
+        if task_id not in self._tasks.served:  # since the store was asked
+            return
         self._indexed.add(task_id)
         asking = {
             signed.name: WindowId(task_id, window)
