@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
 
-from shoal.domain import AnswerRecord, Domain, Vector
+from shoal.domain import AnswerRecord, Discovery, Domain, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.secagg import Mode, PairwisePlan
@@ -195,6 +195,11 @@ class Task:
         if self.mechanism.name != SHUFFLER_NOISE:
             return 0
         return 2 * self.mechanism.get("k") * self.mechanism.get("reach")
+
+    @property
+    def windows_of_a_device(self) -> int:
+        """Windows in which one device answers, at most."""
+        return windows_of_a_device(self.domain, self.windows.count)
 
     @property
     def reports_are_rows(self) -> bool:
@@ -402,6 +407,11 @@ class Task:
         collection.
         """
         return honest(self.min_batch, self.honest_fraction_ppm)
+
+
+def windows_of_a_device(domain: Domain, count: int) -> int:
+    """Of ``count`` windows those in which one device answers, at most."""
+    return 1 if isinstance(domain, Discovery) and domain.fresh else count
 
 
 def honest(n: int, honest_fraction_ppm: int) -> int:

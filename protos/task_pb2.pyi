@@ -429,12 +429,17 @@ class Discovery(_message.Message):
     MOST_FIELD_NUMBER: _builtins.int
     KNOWN_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
+    FRESH_FIELD_NUMBER: _builtins.int
     first: _builtins.int
     """symbols that level 0 asks for, 1 to 3"""
     longest: _builtins.int
     """symbols of a word that are asked for in all, its end among them; up to 32"""
     most: _builtins.int
     """beginnings that are followed from one level to the next, at most"""
+    fresh: _builtins.bool
+    """each device answers in one window alone, which it draws by itself, uniformly among all windows
+    of the task; false: in every window that asks anything
+    """
     @_builtins.property
     def known(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """words that are not looked for, in symbols: who holds one answers "another" """
@@ -451,10 +456,11 @@ class Discovery(_message.Message):
         most: _builtins.int = ...,
         known: _abc.Iterable[_builtins.bytes] | None = ...,
         parts: Global___MapParts | None = ...,
+        fresh: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "known", b"known", "longest", b"longest", "most", b"most", "parts", b"parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "fresh", b"fresh", "known", b"known", "longest", b"longest", "most", b"most", "parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.analyzer.results.files.exports import rows_of
+from shoal.analyzer.results.maps.parted import is_parted, parted_rectangle
 from shoal.analyzer.results.maps.released import RectangleCount, rectangle_of
 from shoal.analyzer.results.processed import MEANS
 from shoal.analyzer.results.ranges import RangeCount, range_of
@@ -114,14 +115,18 @@ class ReleaseTable(Table):
         """How many devices are in a box of degrees, of a release whose task was asked for places:
         with the standard error and the 95 % interval of the whole, which are not those of its cells
         added up. Bounds are edges of cells; None: the map's own. ``task``: as for ``select``, of
-        one window.
+        one window; of a discovery of places all of its windows count, bounds may be any on the map,
+        and the answer is a ``PartedCount``, which says how much of it nobody was asked for.
         """
-        release = self._one(task)
+        chosen = self.select(task.partition(":")[0] if isinstance(task, str) else task).releases
+        release = None if is_parted(chosen) else self._one(task)
         bounds = {"south": south, "west": west, "north": north, "east": east}
         for name, end in bounds.items():
             if end is not None and (isinstance(end, bool) or not isinstance(end, int | float)):
                 raise wrong_type(name, "give degrees, as 48.1")
         with about("rectangle"):
+            if release is None:
+                return parted_rectangle(chosen, south, west, north, east)
             return rectangle_of(release, south, west, north, east)
 
     def promise(self, task: str) -> Promise:

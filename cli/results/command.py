@@ -176,16 +176,25 @@ def rectangle_command(
     config: ResultsConfigOption = None,
     as_json: ResultsJsonOption = False,
 ) -> None:
-    """How many devices are in a rectangle of a map's cells: with the standard error and the 95 %
-    interval of the whole rectangle.
+    """How many devices are in a rectangle of a map: with the standard error and the 95 % interval
+    of the whole rectangle. Bounds are edges of cells; of a discovery of places, whose windows count
+    together, any that lie on the map.
 
     Example: shoal results rectangle bikes:0 --south 48.1 --north 48.2 --data /var/lib/shoal
     """
-    from shoal.analyzer.results.maps.released import rectangle_of
-    from shoal.cli.results.terminal import show_rectangle
+    from shoal.analyzer.results.maps.parted import PartedCount, is_parted, parted_rectangle
+    from shoal.analyzer.results.maps.released import RectangleCount, rectangle_of
+    from shoal.cli.results.terminal import show_parted, show_rectangle
 
-    release = only(select(read_releases(data, config), task), task)
-    counted = rectangle_of(release, south, west, north, east)
+    every = read_releases(data, config)
+    chosen = select(every, task.partition(":")[0])
+    counted: RectangleCount
+    if is_parted(chosen):
+        counted = parted_rectangle(chosen, south, west, north, east)
+        release = max(chosen, key=lambda one: int(one["window"]))
+    else:
+        release = only(select(every, task), task)
+        counted = rectangle_of(release, south, west, north, east)
     if as_json:
         emit_json(
             {"name": release["name"], "window": release["window"], "n": release["n"]}
@@ -193,6 +202,8 @@ def rectangle_command(
         )
     else:
         show_rectangle(release, counted)
+        if isinstance(counted, PartedCount):
+            show_parted(counted)
     check_damage(data, config, release["task_id"] + f":{release['window']}")
 
 

@@ -70,6 +70,7 @@ from shoal.task import (
     Task,
     WindowPlan,
     honest,
+    windows_of_a_device,
 )
 
 USUAL_GRID = 1 << 20  # steps, of a vector whose reports are shuffled
@@ -222,7 +223,14 @@ def _domain(name: str, values: dict[str, Any]) -> Domain:
             if table.places is not None:
                 box = _places(name, table.places, "domain.places")
                 alphabet = PlacePaths(box, table.places.across)
-            return Discovery(table.first, table.longest, table.most, tuple(sorted(known)), alphabet)
+            return Discovery(
+                table.first,
+                table.longest,
+                table.most,
+                tuple(sorted(known)),
+                alphabet,
+                table.fresh,
+            )
         case RecordTable():
             return _record(name, table)
         case PlacesTable():
@@ -363,7 +371,7 @@ def _several(name: str, file: ShuffledTaskFile, domain: Domain) -> MechanismSpec
             honest_devices,
             file.target_epsilon,
             file.delta,
-            windows=file.windows.count,
+            windows=windows_of_a_device(domain, file.windows.count),
             most=file.max_batch,
             epsilon0_if_colluding=table.epsilon0_if_colluding,
         )

@@ -68,6 +68,7 @@ def encode_domain(domain: Domain) -> task_pb2.Domain:
                 most=domain.most,
                 known=domain.known,
                 parts=None if paths is None else encode_paths(paths),
+                fresh=domain.fresh,
             )
             return task_pb2.Domain(discovery=discovery)
         case Places():
@@ -174,7 +175,8 @@ def decode_domain(message: task_pb2.Domain) -> Domain:
         case "discovery":
             asked = message.discovery
             alphabet: Alphabet = decode_paths(asked.parts) if asked.HasField("parts") else LETTERS
-            return Discovery(asked.first, asked.longest, asked.most, tuple(asked.known), alphabet)
+            known = tuple(asked.known)
+            return Discovery(asked.first, asked.longest, asked.most, known, alphabet, asked.fresh)
         case "vector":
             vector = message.vector
             return Vector(
