@@ -25,6 +25,7 @@ Pure: no clock, no socket, no randomness.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from shoal.arrays import NDArray, np
@@ -162,13 +163,32 @@ def after_round(
     """The model after a round whose sum over ``n`` >= 1 devices is ``totals``: float64[
     plan.dimension], finite. Raises INVALID for anything else, and after the last round.
     """
+    return after_parts(plan, state, [totals], n)
+
+
+def after_parts(
+    plan: LearningPlan, state: LearningState, parts: Iterable[NDArray[np.float64]], n: int
+) -> LearningState:
+    """``after_round``, of totals that come in parts, one after the other: beside the weights before
+    and after there is one part in memory. The same model to the last bit, however they are cut.
+    Raises as ``after_round``, and what ``parts`` raises.
+    """
     if state.done >= plan.rounds:
         raise _bad(f"the model is learnt in {plan.rounds} rounds: there is none after them")
-    if n < 1 or totals.shape != (plan.dimension,) or not np.isfinite(totals).all():
-        raise _bad(f"a round gives {plan.dimension} finite totals over 1 device or more")
-    mean = totals / n
-    weights = state.weights - plan.step * state.clip * mean[: plan.features + 1]
-    return LearningState(weights, _next_clip(plan, state.clip, mean), state.done + 1)
+    wrong = _bad(f"a round gives {plan.dimension} finite totals over 1 device or more")
+    if n < 1:
+        raise wrong
+    weights, at, last = state.weights.copy(), 0, 0.0
+    for part in parts:
+        if part.ndim != 1 or not np.isfinite(part).all():
+            raise wrong
+        moved = weights[at : at + len(part)]  # not of the coordinate that a clip adds
+        mean = part / n
+        moved -= plan.step * state.clip * mean[: len(moved)]
+        at, last = at + len(part), float(mean[-1]) if len(part) else last
+    if at != plan.dimension:
+        raise wrong
+    return LearningState(weights, _next_clip(plan, state.clip, last), state.done + 1)
 
 
 def after_nothing(plan: LearningPlan, state: LearningState) -> LearningState:
@@ -180,10 +200,11 @@ def after_nothing(plan: LearningPlan, state: LearningState) -> LearningState:
     return replace(state, done=state.done + 1)
 
 
-def _next_clip(plan: LearningPlan, clip: float, mean: NDArray[np.float64]) -> float:
+def _next_clip(plan: LearningPlan, clip: float, last: float) -> float:
+    """``last``: the mean of the last coordinate."""
     if plan.rule is None:
         return clip
-    within = min(1.0, max(0.0, float(mean[-1]) / plan.rule.mark + 0.5))
+    within = min(1.0, max(0.0, last / plan.rule.mark + 0.5))
     moved = clip * math.exp(-plan.rule.rate * (within - plan.rule.quantile))
     return min(max(moved, plan.clip / _FURTHEST), plan.clip * _FURTHEST)
 

@@ -10,6 +10,7 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,10 @@ LINKS = (
     if FULL
     else [(0.15, 0.2)]
 )
+
+
+# two uploads of each device, which end inside a segment
+LONG = {"dimension": 66_000, "segment_words": 20_000, "target_epsilon": 1e12}
 
 
 class Running(FakeClock):
@@ -175,11 +180,13 @@ async def short(seconds: float) -> None:
     await asyncio.sleep(seconds / 10)
 
 
-async def by_rounds(folder: Path, link: SlowLink) -> None:
+async def by_rounds(folder: Path, link: SlowLink, **changes: Any) -> None:
     """A sum, in rounds whose phases are as long as tasks have them by default: devices far from the
-    shuffler, it far from the analyzer.
+    shuffler, it far from the analyzer. ``changes``: of the task.
     """
-    world = rounds_world.World(folder, devices=4, dropout_ppm=100_000, honest_ppm=990_000)
+    world = rounds_world.World(
+        folder, devices=4, dropout_ppm=100_000, honest_ppm=990_000, **changes
+    )
     devices, one, onward = (
         world.devices(4),
         rounds_world.Running(world),
@@ -236,7 +243,7 @@ async def test_everything_arrives_over_a_long_link(
     can't be sent; services, which try again and again, take longer. Planted: mqtt_connect_s = 0.3
     -> the broker's way fails.
     """
-    ways = ("hand", "batch", "broker", "analyzer", "several", "rounds")
+    ways = ("hand", "batch", "broker", "analyzer", "several", "rounds", "long")
     links = {way: SlowLink(0, rtt_s, loss, seed=number) for number, way in enumerate(ways)}
     async with asyncio.TaskGroup() as together:
         together.create_task(by_hand(tmp_path / "device", links["hand"]))
@@ -245,6 +252,7 @@ async def test_everything_arrives_over_a_long_link(
         together.create_task(to_the_analyzer(tmp_path / "shuffler", links["analyzer"]))
         together.create_task(to_the_analyzer(tmp_path / "several", links["several"], most=4))
         together.create_task(by_rounds(tmp_path / "rounds", links["rounds"]))
+        together.create_task(by_rounds(tmp_path / "long", links["long"], **LONG))
 
 
 @pytest.mark.parametrize("command", [("report", "visits", "3"), ("flush",)])
