@@ -82,8 +82,8 @@ def check_rectangles(
     cut = list[int]()
     for box in boxes:
         told = rectangle(box, data, capsys)
-        micro = tuple(round(edge * MICRO) for edge in box)
-        here = Places(*micro, 1, 1)
+        edges = [round(edge * MICRO) for edge in box]
+        here = Places(edges[0], edges[1], edges[2], edges[3], 1, 1)
         truth = sum(here.encode(place) == 0 for place in places)
         slack = 9 * told["stderr"]
         assert told["ci_low"] - slack <= truth <= told["ci_high"] + slack, (told, truth)
