@@ -11,17 +11,20 @@ keeps an epsilon0 whoever works together; of the others owners are asked by name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from shoal.accounting.certificate import count_honest
+from shoal.accounting.meaning import bound_text
 from shoal.accounting.several_messages.messages import LARGEST_EPSILON, certify_messages
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import protocol_of
 from shoal.analyzer.discovery.place_plan import paths_of, plan_places
 from shoal.analyzer.discovery.plan import DiscoveryPlan, DiscoveryRequest
 from shoal.analyzer.planner.question import Frequencies, Request, wrong
+from shoal.analyzer.planner.task_file import ChosenTask, FileTerms
 from shoal.analyzer.planner.total import plan
 from shoal.analyzer.results.maps.released import law_of_rectangles
 from shoal.domain import Places
@@ -35,6 +38,8 @@ from shoal.questions.place_paths import FIRST_ROWS
 from shoal.task import PPM, MechanismSpec
 
 KRR = "krr"
+UnsuitedWay = tuple[str, str]
+"""The name of a way, and why it does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +106,17 @@ class TreeWay:
         return int(paths_of(self.plan).across ** self.plan.discovery.longest)
 
     @property
+    def first_rows(self) -> int:
+        """Rows, and columns, of level 0."""
+        return int(paths_of(self.plan).across ** self.plan.discovery.first)
+
+    @property
     def rectangle(self) -> float:
         """As ``MapWay.rectangle``, of cells that are fitted to the parts that they lie in: what the
         cells of level 0 alone err by, as far as devices are spread evenly in those that are not
         followed. (Measured within 4 % of that: benchmarks/place_trees.py.)
         """
-        paths, discovery = paths_of(self.plan), self.plan.discovery
-        return self.plan.stderr * mean_length(paths.across**discovery.first)
+        return self.plan.stderr * mean_length(self.first_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,7 @@ class MapPlan:
 
     request: MapRequest
     ways: tuple[MapWay, ...]
-    unsuited: tuple[tuple[str, str], ...]
+    unsuited: tuple[UnsuitedWay, ...]
     tree: TreeWay | None = None
 
     @property
@@ -127,9 +136,29 @@ class MapPlan:
         """The least error of rectangles."""
         return self.ways[0]
 
+    def named(self, name: str | None) -> MapWay:
+        """The way of that mechanism; None: the best. Raises CONFIG for one that is not here."""
+        if name is None:
+            return self.best
+        for way in self.ways:
+            if way.name == name:
+                return way
+        why = dict(self.unsuited).get(name)
+        if why is not None:
+            raise wrong(f"{name} does not fit here: {why}")
+        fitting = ", ".join(way.name for way in self.ways)
+        raise wrong(f"{name} is none of the ways that fit: choose {fitting}")
+
 
 def plan_map(request: MapRequest) -> MapPlan:
     """Every way that fits. Raises CONFIG for bad numbers, and where none fits."""
+    return map_plan(request, list(each_way(request)))
+
+
+def each_way(request: MapRequest) -> Iterator[MapWay | UnsuitedWay]:
+    """Of each entry of ``WAYS`` the way, or why not, one after another. Raises CONFIG for bad
+    numbers.
+    """
     if not (0.0 < request.epsilon <= LARGEST_EPSILON and 0.0 < request.delta < 1.0):
         raise wrong(
             f"a map wants epsilon above 0 and up to {LARGEST_EPSILON:g}, and delta between 0 and "
@@ -139,16 +168,20 @@ def plan_map(request: MapRequest) -> MapPlan:
         raise wrong("a map is asked in one window or more: give --windows 1 or more")
     if request.n_honest < 2:
         raise wrong("a map wants two honest devices or more: raise n")
-    ways, unsuited = list[MapWay](), list[tuple[str, str]]()
     for name, make in WAYS.items():
         try:
-            ways.append(make(request, name))
+            yield make(request, name)
         except ShoalError as error:
-            unsuited.append((name, error.message))
+            yield name, error.message
+
+
+def map_plan(request: MapRequest, found: Sequence[MapWay | UnsuitedWay]) -> MapPlan:
+    """Of all that ``each_way`` gave, with the tree beside them. Raises CONFIG where none fits."""
+    ways = sorted((one for one in found if isinstance(one, MapWay)), key=lambda way: way.rectangle)
+    unsuited = tuple(one for one in found if not isinstance(one, MapWay))
     if not ways:
         raise wrong(unsuited[0][1])
-    ways.sort(key=lambda way: way.rectangle)
-    return MapPlan(request, tuple(ways), tuple(unsuited), _tree(request))
+    return MapPlan(request, tuple(ways), unsuited, _tree(request))
 
 
 def _tree(request: MapRequest) -> TreeWay | None:
@@ -164,6 +197,22 @@ def _tree(request: MapRequest) -> TreeWay | None:
     except ShoalError:
         return None
     return TreeWay(found) if found.discovery.levels > 1 else None
+
+
+def chosen_task(way: MapWay) -> tuple[ChosenTask, FileTerms]:
+    """What a task file says of a way."""
+    request = way.request
+    chosen = ChosenTask(
+        f"a map by {way.name}",
+        way.spec,
+        request.places,
+        bound_text(way.epsilon, digits=6),
+        f"epsilon0 = {bound_text(way.epsilon0, digits=6)}"
+        if math.isfinite(way.epsilon0)
+        else "no epsilon0, so owners have to agree by name",
+    )
+    terms = FileTerms(request.n, request.n, float(request.honest), request.delta, request.windows)
+    return chosen, terms
 
 
 def _several(request: MapRequest, name: str) -> MapWay:

@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from shoal.accounting.meaning import bound_text
-from shoal.analyzer.planner.frontier.maps import MapPlan, MapWay, TreeWay
+from shoal.analyzer.planner.frontier.maps import MapPlan, MapWay, TreeWay, chosen_task
 from shoal.analyzer.planner.simulation.maps import MapPlayed
-from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, file_text
+from shoal.analyzer.planner.task_file import file_text
 from shoal.analyzer.results.maps.drawing import text_of
 from shoal.analyzer.results.maps.released import BOUNDS
 from shoal.cli.figures import figure
@@ -137,18 +137,7 @@ def _tree_json(tree: TreeWay) -> dict[str, Any]:
 
 def task_file(way: MapWay, length_s: int) -> str:
     """The task of a way, as TOML."""
-    request = way.request
-    chosen = ChosenTask(
-        f"a map by {way.name}",
-        way.spec,
-        request.places,
-        bound_text(way.epsilon, digits=6),
-        f"epsilon0 = {bound_text(way.epsilon0, digits=6)}"
-        if math.isfinite(way.epsilon0)
-        else "no epsilon0, so owners have to agree by name",
-    )
-    terms = FileTerms(request.n, request.n, float(request.honest), request.delta, request.windows)
-    return file_text(chosen, terms, length_s, command="shoal places plan")
+    return file_text(*chosen_task(way), length_s, command="shoal places plan")
 
 
 def say_done(done: MapPlayed) -> None:

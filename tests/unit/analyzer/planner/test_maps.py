@@ -89,6 +89,7 @@ def test_rectangles_that_are_looked_at_are_all_or_spread_over_them() -> None:
         ({"epsilon": math.nan}, "epsilon above 0"),
         ({"epsilon": math.inf}, "epsilon above 0"),
         ({"n": 1}, "raise n"),
+        ({"windows": 0}, "--windows 1"),
     ],
 )
 def test_wrong_requests(changed: dict[str, float], mends: str) -> None:
