@@ -130,7 +130,7 @@ def of_cut(places: NDArray[np.int64], parts: NDArray[np.int64], box: Edges) -> N
     high = np.minimum(parts[:, 2:], box[2:])
     beside = (low >= high).any(axis=1)
     cut = ~beside & (np.hstack([low, high]) != parts).any(axis=1)
-    return np.any([within(places, one) for one in parts[cut].tolist()], axis=0)
+    return np.asarray(np.any([within(places, one) for one in parts[cut].tolist()], axis=0))
 
 
 def played(plan: Any, population: Population, entropy: Entropy) -> list[dict[str, Any]]:
