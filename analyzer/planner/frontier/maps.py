@@ -16,11 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from shoal.accounting.accountant import simplest, upper_curve
 from shoal.accounting.certificate import count_honest
+from shoal.accounting.composition.compose import compose, release_law
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.several_messages.messages import LARGEST_EPSILON, certify_messages
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import protocol_of
+from shoal.accounting.several_messages.of_windows import epsilon_together
 from shoal.analyzer.discovery.place_plan import paths_of, plan_places
 from shoal.analyzer.discovery.plan import DiscoveryPlan, DiscoveryRequest
 from shoal.analyzer.planner.question import Frequencies, Request, wrong
@@ -34,6 +37,7 @@ from shoal.mechanisms.maps.block_squares import mean_length
 from shoal.mechanisms.several.names import BLOCKS, CANCELLING, DUMMIES
 from shoal.mechanisms.several.protocol import Noisy
 from shoal.mechanisms.several.registry import create as create_several
+from shoal.privacy import epsilon0_upper
 from shoal.questions.place_paths import FIRST_ROWS
 from shoal.task import PPM, MechanismSpec
 
@@ -64,10 +68,11 @@ class MapRequest:
 
 @dataclass(frozen=True, slots=True)
 class MapWay:
-    """``epsilon``: certified, an upper bound. Errors in devices: ``cell`` of the cell that errs
-    most (with one message: at an even share of the devices), ``rectangle`` the root of the mean
-    square over all rectangles, devices spread evenly. ``messages``: mean of a device; ``slots``:
-    most.
+    """``epsilon``: certified, an upper bound, of a release; ``together``: of all the windows that
+    were asked for, at the same delta, infinite where nothing is proven. Errors in devices:
+    ``cell`` of the cell that errs most (with one message: at an even share of the devices),
+    ``rectangle`` the root of the mean square over all rectangles, devices spread evenly.
+    ``messages``: mean of a device; ``slots``: most.
     """
 
     request: MapRequest
@@ -79,6 +84,7 @@ class MapWay:
     rectangle: float
     messages: float
     slots: int
+    together: float
 
     @property
     def name(self) -> str:
@@ -165,14 +171,29 @@ def each_way(request: MapRequest) -> Iterator[MapWay | UnsuitedWay]:
             "1: 1 and 1e-6 are usual"
         )
     if request.windows < 1:
-        raise wrong("a map is asked in one window or more: give --windows 1 or more")
+        raise wrong("a map is asked in one window or more: give 1 or more (--windows)")
     if request.n_honest < 2:
-        raise wrong("a map wants two honest devices or more: raise n")
+        raise wrong("a map wants two honest devices or more: give more devices (--n)")
     for name, make in WAYS.items():
         try:
             yield make(request, name)
         except ShoalError as error:
-            yield name, error.message
+            yield name, _in_words(error.message)
+
+
+_NAMED = {
+    "raise min_batch or the target": "give more devices or a larger epsilon",
+    "give fewer answers to choose from": "fewer rows or columns",
+    "give a smaller s, a larger size of floods, or a larger target": "give a larger epsilon",
+    "a larger target": "a larger epsilon",
+}
+
+
+def _in_words(text: str) -> str:
+    """A refusal of a design, by what was asked of a map: it has no settings of other questions."""
+    for theirs, ours in _NAMED.items():
+        text = text.replace(theirs, ours)
+    return text
 
 
 def map_plan(request: MapRequest, found: Sequence[MapWay | UnsuitedWay]) -> MapPlan:
@@ -223,7 +244,7 @@ def _several(request: MapRequest, name: str) -> MapWay:
     made = create_several(spec, places)
     bound = certify_messages(protocol_of(made), request.n_honest, request.delta)
     if bound is None or not isinstance(made, Noisy):
-        raise wrong(f"{name} has no account for so few devices: raise n")
+        raise wrong(f"{name} has no account for so few devices: give more devices")
     return MapWay(
         request,
         made,
@@ -234,6 +255,9 @@ def _several(request: MapRequest, name: str) -> MapWay:
         law_of_rectangles(made, n).mean_stderr(places, n),
         float(made.mean_messages),
         made.messages,
+        bound.epsilon_upper
+        if request.windows == 1
+        else epsilon_together(made, request.n_honest, request.delta, request.windows),
     )
 
 
@@ -263,7 +287,18 @@ def _one_message(request: MapRequest, name: str) -> MapWay:
         law.mean_stderr(places, n),
         1.0,
         1,
+        _anew(made, request, found.epsilon_upper),
     )
+
+
+def _anew(made: Mechanism, request: MapRequest, alone: float) -> float:
+    """Epsilon of all windows, in each of which a report is drawn anew."""
+    if request.windows == 1:
+        return alone
+    law = made.privacy()
+    losses = release_law(upper_curve, simplest(law), request.n_honest, request.delta)
+    found = compose([(losses, request.windows)], request.delta).epsilon_upper
+    return min(found, request.windows * epsilon0_upper(law))
 
 
 WAYS: Mapping[str, Callable[[MapRequest, str], MapWay]] = {

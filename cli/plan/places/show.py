@@ -27,6 +27,7 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
         "mechanism",
         "a device names",
         "epsilon <=",
+        *([f"of {request.windows} windows"] if request.windows > 1 else []),
         "to both",
         "error of a cell",
         "of a rectangle",
@@ -38,6 +39,7 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
             way.name,
             way.shape,
             bound_text(way.epsilon),
+            *([_bound(way.together)] if request.windows > 1 else []),
             bound_text(way.epsilon0 if math.isfinite(way.epsilon0) else None),
             figure(way.cell),
             figure(way.rectangle),
@@ -45,14 +47,19 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
             f"{way.slots:,}",
         )
     if plan.tree is not None:
-        _add_tree(table, plan.tree)
+        _add_tree(table, plan.tree, several=request.windows > 1)
     say_table(table)
     if plan.tree is not None:
         say(_of_tree(plan.tree))
+    together = (
+        f"; of {request.windows} windows: of a device that answers in all, at the same delta"
+        if request.windows > 1
+        else ""
+    )
     say(
-        f"epsilon: of a release, at delta {request.delta:g}; to both: what is left if shuffler and "
-        "analyzer work together. Errors: standard errors in devices, of a rectangle root mean "
-        "square over all of them."
+        f"epsilon: of a release, at delta {request.delta:g}{together}; to both: what is left if "
+        "shuffler and analyzer work together. Errors: standard errors in devices, of a rectangle "
+        "root mean square over all of them."
     )
     for name, why in plan.unsuited:
         say(why if why.startswith(f"{name}:") else f"{name}: {why}")
@@ -67,12 +74,19 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
     say(f"{chosen.name}: {best}{asked}")
 
 
-def _add_tree(table: Table, tree: TreeWay) -> None:
+def _bound(epsilon: float) -> str:
+    """An upper bound that may be infinite."""
+    return bound_text(epsilon if math.isfinite(epsilon) else None)
+
+
+def _add_tree(table: Table, tree: TreeWay, *, several: bool) -> None:
+    """``several``: whether there is a column for all windows, which of a tree are its levels."""
     found, discovery = tree.plan, tree.plan.discovery
     table.add_row(
         "tree",
         f"parts of parts, in {discovery.levels} windows",
         bound_text(found.epsilon),
+        *(["its own"] if several else []),
         bound_text(None),
         figure(found.stderr),
         figure(tree.rectangle),
@@ -108,6 +122,7 @@ def plan_json(plan: MapPlan) -> dict[str, Any]:
                 "mechanism": way.name,
                 "parameters": dict(way.spec.parameters),
                 "epsilon_upper": way.epsilon,
+                "epsilon_together": way.together if math.isfinite(way.together) else None,
                 "epsilon0": way.epsilon0 if math.isfinite(way.epsilon0) else None,
                 "error_cell": way.cell,
                 "error_rectangle": way.rectangle,

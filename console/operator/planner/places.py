@@ -116,7 +116,7 @@ def _found(plan: MapPlan, way: str) -> dict[str, Any]:
     epsilon0 = None if one is None or math.isinf(one.epsilon0) else one.epsilon0
     tree = plan.tree
     return {
-        "bet": bet(epsilon, request.delta, request.windows if one else 1),
+        "bet": bet(epsilon, request.delta),
         "odds": odds(epsilon, request.delta),
         "name": TREE if one is None else one.name,
         "recommended": taken is plan.best,
@@ -125,6 +125,7 @@ def _found(plan: MapPlan, way: str) -> dict[str, Any]:
         "windows": request.windows,
         "honest": request.n_honest,
         "epsilon0": epsilon0,
+        "total": one.together if one is not None and math.isfinite(one.together) else None,
         "together": None if epsilon0 is None else odds(epsilon0, 0.0),
         "rectangle": number(taken.rectangle),
         "cell": number(taken.cell if isinstance(taken, MapWay) else taken.plan.stderr),
