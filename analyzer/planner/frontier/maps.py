@@ -112,6 +112,11 @@ class TreeWay:
         return int(paths_of(self.plan).across ** self.plan.discovery.longest)
 
     @property
+    def levels(self) -> int:
+        """Windows, each of which asks for a level."""
+        return self.plan.discovery.levels
+
+    @property
     def first_rows(self) -> int:
         """Rows, and columns, of level 0."""
         return int(paths_of(self.plan).across ** self.plan.discovery.first)

@@ -116,7 +116,7 @@ def _found(plan: MapPlan, way: str) -> dict[str, Any]:
     epsilon0 = None if one is None or math.isinf(one.epsilon0) else one.epsilon0
     tree = plan.tree
     return {
-        "bet": bet(epsilon, request.delta),
+        "bet": bet(epsilon, request.delta, 1 if isinstance(taken, MapWay) else taken.levels),
         "odds": odds(epsilon, request.delta),
         "name": TREE if one is None else one.name,
         "recommended": taken is plan.best,
