@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,9 @@ def client_of(
 
 @pytest.mark.parametrize("levels", [1, 3])
 def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int) -> None:
-    """Planted: the tree of the shown window alone -> no "cat"; all branches of one -> no "more"."""
+    """Planted: the tree of the shown window alone -> no "cat"; all branches of one -> 13 of them
+    at level 0.
+    """
     with client_of(tmp_path, levels) as client:
         text = client.get("/releases/words").text
         assert client.get("/releases").status_code == 200
@@ -65,6 +68,8 @@ def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int) -> 
     assert "and 1 more" in text
     assert "Over the windows" not in text
     if levels == 1:
+        tree = text[text.index('<ul class="tree">') : text.index("and 1 more")]
+        assert tree.count("<li>") == 12
         assert "The next level asks how 13 beginnings go on." in text
         assert "cat" not in text
     else:
@@ -75,7 +80,9 @@ def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int) -> 
 
 @pytest.mark.parametrize("levels", [1, 3])
 def test_places_are_drawn_as_a_map(tmp_path: Path, levels: int) -> None:
-    """Planted: the map of the shown window alone -> fewer cells; words of a tree -> fails."""
+    """All of it, whatever window is shown. Planted: the map of the shown window alone -> a part of
+    it is not drawn; words of a tree -> fails.
+    """
     world = words_world(SMALL)
     places = places_of(400, SeededEntropy("places"))
     with client_of(tmp_path, levels, world, SMALL, places) as client:
@@ -87,3 +94,8 @@ def test_places_are_drawn_as_a_map(tmp_path: Path, levels: int) -> None:
     tiles = text.count('class="tile"')
     assert tiles == 16 if levels == 1 else tiles > 40
     assert ("Nothing is left to follow." in text) == (levels == 3)
+    picture = text[text.index('<svg class="map"') :]
+    whole = [float(size) for size in re.findall(r'viewBox="0 0 (\S+) (\S+)"', picture)[0]]
+    sizes = re.findall(r'class="tile"[^>]* width="(.*?)" height="(.*?)"', picture)
+    drawn = sum(float(width) * float(height) for width, height in sizes)
+    assert drawn == pytest.approx(whole[0] * whole[1], rel=0.01)
