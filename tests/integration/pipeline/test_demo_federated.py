@@ -64,7 +64,7 @@ def test_a_model_is_learnt_through_real_services(tmp_path: Path) -> None:
         totals = np.array([estimate["value"] for estimate in release["estimates"]])
         assert one["clip"] == pytest.approx(model.clip)
         model = after_round(plan, model, totals, release["n"])
-        assert one["accuracy"] == accuracy(model.weights, held_out)
+        assert one["accuracy"] == accuracy(plan.model, model.weights, held_out)
     assert "The promise" in done.stdout
     files = sorted((tmp_path / "shoal-demo" / "releases").iterdir())
     assert len(files) == ROUNDS

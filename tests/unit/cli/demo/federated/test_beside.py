@@ -15,12 +15,15 @@ from shoal.cli.demo.federated.asked import DELTA, EPSILON, plan_of
 from shoal.cli.demo.federated.beside import accuracy, learnt_centrally, learnt_openly
 from shoal.cli.demo.federated.patients import Patients, load_patients
 from shoal.entropy import SeededEntropy
+from shoal.questions.models import Logistic
+
+LOGISTIC = Logistic(30)
 
 
 def test_without_privacy_the_model_is_good() -> None:
     """Planted: weights that move with the gradient -> 3 %, fails."""
     asked, held_out = load_patients()
-    assert accuracy(learnt_openly(asked, rounds=1_000), held_out) > 0.95
+    assert accuracy(LOGISTIC, learnt_openly(LOGISTIC, asked, rounds=1_000), held_out) > 0.95
 
 
 def test_accuracy_is_a_share() -> None:
@@ -28,7 +31,7 @@ def test_accuracy_is_a_share() -> None:
     patients = Patients(
         np.array([[1.0], [-1.0], [1.0], [1.0]]), np.array([True, False, True, False])
     )
-    assert accuracy(np.array([1.0, 0.0]), patients) == 0.75
+    assert accuracy(Logistic(1), np.array([1.0, 0.0]), patients) == 0.75
 
 
 def test_more_privacy_is_less_accuracy() -> None:

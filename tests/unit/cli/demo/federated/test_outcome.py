@@ -25,6 +25,7 @@ from shoal.cli.demo.federated.outcome import (
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.questions.learning import LearningPlan
+from shoal.questions.models import Logistic
 
 ROUND = Digest(bytes(32))
 CENTRAL = CentralAccuracy((0.9, 0.95), 0.95, 0.91, 0.97, 200)
@@ -55,7 +56,7 @@ def test_a_sum_is_that_of_its_devices_to_the_last_bit() -> None:
 
 def course(*rounds: LearntRound) -> Course:
     asked: Any = SimpleNamespace(
-        plan=LearningPlan(2, 2, 1.0, 0.5),
+        plan=LearningPlan(Logistic(2), 2, 1.0, 0.5),
         task=SimpleNamespace(name="learning", question="how?", windows=None),
     )
     made = Course(asked, LearningBeside(CENTRAL, 0.97))
