@@ -150,8 +150,9 @@ def answer(
     """float64[plan.dimension]: what a device with this row answers in window ``state.done``, at
     most ``plan.bound`` long; before rounding and noise (``clients.rounds.agent.noisy``).
 
-    ``row``: float64[features]. Raises INVALID for NaN or infinity.
+    ``row``: float64[features]. Raises INVALID for NaN, infinity or a number beyond 10^9, CONFIG on
+    a device that lacks what the model's gradient takes. Nothing is charged by then.
     """
-    own = gradients(state.weights, row[None, :], np.array([yes]))
+    own = gradients(plan, state, row[None, :], np.array([yes]))
     vector: NDArray[np.float64] = vectors(plan, state.clip, own)[0]
     return vector
