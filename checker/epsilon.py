@@ -121,7 +121,12 @@ def _by_blanket(outputs: Sequence[Outputs], n: int, below: Fraction, delta: Frac
 def _refuted(
     outputs: Sequence[Outputs], n: int, above: Fraction, delta: Fraction
 ) -> Decision | None:
-    for base in ([one.third for one in outputs], [one.second for one in outputs]):
+    """By what all the others answer: a third answer, or one of the two."""
+    for base in (
+        [one.third for one in outputs],
+        [one.second for one in outputs],
+        [one.first for one in outputs],
+    ):
         if None not in base and _exceeds(_dataset(outputs, base, above), n, delta):
             return Decision(Outcome.WRONG, "a real dataset has a larger divergence")
     return None
