@@ -77,8 +77,8 @@ def test_a_model_is_learnt_through_real_services(tmp_path: Path) -> None:
         state = follow(plan, trusted.task, trusted.task_id, state, signed)
     assert (state.weights == model.weights).all()
     key = tmp_path / "shoal-demo" / "authority"
-    trusted = ["--authority", str(key), "--accept-open"]
-    assert main(["verify", *trusted, *map(str, files)]) == 0
+    options = ["--authority", str(key), "--accept-open"]
+    assert main(["verify", *options, *map(str, files)]) == 0
 
 
 @pytest.mark.parametrize(
