@@ -18,8 +18,12 @@ import numpy as np
 import pytest
 
 from shoal.accounting.of_task import guaranteed
+from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.results.checkable import checkable
 from shoal.analyzer.results.processed import MEANS
 from shoal.analyzer.results.report_page import section_of
+from shoal.checker.check import check_releases
+from shoal.checker.findings import Outcome
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, assign, seal
@@ -36,6 +40,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.vectors.protocol import VectorRandomizer
 from shoal.mechanisms.vectors.registry import create, design
 from shoal.privacy import epsilon0_upper
+from shoal.services.settings import load_settings
 from tests.integration.pipeline.test_mechanisms import (
     DELTA,
     EPSILON0,
@@ -106,7 +111,8 @@ async def answer(site: Site, asked: list[Asked[VectorRandomizer]], folder: Path)
 
 @pytest.mark.timeout(size(240, 3_000))
 async def test_vectors_from_agent_to_release(tmp_path: Path) -> None:
-    """Means with their errors, the certificate of the law, hostile reports counted as rejected.
+    """Means with their errors, the certificate of the law, hostile reports counted as rejected; and
+    ``shoal verify`` confirms each release, and both together.
 
     Planted: the last coordinate of what is lengthened tallied as the first -> fails.
     """
@@ -133,6 +139,9 @@ async def test_vectors_from_agent_to_release(tmp_path: Path) -> None:
         found = await releases(site.analyzer_data, len(asked))
     for one in asked:
         check(one, found[one.task_id.hex])
+    files = [data for _, data in checkable(load_settings(AnalyzerConfig, site.analyzer_config))]
+    verified = list(check_releases(files, [site.authority.public]))
+    assert [one.outcome for one in verified] == [Outcome.HOLDS] * len(asked), verified
 
 
 def check(asked: Asked[VectorRandomizer], release: dict[str, Any]) -> None:
