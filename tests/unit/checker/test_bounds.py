@@ -292,10 +292,10 @@ VECTORS = {
 
 @for_each("name", VECTORS)
 def test_a_promise_of_vectors_of_1_percent_less_does_not_hold(name: str) -> None:
-    """What is certified holds, and 1 % less does not; less than a real pair shows is wrong; so is
-    an epsilon0 of 1 % less.
+    """What is certified holds, and 1 % less does not; less than a real pair shows is wrong.
 
-    Planted: the ratio without the uniform draws of near candidates; e rounded up by 1 % -> fails.
+    Planted: the ratio without the uniform draws of near candidates; datasets left out in which the
+    others hold the first of the two -> fails.
     """
     (law, privacy), n, delta = VECTORS[name]
     certificate = certify(privacy, n, delta)
