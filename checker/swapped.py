@@ -192,8 +192,11 @@ def ways(law: OutputLaw) -> list[Swapping]:
 
     Where answers are not ``alike``, outputs that are taken together may differ after one that is
     not listed, though it has the law of one that is. The largest w of these laws is the same for
-    every output, and either of two ratios to it is that of any answer.
+    every output, and either of two ratios to it is that of any answer. None where some answer is
+    not listed at all.
     """
+    if not law.listed:
+        return []
     if law.rows:
         rows, least = law.rows, [min(column) for column in zip(*law.rows, strict=True)]
     else:
