@@ -20,6 +20,7 @@ from shoal.clients.rounds.learning import answer, check_learning, follow, signed
 from shoal.domain import Norm, Vector
 from shoal.limits import LIMITS
 from shoal.questions.learning import LearningPlan, begin_learning
+from shoal.questions.models import Logistic
 from shoal.task import MechanismSpec, Task
 from tests.integration.rounds.test_agent import NAME, agent_of, config
 from tests.sizes import size
@@ -28,7 +29,7 @@ from tests.worlds.services.shuffler import GRACE, LENGTH
 
 DEVICES = 3
 DIMENSION = size(300_000, 1_000_000)
-PLAN = LearningPlan(features=DIMENSION - 1, rounds=2, step=8.0, clip=0.5)
+PLAN = LearningPlan(Logistic(DIMENSION - 1), rounds=2, step=8.0, clip=0.5)
 GRID, VARIANCE = 4_096, 64
 PLACES = (0, DIMENSION // 2, DIMENSION - 2)  # of the features that rows have, in three segments
 
@@ -50,7 +51,7 @@ class LongWorld(World):
 
 def row_of(number: int) -> NDArray[np.float64]:
     """float64[features]: nearly all 0, the rest large, and another for each device."""
-    row = np.zeros(PLAN.features)
+    row = np.zeros(DIMENSION - 1)
     row[list(PLACES)] = 1.0 + number, -2.0, 0.5
     return row
 

@@ -30,6 +30,7 @@ from shoal.questions.learning import (
     after_round,
     begin_learning,
 )
+from shoal.questions.models import Logistic
 from shoal.storage.released_arrays import array_name
 from shoal.task import Task
 from tests.cases import for_each
@@ -40,7 +41,7 @@ GRID, N = 1_000, 10
 
 
 def plan_of(features: int, rule: ClipRule | None = None) -> LearningPlan:
-    return LearningPlan(features=features, rounds=3, step=2.0, clip=0.5, rule=rule)
+    return LearningPlan(Logistic(features), rounds=3, step=2.0, clip=0.5, rule=rule)
 
 
 def task_of(plan: LearningPlan) -> Task:
