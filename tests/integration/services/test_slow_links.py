@@ -23,7 +23,9 @@ from shoal.clients.transports.rounds_transport import GrpcRoundTransport
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.envelope import verify_receipt
 from shoal.crypto.signing import SigningKey
+from shoal.domain import Norm, Vector
 from shoal.limits import LIMITS
+from shoal.questions.places import Places
 from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.service import Shuffler
@@ -46,6 +48,7 @@ LINKS = (
 )
 
 
+TOWN = Places(48_100_000, 11_500_000, 48_136_000, 11_554_000, 6, 6)
 # two uploads of each device, which end inside a segment
 LONG = {"dimension": 66_000, "segment_words": 20_000, "target_epsilon": 1e12}
 
@@ -92,12 +95,16 @@ async def flushed(owner: Owner) -> None:
 
 
 async def by_batch(link: SlowLink) -> None:
-    """What a relay or a load test sends: many frames in one call."""
-    world = make_world()
-    far, many = (
-        FarEnd([world.hop]),
-        [prepare(assignment_of(world), 0, value % 6) for value in range(size(60, 600))],
+    """What a relay or a load test sends: many frames in one call. Answers, places and vectors."""
+    world, place, vector = (
+        make_world(),
+        make_world(domain=TOWN, mechanism="planar"),
+        make_world(domain=Vector(64, Norm.L2, 1.0, 65_536), mechanism="privunit"),
     )
+    far = FarEnd([one.hop for one in (world, place, vector)])
+    many = [prepare(assignment_of(world), 0, value % 6) for value in range(size(60, 600))]
+    many += [prepare(assignment_of(place), 0, "48.12, 11.52") for _ in range(10)]
+    many += [prepare(assignment_of(vector), 0, str([0.5] * 64)) for _ in range(10)]
     async with far.serving():
         link.target = far.port
         async with link.open():
