@@ -69,12 +69,15 @@ def test_a_network_is_learnt_through_real_services(tmp_path: Path) -> None:
 def test_a_network_without_pytorch_is_one_line(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything is started. Planted: no such check -> services start, and devices fail."""
+    """Before anything is made. Planted: no such check -> the line comes later, and a folder is
+    left; fails.
+    """
 
     def found(name: str) -> object:
         return None if name == "torch" else find_spec(name)
 
     monkeypatch.setattr(extras, "find_spec", found)
+    monkeypatch.setitem(sys.modules, "torch", None)
     line = ["demo", "--out", f"{tmp_path / 'out'}", "--federated", "--model", "network"]
     assert main(line) == 2
     err = capsys.readouterr().err

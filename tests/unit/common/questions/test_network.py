@@ -71,8 +71,8 @@ def test_by_hand_is_the_slope_of_the_loss(yes: bool) -> None:
 
 @needs_pytorch
 def test_far_weights_give_finite_gradients() -> None:
-    """As far as totals can carry them (``learning``), at the largest rows. Planted: the logarithm
-    of a likelihood as the loss -> NaN, fails.
+    """As far as totals can carry them (``learning``), at the largest rows. Planted: the logarithms
+    of both likelihoods as the loss -> 0 times infinity, fails.
     """
     for far in (1e32, -1e32):
         weights = np.full(MODEL.size, far)
