@@ -108,6 +108,7 @@ def command(
     spare: word_options.SpareOption = None,
     leave_out: word_options.LeaveOutOption = None,
     found_from: word_options.FoundFromOption = None,
+    fresh: word_options.FreshOption = False,
     min_batch: plan_options.MinBatchOption = None,
     honest_fraction: HonestFractionOption = "1",
     mechanism: plan_options.MechanismNamesOption = None,
