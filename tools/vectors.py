@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vectors_discovery import bad_steps, discoveries, steps
+from vectors_discovery import bad_steps, discoveries, refused, steps
 from vectors_enrolment import admissions, bad_admissions
 from vectors_replies import bad_replies, replies
 from vectors_signatures import bad_signatures, flipped, signatures
@@ -435,6 +435,7 @@ def make() -> Json:
         "documents": documents(),
         "domains": domains(),
         "discoveries": discoveries(),
+        "discoveries_refused": refused(),
         "steps": steps(),
         "records": records(),
         "places": places(),

@@ -44,6 +44,7 @@ _TEXTS = (
 )
 
 
+FRESH = Discovery(2, 6, 3, (), fresh=True)
 PLACES = Discovery(
     2, 4, 3, (), PlacePaths(Places(48_060_000, 11_360_000, 48_250_003, 11_720_001, 1, 1), 4)
 )
@@ -76,6 +77,7 @@ LEVELS = (
     _level(1, "ca", "ro", "th"),
     _level(2, "the"),
     _level(4, "route", "theor"),
+    FRESH.level(1, [spell("th", 32)[:2]]),
 )
 PLACE_LEVELS = (
     PLACES.level(0),
@@ -111,6 +113,13 @@ def discoveries() -> list[Json]:
         }
         for level in (*LEVELS, *PLACE_LEVELS)
     ]
+
+
+def refused() -> list[Json]:
+    """Domains that nobody reads: places of which a device would answer one window alone."""
+    asked = domain_codec.encode_domain(PLACES)
+    asked.discovery.fresh = True
+    return [{"domain": asked.SerializeToString(deterministic=True).hex(), "kind": "INVALID"}]
 
 
 def _key() -> SigningKey:

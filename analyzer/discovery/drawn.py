@@ -21,6 +21,12 @@ def at_a_window(devices: int, windows: int) -> int:
     return math.floor(mean - 4.0 * math.sqrt(mean))
 
 
+def at_most(devices: int, windows: int) -> int:
+    """As ``at_a_window``, but seldom more than so many: four standard deviations above."""
+    mean = devices / windows
+    return min(devices, math.ceil(mean + 4.0 * math.sqrt(mean)))
+
+
 def devices_for(least: int, windows: int) -> int:
     """The fewest devices of which ``at_a_window`` are ``least`` >= 1 or more."""
     found = math.floor(windows * (2.0 + math.sqrt(4.0 + least)) ** 2)
@@ -60,6 +66,13 @@ def chance_of_few(devices: int, windows: int, least: int) -> float:
             total += term * ratio / (1.0 - ratio)
             break
     return min(1.0, windows * total * _ROUNDING)
+
+
+def error_in_all(stderr: float, windows: int, holders: int) -> float:
+    """Standard error of a count of the whole fleet, ``windows`` times that of a window which errs
+    by ``stderr``, for a word that ``holders`` devices have: by the noise and by the draw.
+    """
+    return math.sqrt((windows * stderr) ** 2 + holders * (windows - 1))
 
 
 def found_in_all(windows: int, levels: int, chance: Callable[[int], float], sure: float) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from shoal.analyzer.discovery.plan import (
     DiscoveryPlan,
     DiscoveryRequest,
+    drawn_from,
     fitting,
     found_from,
     planned,
@@ -33,8 +34,9 @@ class LeastSoFar:
 
 
 def plan_found_from(request: DiscoveryRequest, wanted: int) -> DiscoveryPlan:
-    """The plan of the least epsilon with which a word of ``wanted`` devices is found with 95 %; the
-    request's own epsilon is not looked at. Raises CONFIG where none does, with what would work.
+    """The plan of the least epsilon with which a word of ``wanted`` devices of all is found with
+    95 %; the request's own epsilon is not looked at. Raises CONFIG where none does, with what would
+    work.
     """
     plan = None
     for each in least_plans(request, wanted):
@@ -45,17 +47,18 @@ def plan_found_from(request: DiscoveryRequest, wanted: int) -> DiscoveryPlan:
 
 def least_plans(request: DiscoveryRequest, wanted: int) -> Iterator[LeastSoFar]:
     """The same, telling how far it is. The last one has the plan."""
-    if not 1 <= wanted <= request.n:
+    fleet = request.fleet
+    if not 1 <= wanted <= fleet:
         raise ShoalError(
             Kind.CONFIG,
-            f"a word is to be found from 1 to {request.n:,} devices, as many as there are, got "
+            f"a word is to be found from 1 to {fleet:,} devices, as many as there are, got "
             f"{wanted:,}",
         )
     if found_with(request, _MOST, wanted) > wanted:
         raise ShoalError(
             Kind.CONFIG,
-            f"no epsilon finds all words of {wanted:,} of {request.n:,} devices within "
-            f"{request.windows} windows: give a larger count, or more devices",
+            f"no epsilon finds all words of {wanted:,} of {fleet:,} devices within "
+            f"{request.asked_windows} windows: give a larger count, or more devices",
         )
     tried, low, high = 1, _LEAST, _MOST
     yield LeastSoFar(None, tried)
@@ -87,7 +90,9 @@ def found_with(request: DiscoveryRequest, epsilon: float, wanted: int) -> float:
         if error.kind is not Kind.CONFIG:
             raise
         return math.inf
-    if discovery.most < min(request.room, request.n // wanted):
+    if discovery.most < min(request.room, request.fleet // wanted):
         return math.inf
-    least = threshold(made, discovery.levels, request.n)
-    return found_from(made, least, request.n, discovery.levels)
+    least = threshold(made, discovery.levels, request.crowd)
+    if not request.same:
+        return drawn_from(made, least, request, discovery.levels)
+    return found_from(made, least, request.crowd, discovery.levels)

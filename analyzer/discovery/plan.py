@@ -5,7 +5,7 @@ find.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from shoal.accounting.certificate import count_honest
@@ -14,7 +14,14 @@ from shoal.accounting.several_messages.messages import LARGEST_EPSILON, certify_
 from shoal.accounting.several_messages.noise_design import design_dummies
 from shoal.accounting.several_messages.of_mechanism import protocol_of
 from shoal.accounting.several_messages.of_windows import epsilon_of_each, epsilon_together
-from shoal.analyzer.discovery.drawn import chance_of_few, found_in_all
+from shoal.analyzer.discovery.drawn import (
+    at_a_window,
+    at_most,
+    chance_of_few,
+    devices_for,
+    error_in_all,
+    found_in_all,
+)
 from shoal.analyzer.planner.question import wrong
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -81,6 +88,32 @@ class DiscoveryRequest:
         """Beginnings that are followed at first, before fewer are tried."""
         return _MOST if self.most is None else self.most
 
+    @property
+    def fleet(self) -> int:
+        """Devices that take part in all, of which a word has its own."""
+        return self.n if self.same else self.devices or self.n * self.asked_windows
+
+    @property
+    def crowd(self) -> int:
+        """Devices of a level for which it is said what is found: ``n``, or where each draws its
+        window the most that nearly ever come, for more have more noise.
+        """
+        return self.n if self.same else at_most(self.fleet, self.asked_windows)
+
+    def drawing(self, devices: int) -> DiscoveryRequest:
+        """The same of so many ``devices`` in all, each of which answers in one window that it draws
+        by itself: its ``n`` is what comes to a window, nearly for sure. Raises CONFIG for too few.
+        """
+        windows = self.asked_windows
+        n = at_a_window(devices, windows)
+        if n < 1:
+            raise wrong(
+                f"{devices:,} devices are too few for {windows} windows of devices of their own: "
+                "have every device answer at every level (leave --fresh out), or have "
+                f"{devices_for(1, windows):,} or more"
+            )
+        return replace(self, n=n, same=False, devices=devices)
+
     def discovery(self, most: int) -> Discovery:
         """What is asked. Raises INVALID where that can't be."""
         fresh = not self.same
@@ -91,8 +124,9 @@ class DiscoveryRequest:
 class DiscoveryPlan:
     """``made``: of the largest level. ``together``: windows in which one device answers, at most;
     ``epsilon_level``: what one of them costs, and ``epsilon`` all of them: upper bounds.
-    ``threshold``: at the largest level, in devices, when ``request.n`` take part; ``found_from``: a
-    word of so many of them is found with 95 %, where there is room for all beginnings of that many.
+    ``threshold``: at the largest level, in devices, when ``request.crowd`` take part;
+    ``found_from``: a word of so many of them is found with 95 %, where there is room for all
+    beginnings of that many.
     """
 
     request: DiscoveryRequest
@@ -116,15 +150,29 @@ class DiscoveryPlan:
         if request.same:
             return self.found_from
 
-        def chance(holders: int) -> float:
-            return chance_of(self.made, request.n, holders, self.threshold)
-
-        return found_in_all(request.asked_windows, levels, chance, SURE)
+        return drawn_from(self.made, self.threshold, request, levels)
 
     @property
     def stderr(self) -> float:
         """Of an estimate, in devices."""
-        return self.made.expected_stderr(self.request.n)
+        return self.made.expected_stderr(self.request.crowd)
+
+    @property
+    def stderr_in_all(self) -> float:
+        """Of a count of all devices, for a word that ``found_in_all`` of them have, where each
+        draws its window.
+        """
+        if self.request.same:
+            return self.stderr
+        return error_in_all(self.stderr, self.request.asked_windows, self.found_in_all)
+
+    @property
+    def followed_in_all(self) -> int:
+        """The threshold in devices of the whole fleet: so many of them are expected to have as many
+        as ``threshold`` among those of one window.
+        """
+        windows = 1 if self.request.same else self.request.asked_windows
+        return self.threshold * windows
 
     @property
     def noun(self) -> str:
@@ -179,8 +227,8 @@ def planned(
     together = level
     if levels > 1:
         together = epsilon_together(made, request.n_honest, request.delta, levels)
-    least = threshold(made, discovery.levels, request.n)
-    found = found_from(made, least, request.n, discovery.levels)
+    least = threshold(made, discovery.levels, request.crowd)
+    found = found_from(made, least, request.crowd, discovery.levels)
     return DiscoveryPlan(request, discovery, made, levels, level, together, least, found)
 
 
@@ -236,3 +284,12 @@ def found_from(made: BundledHistogram, least: int, reports: int, levels: int) ->
     """The fewest devices that have a word which is found with 95 %: followed at every level."""
     each = SURE ** (1.0 / levels)
     return least_number(lambda holders: chance_of(made, reports, holders, least) >= each)
+
+
+def drawn_from(made: BundledHistogram, least: int, request: DiscoveryRequest, levels: int) -> int:
+    """The same of all devices, of whom each draws one window."""
+
+    def chance(holders: int) -> float:
+        return chance_of(made, request.crowd, holders, least)
+
+    return found_in_all(request.asked_windows, levels, chance, SURE)

@@ -6,7 +6,7 @@ Pure: of the task, of what it was asked and what was released, at a moment.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -34,12 +34,14 @@ class Stand(StrEnum):
 @dataclass(frozen=True, slots=True)
 class WordProgress:
     """``why``: one line for people. ``withheld``: a line for each window whose level gave nothing,
-    in order.
+    in order. ``draws``: windows of which each device answers one alone; 0: it answers every one, or
+    the task is not known.
     """
 
     stand: Stand
     why: str
     withheld: tuple[str, ...] = ()
+    draws: int = 0
 
     @property
     def ended(self) -> bool:
@@ -60,6 +62,22 @@ def progress(
     windows that told something, ``withheld``: those that did not, and why; ``over``: the releases
     leave nothing to follow; ``now``: Unix seconds.
     """
+    draws = 0
+    if task is not None and isinstance(task.domain, Discovery) and task.domain.fresh:
+        draws = task.windows.count
+    found = _stand(task, steps, released, withheld, now, over=over)
+    return replace(found, draws=draws)
+
+
+def _stand(
+    task: Task | None,
+    steps: Mapping[int, DiscoveryStep],
+    released: Collection[int],
+    withheld: Mapping[int, str],
+    now: float,
+    *,
+    over: bool,
+) -> WordProgress:
     told = tuple(f"window {window} is withheld: {why}" for window, why in sorted(withheld.items()))
     if over or any(step.is_over for step in steps.values()):
         return WordProgress(Stand.OVER, "nothing is left to follow", told)

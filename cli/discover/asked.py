@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.accounting.certificate import check_honest
-from shoal.analyzer.discovery.drawn import at_a_window, devices_for
 from shoal.analyzer.discovery.least import plan_found_from
 from shoal.analyzer.discovery.place_plan import plan_places
 from shoal.analyzer.discovery.plan import (
@@ -65,39 +64,36 @@ class DiscoveryOptions:
         longest = _LONGEST if self.longest is None else self.longest
         honest = check_honest(fraction(self.honest_fraction))
         # before a file is read for it; the words that are left out change nothing of it
-        levels = Discovery(first, longest, 1 if self.most is None else self.most).levels
+        Discovery(first, longest, 1 if self.most is None else self.most)
         known = () if self.leave_out is None else read_known(self.leave_out, longest)
-        windows = levels + spare
-        each = at_a_window(n, windows) if self.fresh else n
-        if each < 1:
-            raise ShoalError(
-                Kind.CONFIG,
-                f"{n:,} devices are too few for {windows} windows of devices of their own: leave "
-                f"--fresh out, or have {devices_for(1, windows):,} or more",
-            )
-        return DiscoveryRequest(
-            each,
+        request = DiscoveryRequest(
+            n,
             _USUAL if self.epsilon is None else self.epsilon,
             self.delta,
-            not self.fresh,
+            True,
             honest,
             first,
             longest,
             self.most,
             known,
             spare,
-            devices=n if self.fresh else 0,
         )
+        return request.drawing(n) if self.fresh else request
 
     def _places(self, n: int, spare: int, box: Places) -> DiscoveryPlan:
         for name, given in (
             ("--longest", self.longest is not None),
             ("--leave-out", self.leave_out is not None),
-            ("--fresh", self.fresh),
             ("--found-from", self.found_from is not None),
         ):
             if given:
                 raise ShoalError(Kind.CONFIG, f"{name} is for words: leave it or --places out")
+        if self.fresh:
+            raise ShoalError(
+                Kind.CONFIG,
+                "--fresh is for words: a map puts cells of several levels together, which other "
+                "devices would have answered; leave it or --places out",
+            )
         cell = _CELL_M if self.cell is None else self.cell
         if not 0.1 <= cell <= 1e7:
             raise ShoalError(Kind.CONFIG, "--cell is a size in metres, as 50: from 0.1 on")

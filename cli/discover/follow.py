@@ -161,6 +161,9 @@ def _drawn(found: WordTree, releases: Sequence[Mapping[str, Any]], known: WordPr
     epsilon = up(privacy["epsilon_upper"])
     cost = f"of {released['n']:,} devices; epsilon \u2264 {epsilon} in each window"
     tree.add(Text(cost, style="dim"))
+    if known.draws:
+        scale = f"a device answers one of {known.draws} windows: of all, about {known.draws} times"
+        tree.add(Text(f"{scale} as many have a word", style="dim"))
     if found.no_room:
         tree.add(Text(f"{found.no_room:,} more beginnings had no room", style="dim"))
     for line in (*known.withheld, known.why):
@@ -182,6 +185,7 @@ def _json(found: WordTree | PlaceMap, known: WordProgress) -> dict[str, Any]:
         "state": known.stand.value,
         "why": known.why,
         "withheld": list(known.withheld),
+        "draws_one_of": known.draws or None,
     }
     if isinstance(found, PlaceMap):
         return {**stands, **map_json(found)}

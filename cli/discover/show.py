@@ -51,19 +51,13 @@ def say_plan(plan: DiscoveryPlan) -> None:
         _say_map(discovery, discovery.alphabet)
     say(f"  with the shuffler's help     the analyzer sees the {word}: epsilon0 is infinite, so")
     say("                               owners are asked for consent to that by name")
-    say(f"  followed from                {plan.threshold:,} devices, at the largest level")
-    say(
-        f"  found, with 95 %, from       {plan.found_from:,} devices that have the {word}, while a "
-        "level has room"
-    )
-    if not request.same:
-        say(
-            f"                               at a level: {plan.found_in_all:,} of all devices, for "
-            f"about one in {request.asked_windows} comes to it"
-        )
+    _say_found_from(plan)
     say(f"  room                         {discovery.most:,} beginnings: those of most devices")
     say(f"  false beginnings             {FALSE_WORDS:g} expected, of all levels, at most")
-    say(f"  error of a count             {plan.stderr:.1f} devices (one standard deviation)")
+    error = f"{plan.stderr_in_all:.1f} devices (one standard deviation)"
+    if not request.same:
+        error += f": {plan.stderr:.1f} in a window, and of the draw"
+    say(f"  error of a count             {error}")
     say(
         f"  messages of a device         {plan.messages(discovery.level(0).size):.1f} at level 0, "
         f"{plan.messages(discovery.size):.1f} at most later, in {plan.made.messages} slots"
@@ -71,6 +65,24 @@ def say_plan(plan: DiscoveryPlan) -> None:
     say(f"  hostile devices              {liar_words(plan.made)};")
     false = f"{plan.liars:,} of them can have a false beginning followed"
     say(f"                               {false}")
+
+
+def _say_found_from(plan: DiscoveryPlan) -> None:
+    """In devices of the whole fleet, and of a window where each draws its own."""
+    request = plan.request
+    followed = f"{plan.followed_in_all:,} devices"
+    if not request.same:
+        followed += f" ({plan.threshold:,} who came to a window)"
+    say(f"  followed from                {followed}, at the largest level")
+    say(
+        f"  found, with 95 %, from       {plan.found_in_all:,} devices that have the {plan.noun}, "
+        "while a level has room"
+    )
+    if not request.same:
+        say(
+            f"                               about one in {request.asked_windows} comes to a "
+            f"window; {plan.found_from:,} who came are enough"
+        )
 
 
 def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
@@ -93,6 +105,8 @@ def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
         "threshold": plan.threshold,
         "found_from": plan.found_from,
         "found_in_all": plan.found_in_all,
+        "followed_in_all": plan.followed_in_all,
+        "stderr_in_all": plan.stderr_in_all,
         "false_beginnings": FALSE_WORDS,
         "stderr": plan.stderr,
         "first": discovery.first,

@@ -110,6 +110,12 @@ def targets(options: LoadOptions, now: float) -> list[Target]:
             raise ShoalError(
                 Kind.CONFIG, f"--window {window}: task {served.task.name} has windows 0 to {last}"
             )
+        if window and isinstance(served.task.domain, Discovery):
+            raise ShoalError(
+                Kind.CONFIG,
+                f"task {served.task.name}: what window {window} of a discovery asks is said while "
+                "it runs, and a load does not listen: load window 0 (--window 0) while it is open",
+            )
         loaded.append(Target(served, signed_task, signed_schedule, signer, window))
     if len({target.served.task_id for target in loaded}) != len(loaded):
         raise ShoalError(Kind.CONFIG, "the same task is given twice: a device answers it once")

@@ -117,6 +117,7 @@ def command(
     drop_out: vector_options.DropOutOption = None,
     not_enrolled: vector_options.NotEnrolledOption = False,
     one_visit: vector_options.OneVisitOption = False,
+    fresh: word_options.FreshOption = False,
     min_batch: plan_options.MinBatchOption = None,
     honest_fraction: HonestFractionOption = "1",
     mechanism: plan_options.MechanismNamesOption = None,

@@ -56,6 +56,17 @@ FoundFromOption = Annotated[
 ]
 
 
+FreshOption = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        rich_help_panel=_PANEL,
+        help="Every device answers in one window alone, drawn by itself: it sends one report, and "
+        "words must be more frequent to be found.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class WordsTyped:
     """As they were typed; None for what was left out."""
@@ -65,6 +76,7 @@ class WordsTyped:
     spare: int | None
     leave_out: Path | None
     found_from: int | None
+    fresh: bool = False
 
 
 _OWN = {field.name for field in fields(WordsTyped)}

@@ -36,7 +36,7 @@ def show_words(
     asked = DiscoveryOptions(
         epsilon,
         delta,
-        fresh=False,
+        fresh=words.fresh,
         honest_fraction=honest_fraction,
         first=None,
         longest=words.longest,

@@ -15,6 +15,7 @@ from shoal.clients.core import Assignment, SealedReport, prover_for
 from shoal.clients.memory.commitments import NANO
 from shoal.clients.memory.commitments_memory import MemoryCommitments
 from shoal.clients.reports.answering import AnswerRequest, Terms, answer
+from shoal.clients.reports.own_window import answers_once, draw_window
 from shoal.domain import Value
 from shoal.entropy import SYSTEM, Entropy
 from shoal.errors import Kind, ShoalError
@@ -35,6 +36,17 @@ class RememberingDevices:
     def __len__(self) -> int:
         return len(self._memories)
 
+    def asked(self, assignment: Assignment, window: int, now: float) -> tuple[int, ...]:
+        """The devices that answer a window, by number: all, or where each answers one window alone
+        those that drew it. Each draws by itself, and once; ``now``: Unix seconds, for its ledger.
+        """
+        if not answers_once(assignment):
+            return tuple(range(len(self)))
+        owns = (draw_window(assignment, each, self._entropy, now) for each in self._memories)
+        return tuple(
+            number for number, own in enumerate(owns) if own is not None and own.window == window
+        )
+
     def answers(
         self,
         assignment: Assignment,
@@ -45,9 +57,10 @@ class RememberingDevices:
         central: float,
         told: Callable[[int], None] | None = None,
     ) -> tuple[SealedReport, ...]:
-        """One sealed report of every device: charged, drawn or repeated, and entered in its
-        ledger. ``values``: one per device; ``now``: Unix seconds; ``central``: what the task's
-        certificate guarantees of one window. ``told``: hears how many devices are done.
+        """One sealed report of every device that is ``asked``, in their order: charged, drawn or
+        repeated, and entered in its ledger. ``values``: one per device of all; ``now``:
+        Unix seconds; ``central``: what the task's certificate guarantees of one window. ``told``:
+        hears how many devices are done.
 
         Raises INVALID for another number of values, CONFLICT for a window that was answered.
         """
@@ -57,12 +70,14 @@ class RememberingDevices:
         terms = Terms(None, source="made up", central=lambda: central)
         asks_by_name = math.isinf(assignment.epsilon0)
         made = list[SealedReport]()
-        for number, (memory, value) in enumerate(zip(self._memories, values, strict=True), 1):
+        who = self.asked(assignment, window, now)
+        for number, device in enumerate(who, 1):
+            memory, value = self._memories[device], values[device]
             if asks_by_name and memory.accepted(assignment.campaign.promise) is None:
                 memory.accept(assignment.campaign.promise, math.inf)
             request = AnswerRequest(assignment, window, value, prover, terms, now)
             made.append(answer(request, memory, self._entropy))
-            if told is not None and (number % _TOLD == 0 or number == len(self)):
+            if told is not None and (number % _TOLD == 0 or number == len(who)):
                 told(number)
         return tuple(made)
 

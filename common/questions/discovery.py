@@ -112,6 +112,11 @@ class Discovery:
             raise _bad(
                 "words that are left out of a discovery are distinct, and spelled in its symbols"
             )
+        if self.fresh and letters.end is None:
+            raise _bad(
+                "devices answer once where words are looked for, not places: a map puts cells of "
+                "several levels together, which other devices would have answered; leave fresh out"
+            )
         object.__setattr__(self, "_known", frozenset(self.known))
 
     def _is_word(self, symbols: bytes) -> bool:

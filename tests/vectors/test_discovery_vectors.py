@@ -43,6 +43,19 @@ def test_discoveries(entry: dict[str, Any]) -> None:
         assert level.encode(case["text"]) == case["cell"]
 
 
+@for_each("entry", VECTORS["discoveries_refused"])
+def test_discoveries_that_are_none(entry: dict[str, Any]) -> None:
+    """Planted: places with ``fresh`` are read -> nothing is raised, fails."""
+    with pytest.raises(ShoalError) as refused:
+        _discovery(entry)
+    assert refused.value.kind is Kind[entry["kind"]]
+
+
+def test_devices_that_answer_once_are_among_them() -> None:
+    """Planted: ``fresh`` is not written -> none."""
+    assert [_discovery(entry).fresh for entry in VECTORS["discoveries"]].count(True) == 1
+
+
 STEPS = VECTORS["steps"]
 
 

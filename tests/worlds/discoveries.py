@@ -39,7 +39,7 @@ from shoal.task import Task, WindowPlan
 PPM = 1_000_000
 DELTA = 1e-8
 _LOOK_S = 0.2
-_START_S = 4.0  # that services usually take to start
+_START_S = 3.0  # that services usually take to start
 _PATIENCE = 600  # looks
 _WORD = re.compile(r"[a-z]{2,}")
 _PAGES = Path(__file__).parents[2] / "docs"

@@ -33,8 +33,8 @@ async def made_reports(
     values: Sequence[Value],
     told: Callable[[int], None],
 ) -> SimulatedTask:
-    """One report of every device, made beside the loop. ``told`` hears how many are made. Who is
-    cancelled here leaves no thread behind that goes on.
+    """One report of every device that the window asks, made beside the loop. ``told`` hears how
+    many are made. Who is cancelled here leaves no thread behind that goes on.
     """
     stopped = threading.Event()
 
@@ -58,7 +58,9 @@ async def made_reports(
         raise
     steps = one.assignment.steps
     step = steps[window].data if window in steps else b""
-    return SimulatedTask(one.signed_task, one.signed_schedule, values, window, step, made)
+    who = people.asked(one.assignment, window, time.time())
+    own = values if len(who) == len(values) else [values[device] for device in who]
+    return SimulatedTask(one.signed_task, one.signed_schedule, own, window, step, made)
 
 
 async def send(tasks: Sequence[SimulatedTask], authority: bytes, workers: int) -> SimulationResult:

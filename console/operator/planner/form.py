@@ -61,6 +61,7 @@ USUAL = {
     "columns": "32",
     "epsilon": "1",
     "way": "",
+    "fresh": "",
     "windows": "1",
     "memoized": "",
     "changes": "0",
@@ -181,12 +182,19 @@ class PlannerForm:
         honest, delta = self.number("honest", 1, 100), self.number("delta", 1e-30, 0.1)
         if not self.wrong and not 1 <= wanted <= n:
             self.wrong["off"] = "give one device or more, and no more than answer"
+        if self.typed["fresh"] not in ("", "yes"):
+            self.wrong["fresh"] = "the box is ticked or not: tick it again"
         if self.wrong:
             return None
         asked = DiscoveryRequest(
             int(n), 1.0, delta, honest=Fraction(math.floor(honest * 10_000), 1_000_000),
             first=_FIRST, longest=int(letters), spare=int(spare),
         )  # fmt: skip
+        try:
+            asked = asked.drawing(int(n)) if self.typed["fresh"] else asked
+        except ShoalError as error:
+            self.wrong["n"] = error.message
+            return None
         return WordsQuestion(asked, math.floor(wanted))
 
     def places(self) -> MapRequest | None:

@@ -58,7 +58,7 @@ def words_view(
 ) -> dict[str, Any]:
     """Values for the template's part ``words``."""
     known = WordsAnswer() if answer is None else answer
-    share = 100.0 * question.wanted / question.request.n
+    share = 100.0 * question.wanted / question.request.fleet
     return {
         "wanted": f"a word of {question.wanted:,} devices ({share:.3g} %) is found, 95 times in a "
         "hundred",
@@ -81,10 +81,12 @@ def _found(plan: DiscoveryPlan) -> dict[str, Any]:
         "windows": plan.together,
         "spare": plural(request.spare, "spare window"),
         "levels": discovery.levels,
-        "found_from": plan.found_from,
+        "found_from": plan.found_in_all,
+        "draws": None if request.same else request.asked_windows,
+        "fleet": request.fleet,
         "most": discovery.most,
         "false": FALSE_WORDS,
-        "stderr": plan.stderr,
+        "stderr": plan.stderr_in_all,
         "honest": request.n_honest,
         "sends": f"{plan.messages(discovery.size):.1f}",
         "slots": plan.made.messages,
@@ -103,5 +105,6 @@ def _row(plan: DiscoveryPlan, number: int) -> dict[str, Any]:
         "level": number,
         "asks": f"the first {letters} letters" if not number else f"letter {letters}",
         "cells": (made.noise.cells if number else discovery.level(0).size) - 1,
-        "told_from": threshold(made, discovery.levels, request.n),
+        "told_from": threshold(made, discovery.levels, request.crowd)
+        * (1 if request.same else request.asked_windows),
     }

@@ -21,13 +21,11 @@ from shoal.checker.findings import Outcome
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, assign
-from shoal.clients.memory.commitments_memory import MemoryCommitments
+from shoal.clients.fleet.remembering import RememberingDevices
 from shoal.clients.owner.policy import Policy
-from shoal.clients.reports.own_window import draw_window
 from shoal.clients.settings.config import AgentConfig
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Discovery
-from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.protos.release_pb2 import Release
 from shoal.questions.spelling import ANOTHER, MORE, shown, spell
@@ -47,12 +45,12 @@ def drawn(asked: discoveries.Asked, authority: bytes, words: tuple[str, ...]) ->
     """The words of the devices that drew each window, each device by itself."""
     trusted = trust_task(asked.signed_task, {authority})
     assignment = assign(trusted, trust_schedule(asked.signed_schedule, trusted))
-    crowds: list[list[str]] = [[] for _ in range(WINDOWS)]
-    for word in words:
-        own = draw_window(assignment, MemoryCommitments(), SYSTEM, 0.0)
-        assert own is not None
-        assert own.window is not None
-        crowds[own.window].append(word)
+    people = RememberingDevices(len(words))
+    crowds = [
+        [words[device] for device in people.asked(assignment, window, 0.0)]
+        for window in range(WINDOWS)
+    ]
+    assert sum(map(len, crowds)) == len(words)
     return crowds
 
 

@@ -6,6 +6,7 @@ Estimates lie within 9 of their standard errors of the truth (Poisson dummies: b
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from shoal.mechanisms.several.levels import threshold
 from shoal.mechanisms.several.registry import create
 from shoal.protos.release_pb2 import Release
 from shoal.questions.spelling import MORE
-from tests.sizes import size
+from tests.cases import for_each
+from tests.sizes import FULL, size
 from tests.worlds import discoveries
 from tests.worlds.ports import free_port
 
@@ -54,16 +56,17 @@ async def push(site: Site, asked: discoveries.Asked, letter: str, devices: int) 
 
 
 @pytest.mark.timeout(size(300, 1_500))
-async def test_hostile_devices_are_bounded_by_their_slots(tmp_path: Path) -> None:
+@for_each("fresh", [False, True] if FULL else [False])
+async def test_hostile_devices_are_bounded_by_their_slots(tmp_path: Path, fresh: bool) -> None:
     """One device fewer than the stated number pushes one letter, more than it by 9 standard errors
     another: the first is off by their slots at most, the second by just their slots, and told.
     Planted: the mean of the noise is not taken off -> everybody's counts are above, fails.
     """
-    site = prepare(tmp_path, free_port)
+    site, domain = prepare(tmp_path, free_port), replace(ASKED, fresh=fresh)
     words = ("a",) * (HONEST // 2) + ("s",) * (HONEST - HONEST // 2)
     # the noise rests on the honest ones alone; hostile devices come on top
-    spec = design_several("dummies", ASKED, HONEST, EPSILON, discoveries.DELTA, windows=1)
-    made = create(spec, ASKED)
+    spec = design_several("dummies", domain, HONEST, EPSILON, discoveries.DELTA, windows=1)
+    made = create(spec, domain)
     assert isinstance(made, BundledHistogram)
     slots = made.messages
     assert moved_by_liar(made) == slots
@@ -75,7 +78,7 @@ async def test_hostile_devices_are_bounded_by_their_slots(tmp_path: Path) -> Non
     def ask(pace: float) -> discoveries.Asked:
         length_s, room = round(LENGTH_S * pace), few + many
         return discoveries.ask(
-            site, ASKED, HONEST, windows=1, length_s=length_s, epsilon=EPSILON, room=room
+            site, domain, HONEST, windows=1, length_s=length_s, epsilon=EPSILON, room=room
         )
 
     async with discoveries.asking(site, ask) as (asked, _, _):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from shoal.console.operator.app import Sources, operator_app
 from shoal.domain import Discovery
 from shoal.entropy import SeededEntropy
 from shoal.questions.discovery import DiscoveryLevel
+from tests.cases import for_each
 from tests.worlds.place_trees import SMALL, places_of
 from tests.worlds.services.analyzer import World
 from tests.worlds.words import found_in, store_release, words_world
@@ -55,12 +57,14 @@ def client_of(
     return TestClient(operator_app(places, HERE), base_url=f"http://{HERE}")
 
 
-@pytest.mark.parametrize("levels", [1, 3])
-def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int) -> None:
-    """Planted: the tree of the shown window alone -> no "cat"; all branches of one -> 13 of them
-    at level 0.
+@for_each("levels, fresh", [(1, False), (3, False), (1, True), (3, True)])
+def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int, fresh: bool) -> None:
+    """Of devices that answer every level, or one. Planted: the tree of the shown window alone -> no
+    "cat"; all branches of one -> 13 of them at level 0.
     """
-    with client_of(tmp_path, levels) as client:
+    asked = replace(ASKED, fresh=fresh)
+    world = words_world(asked, devices=1_000) if fresh else WORLD
+    with client_of(tmp_path, levels, world, asked) as client:
         text = client.get("/releases/words").text
         assert client.get("/releases").status_code == 200
     assert "Words found so far" in text

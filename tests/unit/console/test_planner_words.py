@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
@@ -122,3 +123,23 @@ def test_what_no_epsilon_finds_is_said(client: TestClient) -> None:
     while "data-more" in answer:
         answer = client.get(f"/planner?{urlencode(ASKED | {'of': 'devices', 'off': '2'})}").text
     assert "larger count" in answer
+
+
+def test_devices_that_answer_once(client: TestClient) -> None:
+    """The plan of ``DiscoveryRequest.drawing``, in devices of the whole fleet, and its file.
+    Planted: the box is not looked at -> every device answers at every level, fails.
+    """
+    asked = ASKED | {"n": "6000", "off": "10", "fresh": "yes", "question": "Which word?"}
+    request = replace(REQUEST, n=6_000).drawing(6_000)
+    plan = list(words_answers(WordsQuestion(request, 600)))[-1].plan
+    assert plan is not None
+    text = client.get(f"/download/planned.toml?{urlencode(asked)}").text
+    assert "fresh = true" in text
+    assert f"min_batch = {request.n}" in text
+    shown = Page(client.get(f"/planner?{urlencode(asked)}").text).text
+    assert f"{plan.found_in_all} devices" in shown
+    assert "of all 6,000 that have the word" in shown
+    assert "600 devices (10 %) is found" in shown
+    assert "in the one window that it draws of 5" in shown
+    few = Page(client.get(f"/planner?{urlencode(asked | {'n': '20', 'off': '50'})}").text).text
+    assert "too few for 5 windows" in few

@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from shoal.analyzer.discovery.drawn import at_a_window, chance_of_few, devices_for, found_in_all
+import pytest
+
+from shoal.analyzer.discovery.drawn import (
+    at_a_window,
+    at_most,
+    chance_of_few,
+    devices_for,
+    error_in_all,
+    found_in_all,
+)
 from tests.cases import for_each
 
 
@@ -63,3 +72,32 @@ def test_so_many_devices_of_all_are_enough(windows: int, levels: int, least: int
 
     assert missed(found) <= Fraction(5, 100)
     assert missed(found - 1) > Fraction(5, 100) * Fraction(999, 1_000)
+
+
+@for_each("windows, holders", [(2, 7), (5, 12), (8, 3)])
+def test_the_error_of_the_fleet_is_of_the_noise_and_of_the_draw(windows: int, holders: int) -> None:
+    """A count of all devices is ``windows`` times that of a window: its variance, by the terms of
+    the law, and of a noise of +-3 beside. Planted: the draw left out -> smaller; without the
+    windows that are not drawn -> larger.
+    """
+    variance = sum(
+        math.comb(holders, count)
+        * Fraction(1, windows) ** count
+        * (1 - Fraction(1, windows)) ** (holders - count)
+        * (windows * (count + noise) - holders) ** 2
+        / 2
+        for count in range(holders + 1)
+        for noise in (-3, 3)
+    )
+    assert error_in_all(3.0, windows, holders) == pytest.approx(math.sqrt(variance), rel=1e-12)
+
+
+@for_each("devices, windows", [(1_000, 4), (400, 12), (9, 3)])
+def test_more_seldom_come(devices: int, windows: int) -> None:
+    """Less than once in a thousand, and no more than there are. Planted: below the mean ->
+    fails.
+    """
+    most = at_most(devices, windows)
+    assert devices < most * windows
+    assert most <= devices
+    assert 1 - exactly(devices, windows, most + 1) < Fraction(1, 1_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shoal.analyzer.discovery.progress import Stand, progress
 from shoal.crypto.discovery_steps import DiscoveryStep
 from shoal.domain import Discovery
@@ -54,6 +56,14 @@ def test_how_it_stands(
     assert (found.stand, found.ended) == (stand, stand in (Stand.OVER, Stand.RAN_OUT))
     assert said in found.why
     assert len(found.withheld) == len(withheld)
+
+
+@for_each("fresh, draws", [(False, 0), (True, 4)])
+def test_it_tells_of_how_many_windows_a_device_draws_one(fresh: bool, draws: int) -> None:
+    """Planted: of every discovery -> 4 in both."""
+    task = replace(TASK, domain=replace(SMALL, fresh=fresh))
+    assert progress(task, {}, [], {}, float(PLAN.start_s), over=False).draws == draws
+    assert progress(None, {}, [], {}, float(PLAN.start_s), over=False).draws == 0
 
 
 def test_without_the_task_it_goes_on_until_it_is_over() -> None:

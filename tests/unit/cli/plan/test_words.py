@@ -67,3 +67,31 @@ def test_what_is_of_words_alone(capsys: Capture, option: str) -> None:
     """Planted: such options are passed over in silence -> fails."""
     assert main(["plan", "yes_no", "--n", "2000", "--epsilon", "1", option, "5"]) == 2
     assert option in capsys.readouterr().err
+
+
+def test_devices_that_answer_once(capsys: Capture, tmp_path: Path) -> None:
+    """The plan of ``discover plan --fresh``, with spare windows, and figures of the whole fleet.
+    Planted: the option is not handed on -> other figures; what is found is said of a window ->
+    fails.
+    """
+    fleet = ("--n", "9000", *SMALL[2:], "--fresh")
+    path = tmp_path / "words.toml"
+    one = ask(capsys, "plan", "words", *fleet, "--emit", str(path))
+    assert one == ask(capsys, "discover", "plan", *fleet, "--spare", "2")
+    assert "fresh = true" in path.read_text()
+    assert one["found_in_all"] > one["windows"] * one["found_from"]
+    assert one["followed_in_all"] == one["windows"] * one["threshold"]
+    assert main(["plan", "words", *fleet]) == 0
+    said = capsys.readouterr().out
+    assert f"{one['found_in_all']:,} devices that have the word" in said
+    assert f"{one['stderr_in_all']:.1f} devices" in said
+
+
+def test_what_is_to_be_found_is_of_the_whole_fleet(capsys: Capture) -> None:
+    """Planted: the devices of a window -> some 600 devices are found from 100 or so, and cost
+    several times as much.
+    """
+    asked = ("--n", "9000", *SMALL[4:], "--fresh", "--found-from", "600")
+    made = ask(capsys, "plan", "words", *asked)
+    assert made["found_in_all"] <= 600
+    assert made["found_from"] < 600 / made["windows"] < 2 * made["found_from"]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from shoal.clients.core import SealedReport
+from shoal.clients.core import SealedReport, assign
 from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.remembering import RememberingDevices
 from shoal.clients.fleet.reporter import Reporter
 from shoal.clients.fleet.share import SimulatedTask
+from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Value
+from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from tests.worlds.devices.answers import made
 from tests.worlds.devices.clients import START, World
+from tests.worlds.words import SMALL, step_of, words_world
 
 VALUES: tuple[Value, ...] = (3, 3, 0, 12)
 
@@ -91,3 +96,29 @@ def test_the_simulator_sends_what_a_device_made() -> None:
             (SimulatedTask(world.signed_task, world.signed_schedule, VALUES, 0, made=reports[:1]),),
             authorities=frozenset(world.authorities),
         )
+
+
+def test_each_device_of_a_discovery_answers_the_window_that_it_drew() -> None:
+    """Three hundred devices and six windows, played through: everyone is asked once, pays once, and
+    the same ones are asked again. Planted: drawn anew in every window -> some twice, some never;
+    all are asked -> 300 in each, fails.
+    """
+    world = words_world(replace(SMALL, fresh=True), 6)
+    trusted = trust_task(world.signed_task, {world.authority.public})
+    asked = assign(trusted, trust_schedule(world.signed_schedule, trusted))
+    level = replace(SMALL, fresh=True).level(0)
+    for window in range(1, 6):
+        asked.steps[window] = step_of(world, window, level, None)
+    people = RememberingDevices(300, SeededEntropy("fleet"))
+    windows = [people.asked(asked, window, START) for window in range(6)]
+    assert sorted(device for window in windows for device in window) == list(range(300))
+    assert people.asked(asked, 3, START) == windows[3]
+    some = windows[2][:3]
+    reports = people.answers(asked, 2, ["cat"] * 300, START, central=0.5)
+    assert len(reports) == len(windows[2])
+    paid = people.charged(asked.task_id)
+    assert [device for device, epsilon in enumerate(paid) if epsilon] == list(windows[2])
+    assert {paid[device] for device in some} == {0.5}
+    with pytest.raises(ShoalError) as again:
+        people.answers(asked, 2, ["cat"] * 300, START, central=0.5)
+    assert again.value.kind is Kind.CONFLICT

@@ -20,7 +20,7 @@ from shoal.clients.memory.database import AgentStore
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.memory.outbox import MemoryOutbox
 from shoal.clients.owner.explain import explain
-from shoal.clients.owner.policy import Policy
+from shoal.clients.owner.policy import NEVER, Policy
 from shoal.clients.reports.answering import Terms, is_answered
 from shoal.clients.reports.own_window import OwnWindow, draw_window, own_window
 from shoal.clients.settings.config import AgentConfig
@@ -156,6 +156,44 @@ def test_an_owner_is_told() -> None:
     assert "of all windows together: the same" in text
     assert "the one window that this device answers costs epsilon" in text
     assert "pays for 1 of 1 window" in text
+
+
+async def test_an_owner_who_accepts_no_infinite_epsilon0_draws_nothing(tmp_path: Path) -> None:
+    """It is said beforehand, and neither yes nor report are possible; with the true message drawn
+    too (``epsilon0_if_colluding``) the task is answered within the owner's cap. Planted: drawn
+    before the policy is asked -> an entry in the ledger, fails; the draw takes the epsilon0 that is
+    left for an infinite one -> refused, fails.
+    """
+    randomized = words_world(FRESH, WINDOWS, epsilon0=8.0)
+    for number, (made, answers) in enumerate([(world(), False), (randomized, True)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "words.task").write_bytes(made.signed_task)
+        (folder / "words.keys").write_bytes(made.signed_schedule)
+        policy = Policy(
+            frozenset({made.authority.public}),
+            9.0,
+            2,
+            {made.task.purpose: "allowed"},
+            infinite_epsilon0=NEVER,
+        )
+        config = AgentConfig(folder, folder / "outbox.db", policy)
+        async with Agent(config, background=False, clock=FakeClock(START)) as agent:
+            for later in range(1, WINDOWS):
+                agent.tasks.step(step_of(made, later, FRESH.level(0), None).data)
+            asked = agent.tasks.find("words")
+            text = "\n".join(explain(asked, config))
+            assert ("As things are, this device would answer it." in text) is answers
+            if answers:
+                outcome = await agent.report("words", "cat", send=False)
+                assert outcome.state in {ReportState.QUEUED, ReportState.NOT_ASKED}
+            else:
+                for ask in (agent.accept("words"), agent.report("words", "cat", send=False)):
+                    with pytest.raises(ShoalError) as refused:
+                        await ask
+                    assert refused.value.kind is Kind.REFUSED
+            drew = own_window(asked, agent.memory.commitments)
+            assert (drew is not None) is answers
 
 
 def test_an_owner_of_several_is_told_of_all_windows() -> None:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import Kind, ShoalError
 from shoal.questions.discovery import Discovery, DiscoveryLevel
+from shoal.questions.place_paths import PlacePaths
+from shoal.questions.places import Places
 from shoal.questions.spelling import ANOTHER, END, SYMBOLS, is_spelling, spell
 from tests.cases import for_each
 
@@ -173,3 +175,13 @@ def test_the_last_level_has_cut_words_and_all_are_spelled() -> None:
     assert level.labels[level.encode("watering")] == "wateri\u2026"
     assert level.labels[level.encode("water")] == "water"
     assert all(is_spelling(level.beginning(cell)) for cell in range(32) if level.is_spelled(cell))
+
+
+def test_maps_are_asked_of_all_devices_at_every_level() -> None:
+    """In one place, for commands, task files and devices. Planted: the rule left out -> fails."""
+    paths = PlacePaths(Places(0, 0, 64, 64, 1, 1), 2)
+    assert Discovery(1, 3, 4, (), paths).levels == 3
+    with pytest.raises(ShoalError) as refused:
+        Discovery(1, 3, 4, (), paths, fresh=True)
+    assert refused.value.kind is Kind.INVALID
+    assert "answer once where words" in refused.value.message
