@@ -50,7 +50,7 @@ class ReportState(Enum):
     UNKNOWN = "unknown"
     # the owner took the consent back: the bytes are deleted and never sent again
     WITHDRAWN = "withdrawn"
-    # of a window that this device does not answer: it drew another one of the task by itself
+    # no report at all, so in no outbox: this device drew another window of the task by itself
     NOT_ASKED = "not asked"
 
 

@@ -78,7 +78,7 @@ def lint_several(task: Task, made: Several) -> LintResult:
         "owners agree to that by name"
         if math.isinf(made.epsilon0)
         else "shuffler and analyzer together see a value that was randomized first, with epsilon0 "
-        f"{bound_text(made.epsilon0)}"
+        f"{bound_text(made.epsilon0)}{_each_window(task, made)}"
     )
     findings.append(
         Finding(
@@ -100,6 +100,12 @@ def lint_several(task: Task, made: Several) -> LintResult:
         findings += _of_levels(task, task.domain)
         findings += _of_all_levels(task, task.domain, made)
     return LintResult((*findings, *full_at_once(task)), guarantee)
+
+
+def _each_window(task: Task, made: Several) -> str:
+    """What remains of all windows of a device, where it answers in more than one."""
+    count = task.windows_of_a_device
+    return "" if count == 1 else f" in each window, {bound_text(count * made.epsilon0)} in all"
 
 
 def _of_levels(task: Task, discovery: Discovery) -> list[Finding]:

@@ -217,7 +217,7 @@ def dataset_sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> tuple[CellS
 
 def named_sums(law: FiniteLaw, n: int) -> tuple[CellSum, ...]:
     """``dataset_sums`` of two answers that are named, the first two rows, in both directions: the
-    others all answer a third row, if there is one, or one of the two.
+    others all answer one further row, if there is one, or one of the two.
     """
     one, two, *third = law.rows
     return tuple(
@@ -324,8 +324,10 @@ def _climbed(rows: Sequence[tuple[int, ...]], total: int) -> list[tuple[int, int
     the two rows that differ most in one output, the best z, then the best x and x' for it, and so
     on. It may end at a lower top than the highest.
     """
-    table = np.array(rows, dtype=np.float64) / total  # it decides tightness only
+    table = np.array([[weight / total for weight in row] for row in rows])
     table = table[:, table.min(axis=0) > 0.0]
+    if not table.size:  # shares too small for floats, which decide tightness alone
+        return []
     apart = table.max(axis=0) / table.min(axis=0)
     output = int(apart.argmax())
     x, other = int(table[:, output].argmax()), int(table[:, output].argmin())

@@ -387,12 +387,18 @@ def _all_windows(task: Task, epsilon: float, delta: float, epsilon0: float) -> l
     ]
 
 
-def _left_of_several(epsilon0: float) -> str:
+def _left_of_several(epsilon0: float, windows: int) -> str:
     if math.isinf(epsilon0):
         return "they see your answer itself: nothing of the promise is left"
+    if windows == 1:
+        return (
+            "they see the one randomized answer that this device sent: what it promises by itself "
+            f"is left: epsilon0 = {up(epsilon0)}"
+        )
     return (
-        "they see the one randomized answer that this device sent: what it promises by itself is "
-        f"left: epsilon0 = {up(epsilon0)}"
+        f"they see the one randomized answer that this device sent in each of {windows:,} windows: "
+        f"what these promise by themselves is left: epsilon0 = {up(epsilon0)} of one, and "
+        f"{up(math.nextafter(windows * epsilon0, math.inf))} of all together"
     )
 
 
@@ -406,7 +412,9 @@ def _left_without_honest(assignment: Assignment) -> str:
 
 
 def _no_promise_of_several(assignment: Assignment, several: Several) -> list[str]:
-    left, lies = _left_of_several(assignment.epsilon0), liar_words(several, assignment.task.domain)
+    task = assignment.task
+    left = _left_of_several(assignment.epsilon0, task.windows_of_a_device)
+    lies = liar_words(several, task.domain)
     lines = [
         f"Not promised: that shuffler and analyzer do not work together. If they do, {left}.",
         f"Not promised: that the result is true. Nobody can check what is sent: {lies}.",

@@ -49,10 +49,14 @@ def test_what_can_not_hold_is_an_error(changes: dict[str, Any], said: str | None
     assert [said in error for error in found.errors] == [True] if said else found.errors == ()
 
 
-@for_each("epsilon0, said", [(None, "see the value itself"), (5.0, "with epsilon0 5;")])
+@for_each(
+    "epsilon0, said",
+    [(None, "see the value itself"), (5.0, "with epsilon0 5 in each window, 20 in all;")],
+)
 def test_what_both_see_together_is_warned_of(epsilon0: float | None, said: str) -> None:
     """And of how far a device that lies moves a count: further where messages weigh more. Planted:
-    the same words for a value that is randomized first; the number of messages there -> fails.
+    the same words for a value that is randomized first; the number of messages there; epsilon0 of
+    one window alone, where a device answers in four -> fails.
     """
     task = several(epsilon0=epsilon0).task
     found = lint(task)

@@ -158,6 +158,19 @@ def test_an_owner_is_told() -> None:
     assert "pays for 1 of 1 window" in text
 
 
+def test_an_owner_of_several_is_told_of_all_windows() -> None:
+    """Each of them answers once: what is said of one window holds for all. Planted: windows added
+    up as where devices answer in each -> fails.
+    """
+    drawn_too = words_world(FRESH, WINDOWS, epsilon0=8.0)
+    trusted = trust_task(drawn_too.signed_task, {drawn_too.authority.public})
+    made = assign(trusted, trust_schedule(drawn_too.signed_schedule, trusted))
+    policy = Policy(frozenset({drawn_too.authority.public}), 8.0, 2, lifetime_epsilon=30.0)
+    config = AgentConfig(Path("/t"), Path("/o"), replace(policy, owner_devices=2))
+    (line,) = [line for line in explain(made, config) if "of your devices" in line]
+    assert line.endswith("for all of them together, of all windows.")
+
+
 async def test_an_agent_passes_the_windows_of_others(tmp_path: Path) -> None:
     """Six windows, one report; the others are no error, and cost nothing. Planted: answers
     whatever it is asked -> six reports.
