@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,15 +20,16 @@ from pathlib import Path
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.cli.demo.processes import Process
+from shoal.cli.demo.recipes.hearing import HeardSteps
 from shoal.cli.demo.workspace import Site
-from shoal.clients.feeds.grpc_feed import GrpcFeed
 from shoal.clients.fleet.misbehaviour import Carrier
 from shoal.clients.fleet.plan import SimulationPlan
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.clients.fleet.simulator import simulate
-from shoal.crypto.discovery_steps import DiscoveryStep, trust_step
+from shoal.crypto.discovery_steps import DiscoveryStep, SignedStep
 from shoal.domain import Discovery
-from shoal.errors import ShoalError
+from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.mechanisms.several.registry import create, fewest_messages
 from shoal.protos.release_pb2 import Release
@@ -37,6 +39,8 @@ from shoal.task import Task, WindowPlan
 PPM = 1_000_000
 DELTA = 1e-8
 _LOOK_S = 0.2
+_START_S = 4.0  # that services usually take to start
+_PATIENCE = 600  # looks
 _WORD = re.compile(r"[a-z]{2,}")
 _PAGES = Path(__file__).parents[2] / "docs"
 
@@ -123,37 +127,72 @@ class Heard:
     asked: Asked
 
     def __post_init__(self) -> None:
-        self.steps: dict[int, tuple[DiscoveryStep, bytes]] = {}
-        self._feed = GrpcFeed(
-            self.site.shuffler_address,
-            self.site.ca,
-            lambda *_: None,
-            every_s=60.0,
-            step=self._take,
-        )
+        self._heard = HeardSteps(self.asked.task, self.asked.task_id)
 
-    def _take(self, data: bytes) -> None:
-        step = trust_step(data, self.asked.task, self.asked.task_id).step
-        self.steps[step.window] = (step, data)
+    @property
+    def steps(self) -> dict[int, SignedStep]:
+        """By window."""
+        return self._heard.steps
 
     async def after(self, window: int) -> tuple[DiscoveryStep, bytes]:
-        """The first step for a later window, once there is one."""
-        while True:
-            try:
-                await self._feed.once(10.0)
-            except ShoalError:  # a service that is being started again
-                await asyncio.sleep(_LOOK_S)
-            later = [number for number in self.steps if number > window]
-            if later:
-                return self.steps[min(later)]
+        """The first step for a later window, once there is one. Raises RuntimeError where there
+        will be none.
+        """
+        step = await self._heard.after(window)
+        if step is None:
+            raise RuntimeError(f"no window after {window} of {self.asked.task.windows.count} asks")
+        return step.step, step.data
+
+
+@asynccontextmanager
+async def asking(
+    site: Site, make: Callable[[float], Asked]
+) -> AsyncIterator[tuple[Asked, Process, Process]]:
+    """The task, made once the services run, and (shuffler, analyzer), ready: so window 0 is not
+    over before anybody serves it. ``make`` gets how many times as long as usual this machine takes
+    for what it does now, 1 or more: windows are as much longer.
+    """
+    services = [
+        Process("shuffler", site.shuffler_config, site.shuffler_admin),
+        Process("analyzer", site.analyzer_config, site.analyzer_admin),
+    ]
+    (site.folder / "analyzer" / "keys").mkdir(mode=0o700, exist_ok=True)
+    began = time.monotonic()
+    try:
+        for one in services:
+            one.start()
+        for one in services:
+            await _answers(one)
+        asked = make(max(1.0, (time.monotonic() - began) / _START_S))
+        for one in services:
+            assert one.pid is not None
+            os.kill(one.pid, signal.SIGHUP)  # look at the tasks folder
+        for one in services:
+            await one.ready()
+        yield asked, services[0], services[1]
+    finally:
+        for one in services:
+            one.stop()
+
+
+async def _answers(process: Process) -> None:
+    """Until it says how it is: not ready, for there is no task."""
+    for _ in range(_PATIENCE):
+        try:
+            await process.status()
+        except ShoalError:
+            process.revive()
             await asyncio.sleep(_LOOK_S)
+        else:
+            return
+    raise RuntimeError(f"the {process.role} does not start")
 
 
 async def answer(
     site: Site, asked: Asked, words: tuple[str, ...], window: int, signed_step: bytes
-) -> None:
-    """One report of every device, once the window has begun. Raises RuntimeError unless all were
-    acknowledged.
+) -> int:
+    """One report of every device, once the window has begun: how many were acknowledged, all but
+    those that came when the window was over. Raises RuntimeError where others were not.
     """
     await asyncio.sleep(max(0.0, asked.task.windows.start_of(window) - time.time()))
     simulated = SimulatedTask(asked.signed_task, asked.signed_schedule, words, window, signed_step)
@@ -164,8 +203,24 @@ async def answer(
         way=Carrier.RELAY,
     )
     result = await simulate(plan)
-    if (result.acked, result.refused, result.unknown) != (plan.reports, {}, 0):
-        raise RuntimeError(f"{result.acked} of {plan.reports} acknowledged: {result.refused}")
+    if result.refused.keys() - {Kind.WINDOW_CLOSED} or result.unknown:
+        raise RuntimeError(
+            f"window {window}: {result.acked} of {plan.reports} acknowledged, {result.unknown} "
+            f"unknown: {result.refused} {result.reasons} {result.trouble}"
+        )
+    return result.acked
+
+
+async def answer_in_time(
+    heard: Heard, words: tuple[str, ...], window: int, signed_step: bytes
+) -> int:
+    """The same until no device comes too late, in a later window that asks the same level: which
+    one it was.
+    """
+    while await answer(heard.site, heard.asked, words, window, signed_step) < len(words):
+        step, signed_step = await heard.after(window)
+        window = step.window
+    return window
 
 
 @asynccontextmanager
@@ -189,14 +244,14 @@ async def releases_of(site: Site, asked: Asked) -> dict[int, Release]:
 
 
 async def follow(site: Site, asked: Asked, words: tuple[str, ...]) -> list[int]:
-    """Answer level after level until the discovery is over. Returns the windows that were
-    answered.
+    """Answer level after level until the discovery is over. Returns the windows that every device
+    answered in time.
     """
     heard = Heard(site, asked)
     window, signed_step, answered = 0, b"", list[int]()
     while True:
-        await answer(site, asked, words, window, signed_step)
-        answered.append(window)
+        if await answer(site, asked, words, window, signed_step) == len(words):
+            answered.append(window)
         step, signed_step = await heard.after(window)
         if step.is_over:
             return answered

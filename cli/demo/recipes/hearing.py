@@ -30,12 +30,14 @@ class HeardSteps:
         trusted = trust_step(data, self._task, self._task_id)
         self.steps[trusted.step.window] = trusted
 
-    async def after(self, window: int) -> SignedStep:
-        """The first step for a later window, once there is one. Raises UNAVAILABLE if that takes
-        too long.
+    async def after(self, window: int) -> SignedStep | None:
+        """The first step for a later window, once there is one. None: there will be none, for the
+        task has no later window, or all of them are over: also of a discovery that ended with its
+        last window, which nothing is said after. Raises UNAVAILABLE if that takes too long.
         """
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline, plan = time.monotonic() + _PATIENCE_S, self._task.windows
         while time.monotonic() < deadline:
+            last = window + 1 >= plan.count or time.time() >= plan.end_of(plan.count - 1)
             try:
                 await self._feed.once(_DEADLINE_S)
             except ShoalError:  # a service that is being started again
@@ -43,6 +45,8 @@ class HeardSteps:
             later = [number for number in self.steps if number > window]
             if later:
                 return self.steps[min(later)]
+            if last:
+                return None
             await asyncio.sleep(_LOOK_S)
         raise ShoalError(
             Kind.UNAVAILABLE,

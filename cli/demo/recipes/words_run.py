@@ -26,9 +26,10 @@ from shoal.cli.demo.recipes.sending import after, made_reports, send
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.cli.load.progress import Bars
 from shoal.clients.fleet.remembering import RememberingDevices
-from shoal.domain import Value
+from shoal.domain import Discovery, Value
 from shoal.errors import Kind, ShoalError
 from shoal.protos.release_pb2 import Release
+from shoal.task import Task
 
 # Seconds of a window: what services take to start and to release, and for each message that all
 # devices together send, made, sent and opened, on a busy machine of two cores.
@@ -85,7 +86,9 @@ async def _levels(
     workers: int,
     progress: Bars,
 ) -> None:
-    """Level after level, until the analyzer says that the discovery is over."""
+    """Level after level, until nothing is left to follow. Raises UNAVAILABLE where the task's
+    windows run out before.
+    """
     (one,) = course.asked
     levels = course.per_day
     bar = progress.add_task("devices answer", total=levels * len(people))
@@ -103,11 +106,27 @@ async def _levels(
         )
         course.values.append(list(words))
         progress.console.print(_line(course.releases[-1][0]), markup=False, soft_wrap=True)
+        if _is_last(one.task, course.releases[-1][0]):
+            return  # the analyzer may have no window left to say so
         step = await heard.after(window)
+        if step is None:
+            raise ShoalError(
+                Kind.UNAVAILABLE,
+                f"the task's {one.task.windows.count} windows are over before all levels were "
+                "asked: this machine is too busy, so try again later or with fewer --devices",
+            )
         if step.step.is_over:
             return
         window = step.step.window
         one.assignment.steps[window] = step
+
+
+def _is_last(task: Task, release: Release) -> bool:
+    """Whether what was released leaves nothing to ask."""
+    told = release.discovered
+    if not isinstance(task.domain, Discovery) or release.withheld:
+        return False
+    return task.domain.after(told.level, tuple(told.beginnings)) is None
 
 
 def _line(release: Release) -> str:

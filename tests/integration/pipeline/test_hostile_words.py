@@ -26,7 +26,6 @@ from shoal.questions.spelling import MORE
 from tests.sizes import size
 from tests.worlds import discoveries
 from tests.worlds.ports import free_port
-from tests.worlds.services.releasing import running
 
 HONEST = size(1_500, 20_000)
 EPSILON = 0.5
@@ -72,13 +71,17 @@ async def test_hostile_devices_are_bounded_by_their_slots(tmp_path: Path) -> Non
     needed = math.ceil(least / slots)
     few = max(0, needed - 1)
     many = needed + math.ceil(9 * made.expected_stderr(2 * HONEST) / slots)
-    asked = discoveries.ask(
-        site, ASKED, HONEST, windows=1, length_s=LENGTH_S, epsilon=EPSILON, room=few + many
-    )
-    async with running(site):
+
+    def ask(pace: float) -> discoveries.Asked:
+        length_s, room = round(LENGTH_S * pace), few + many
+        return discoveries.ask(
+            site, ASKED, HONEST, windows=1, length_s=length_s, epsilon=EPSILON, room=room
+        )
+
+    async with discoveries.asking(site, ask) as (asked, _, _):
         await push(site, asked, FEW, few)
         await push(site, asked, MANY, many)
-        await discoveries.answer(site, asked, words, 0, b"")
+        assert await discoveries.answer(site, asked, words, 0, b"") == len(words)
         found = dict[int, Release]()
         while not found:
             found = await discoveries.releases_of(site, asked)

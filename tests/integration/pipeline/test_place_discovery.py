@@ -32,7 +32,6 @@ from tests.sizes import size
 from tests.worlds import discoveries
 from tests.worlds.place_trees import CITY, places_of
 from tests.worlds.ports import free_port
-from tests.worlds.services.releasing import running
 
 DEVICES = size(2_000, 20_000)
 LENGTH_S = size(20, 150)
@@ -116,15 +115,18 @@ async def test_places_are_found_part_by_part(
     site = prepare(tmp_path, free_port)
     discovery = Discovery(2, size(3, 4), size(40, 128), (), CITY)
     places = places_of(DEVICES, SeededEntropy("clusters"))
-    asked = discoveries.ask(
-        site,
-        discovery,
-        DEVICES,
-        windows=discovery.levels + 3,
-        length_s=LENGTH_S,
-        epsilon=EPSILON,
-    )
-    async with running(site):
+
+    def ask(pace: float) -> discoveries.Asked:
+        return discoveries.ask(
+            site,
+            discovery,
+            DEVICES,
+            windows=discovery.levels + 6,
+            length_s=round(LENGTH_S * pace),
+            epsilon=EPSILON,
+        )
+
+    async with discoveries.asking(site, ask) as (asked, _, _):
         answered = await discoveries.follow(site, asked, places)
         releases = await discoveries.releases_of(site, asked)
     assert sorted(releases) == answered
