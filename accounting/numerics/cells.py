@@ -324,8 +324,10 @@ def _climbed(rows: Sequence[tuple[int, ...]], total: int) -> list[tuple[int, int
     the two rows that differ most in one output, the best z, then the best x and x' for it, and so
     on. It may end at a lower top than the highest.
     """
-    table = np.array(rows, dtype=np.float64) / total  # it decides tightness only
+    table = np.array([[weight / total for weight in row] for row in rows])
     table = table[:, table.min(axis=0) > 0.0]
+    if not table.size:  # shares too small for floats, which decide tightness alone
+        return []
     apart = table.max(axis=0) / table.min(axis=0)
     output = int(apart.argmax())
     x, other = int(table[:, output].argmax()), int(table[:, output].argmin())

@@ -120,7 +120,7 @@ def simulate_command(
     if not as_json:
         say_plan(found, chosen)
     entropy = SYSTEM if seed is None else SeededEntropy(seed)
-    with _bar(len(cells)) as tell:
+    with _bar("devices", len(cells)) as tell:
         done = play_map(chosen, cells, entropy, tell=tell)
     if as_json:
         emit_json({"plan": plan_json(found), **done_json(done)})
@@ -139,13 +139,19 @@ def _planned(
     honest_fraction: str,
 ) -> MapPlan:
     from shoal.accounting.certificate import check_honest
-    from shoal.analyzer.planner.frontier.maps import MapRequest, plan_map
+    from shoal.analyzer.planner.frontier.maps import WAYS, MapRequest, each_way, map_plan
     from shoal.cli.epsilon.laws import fraction
     from shoal.cli.plan.places.read import box_of
 
     honest = check_honest(fraction(honest_fraction))
     places = box_of(box, rows, columns)
-    return plan_map(MapRequest(places, n, epsilon, delta, honest, windows))
+    request = MapRequest(places, n, epsilon, delta, honest, windows)
+    found = []
+    with _bar("ways", len(WAYS)) as tell:
+        for way in each_way(request):
+            found.append(way)
+            tell(1)
+    return map_plan(request, found)
 
 
 def _way(found: MapPlan, name: str | None) -> MapWay:
@@ -160,9 +166,9 @@ def _way(found: MapPlan, name: str | None) -> MapWay:
 
 
 @contextmanager
-def _bar(devices: int) -> Iterator[Callable[[int], None]]:
+def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """On stderr, gone at its end; nothing where nobody looks at a terminal."""
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
-        drawn = bar.add_task("devices", total=devices)
+        drawn = bar.add_task(what, total=total)
         yield lambda count: bar.advance(drawn, count)

@@ -43,7 +43,9 @@ def read_places(path: Path, places: Places) -> NDArray[np.int64]:
     for number, line in enumerate(lines, 1):
         if line.strip() and not places.understands(line):
             raise ShoalError(  # the line alone: what stands there is somebody's place
-                Kind.CONFIG, f"{path.name}, line {number}: it takes {places.accepted}"
+                Kind.CONFIG,
+                f"{path.name}, line {number}: it takes {places.accepted}"
+                + ("; a heading has to be left out" if number == 1 else ""),
             )
     if not lines:
         raise ShoalError(Kind.CONFIG, f"{path.name}: no place in it: give one on each line")

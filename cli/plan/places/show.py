@@ -11,7 +11,7 @@ from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.frontier.maps import MapPlan, MapWay, TreeWay, chosen_task
 from shoal.analyzer.planner.simulation.maps import MapPlayed
 from shoal.analyzer.planner.task_file import file_text
-from shoal.analyzer.results.maps.drawing import text_of
+from shoal.analyzer.results.maps.drawing import CLEAR, text_of
 from shoal.analyzer.results.maps.released import BOUNDS
 from shoal.cli.figures import figure
 from shoal.cli.output import plain_table, say, say_table
@@ -61,6 +61,7 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
         "shuffler and analyzer work together. Errors: standard errors in devices, of a rectangle "
         "root mean square over all of them."
     )
+    say(_seen(plan, chosen))
     for name, why in plan.unsuited:
         say(why if why.startswith(f"{name}:") else f"{name}: {why}")
     best = "the least error of rectangles" if chosen is plan.best else "as you chose"
@@ -72,6 +73,21 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
         else ""
     )
     say(f"{chosen.name}: {best}{asked}")
+
+
+def _seen(plan: MapPlan, chosen: MapWay) -> str:
+    """How many devices a cell has if all are alike, and from how many on it is seen."""
+    share, least = plan.request.n / plan.request.places.size, CLEAR * chosen.cell
+    words = (
+        f"An even share is {figure(share)} devices in a cell; with {chosen.name} a cell is drawn "
+        f"as clear from about {figure(least)} on"
+    )
+    if share >= least:
+        return f"{words}."
+    return (
+        f"{words}: only cells with many more than others will be seen. Give fewer rows and "
+        "columns, or ask more devices, to see the others too."
+    )
 
 
 def _bound(epsilon: float) -> str:

@@ -203,7 +203,8 @@ def test_bad_numbers_are_refused() -> None:
 def test_a_large_map_has_both_ends() -> None:
     """Of 13 x 13 cells and more all pairs are too many to be looked at: the upper end is that of
     any randomizer of its epsilon0, the lower one of datasets that are climbed to. Planted: tables
-    of that size not searched -> 0, fails; what it climbs from left as it is -> two thirds, fails.
+    of that size not searched -> 0, fails; the others with the victim's own place, and not with the
+    best -> too low, fails.
     """
     certificate = certify(
         made(Plane(13, 13, 500_000, 500_000), 6.0, wide=True).privacy(), 100_000, 1e-6

@@ -15,7 +15,7 @@ from shoal.domain import Places
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.questions.place_paths import PlacePaths
-from tests.worlds.place_trees import CITY, places_of
+from tests.worlds.place_trees import CITY, CLUSTERS, places_of
 
 BOX = CITY.box
 
@@ -75,7 +75,8 @@ def test_the_tree_is_beside_the_flat_maps_of_one_epsilon() -> None:
 
 def test_a_played_map_finds_its_clusters() -> None:
     """Every cell that more devices are in than the plan says, but for one in 20 at most, and none
-    that nobody is in (seeded). Planted: west for south in ``path_of`` alone -> fails.
+    that nobody is in (seeded); among them those in which the largest clusters have their middles.
+    Planted: west for south in ``path_of`` alone -> they are elsewhere, fails.
     """
     plan = plan_places(
         DiscoveryRequest(1_500, 4.0, 1e-6, most=32), BOX, 500.0, across=4, first=2
@@ -93,3 +94,9 @@ def test_a_played_map_finds_its_clusters() -> None:
     assert len(crowded) >= 4
     assert missed <= math.ceil(0.05 * len(crowded))
     assert all(last.true(one) for one in last.found)
+    boxes = [CITY.edges(symbols) for symbols in found]
+    for latitude, longitude, _ in CLUSTERS[:3]:
+        assert any(
+            south <= latitude < north and west <= longitude < east
+            for south, west, north, east in boxes
+        )

@@ -285,6 +285,26 @@ def test_error_budget_is_shown(capsys: Capture) -> None:
     assert "Rounding, contained in both epsilons already: " in out
 
 
+def test_where_nothing_is_refuted_nothing_is_said_to_be(capsys: Capture) -> None:
+    """Beyond 1e8 reports no lower end is looked for; below, there is one, of large maps too.
+    Planted: the words of a lower end whatever it is -> fails, of 0 as of all others.
+    """
+    many, few = (
+        " ".join(
+            word
+            for line in run(capsys, *RR, "--epsilon0", "1", "--n", n, "--delta", "1e-8")[
+                0
+            ].splitlines()
+            for word in re.findall(r"[\w:.]+", line)
+        )
+        for n in ("200000000", "1000")
+    )
+    assert "nothing is refuted: the true epsilon may be far below" in many
+    assert "refuted: no accounting can go below this" not in many
+    assert "refuted: no accounting can go below this" in few
+    assert "nothing is refuted" not in few
+
+
 def test_plot(tmp_path: Path, capsys: Capture) -> None:
     """A picture whose lines are the certificates: falling, below epsilon0. An older picture is
     replaced. Nothing else is left behind.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,33 @@ def test_wrong_files(tmp_path: Path, capsys: Capture) -> None:
         assert err.count("\n") == 1
     _, err = run(capsys, "simulate", str(tmp_path / "none"), *BOX, status=2)
     assert "cannot read" in err
+
+
+def test_a_plan_says_from_how_many_devices_on_a_cell_is_seen(capsys: Capture) -> None:
+    """Beside the share that a cell has if all are alike. Planted: one standard error for two ->
+    half, fails; the advice whatever the share -> fails.
+    """
+    box = ("--box", "48,11.3,48.3,11.8", "--n", "3000", "--way", "krr", "--json")
+    cell = {
+        way["mechanism"]: way["error_cell"]
+        for way in json.loads(run(capsys, "plan", *box)[0])["ways"]
+    }["krr"]
+    fine = " ".join(run(capsys, "plan", *box[:-1])[0].split())
+    told = re.search(r"An even share is (\S+) devices .* clear from about (\S+) on: only", fine)
+    assert told is not None
+    assert float(told[1]) == pytest.approx(3_000 / 1_025, rel=0.01)
+    assert float(told[2]) == pytest.approx(2 * cell, rel=0.01)
+    assert "Give fewer rows and columns" in fine
+    coarse = run(capsys, "plan", *box[:-1], "--rows", "4", "--columns", "4")[0]
+    assert "An even share is" in coarse
+    assert "fewer rows and columns" not in coarse
+
+
+def test_a_heading_of_a_file_is_named(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "places.csv").write_text("latitude,longitude\n48.1,11.5\n")
+    _, err = run(capsys, "simulate", str(tmp_path / "places.csv"), *BOX, status=2)
+    assert "line 1" in err
+    assert "heading" in err
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
