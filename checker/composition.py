@@ -36,6 +36,8 @@ from numpy.typing import NDArray
 from shoal.checker.exponential import exp_below
 
 KNOTS, MANY_KNOTS = 400, 4_000  # where a bound takes long, and where it does not
+_LADDER = (KNOTS, 2 * KNOTS, 4 * KNOTS)
+_NEAR = 1.005  # what more knots may take from an epsilon: is it farther off, none are tried
 MOST_RELEASES = 200
 _ROUND = 16 * 2.0**-53
 _FLOATS = 700.0  # e^700 is the range of floats: a smaller e shows more
@@ -59,25 +61,41 @@ class Losses:
     infinite: float
 
 
+def total_for(
+    curves: Sequence[Curve], epsilons: Sequence[float], epsilon: float, delta: float
+) -> Total:
+    """``total_delta`` with the fewest knots that prove ``epsilon`` at ``delta``, or with the most
+    that were worth a try.
+    """
+    for knots in _LADDER:
+        found = total_delta(curves, epsilons, delta, knots)
+        if found.delta(epsilon) <= delta or found.delta(epsilon * _NEAR) > delta:
+            break
+    return found
+
+
 def total_delta(
     curves: Sequence[Curve], epsilons: Sequence[float], delta: float, knots: int = KNOTS
 ) -> Total:
     """``epsilons``: of each release, at its own delta: where its curve begins to be small. They
     choose the knots and prove nothing. ``delta``: of all of them. ``knots``: of the release
-    that reaches furthest, on either side of 0.
+    that reaches furthest, on either side of 0. A curve that comes again is looked at once.
     """
     beyond = _BEYOND * (KNOTS / knots) ** 3
-    reaches = [
-        _reach(curve, min(max(epsilon, _LEAST), _MOST), beyond * delta / len(curves))
-        for curve, epsilon in zip(curves, epsilons, strict=True)
-    ]
-    step = max(reaches) / knots
-    losses = [
-        _losses(curve, step, max(2, math.ceil(reach / step)))
-        for curve, reach in zip(curves, reaches, strict=True)
-    ]
-    masses, first, infinite = np.ones(1), 0, sum(one.infinite for one in losses)
-    for one in losses:
+    asked = list(zip(curves, epsilons, strict=True))
+    reaches = {
+        (curve, epsilon): _reach(
+            curve, min(max(epsilon, _LEAST), _MOST), beyond * delta / len(curves)
+        )
+        for curve, epsilon in dict.fromkeys(asked)
+    }
+    step = max(reaches.values()) / knots
+    losses = {
+        (curve, epsilon): _losses(curve, step, max(2, math.ceil(reach / step)))
+        for (curve, epsilon), reach in reaches.items()
+    }
+    masses, first, infinite = np.ones(1), 0, sum(losses[one].infinite for one in asked)
+    for one in (losses[each] for each in asked):
         masses = np.convolve(masses, one.masses) * (1 + _ROUND * len(one.masses))
         low, high, left = _middle(masses, _FAR * delta)
         masses, first, infinite = masses[low:high], first + one.first + low, infinite + left

@@ -121,13 +121,9 @@ def _by_blanket(outputs: Sequence[Outputs], n: int, below: Fraction, delta: Frac
 def _refuted(
     outputs: Sequence[Outputs], n: int, above: Fraction, delta: Fraction
 ) -> Decision | None:
-    """By what all the others answer: a third answer, or one of the two."""
-    for base in (
-        [one.third for one in outputs],
-        [one.second for one in outputs],
-        [one.first for one in outputs],
-    ):
-        if None not in base and _exceeds(_dataset(outputs, base, above), n, delta):
+    """By what all the others answer: what others may, or one of the two."""
+    for base in reversed(tuple(zip(*(one.after for one in outputs), strict=True))):
+        if _exceeds(_dataset(outputs, base, above), n, delta):
             return Decision(Outcome.WRONG, "a real dataset has a larger divergence")
     return None
 
@@ -142,9 +138,7 @@ def _blanket(outputs: Sequence[Outputs], e: Fraction) -> list[Summand]:
     return _merged(((one.first - e * one.second) / one.least, one.least) for one in outputs)
 
 
-def _dataset(
-    outputs: Sequence[Outputs], base: Sequence[Fraction | None], e: Fraction
-) -> list[Summand]:
+def _dataset(outputs: Sequence[Outputs], base: Sequence[Fraction], e: Fraction) -> list[Summand]:
     return _merged(
         ((one.first - e * one.second) / weight, weight)
         for one, weight in zip(outputs, base, strict=True)

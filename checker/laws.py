@@ -28,13 +28,21 @@ class Outputs:
     them after the answer x, after x', and after a third one z (None: there are only two answers).
 
     ``least``: of the sum, over these outputs, of a weight that is at most the probability after
-    *any* answer.
+    *any* answer. ``fourth``: after an answer that goes with x and x' in another way than z does;
+    None where there is no such answer.
     """
 
     first: Fraction
     second: Fraction
     least: Fraction
     third: Fraction | None
+    fourth: Fraction | None = None
+
+    @property
+    def after(self) -> tuple[Fraction, ...]:
+        """After every answer that is looked at: x, x', and those that others may give."""
+        every = self.first, self.second, self.third, self.fourth
+        return tuple(chance for chance in every if chance is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +52,10 @@ class OutputLaw:
     ``outputs``: of one pair of answers that stands for all; ``rows`` where no pair does: P(output |
     answer) in full. ``answers``: how many there are (0: not said). ``coin``: where a report has two
     outputs. ``table``: P(output | answer), where it is small enough to be listed. ``ratio``: the
-    largest ratio of an output's probabilities, e^epsilon0. ``alike``: a third answer looks like
-    that of ``outputs``, whichever it is.
+    largest ratio of an output's probabilities, e^epsilon0. ``alike``: whatever others answer, they
+    look like the third answer of ``outputs``; else like the third one or like the fourth one.
+    ``listed``: whether that is so; False: others may answer what ``outputs`` does not have, and the
+    pair stands for all in the blanket's expectation alone.
     """
 
     outputs: tuple[Outputs, ...]
@@ -55,6 +65,7 @@ class OutputLaw:
     rows: tuple[tuple[Fraction, ...], ...] = ()
     answers: int = 0
     alike: bool = True
+    listed: bool = True
 
     def pairs(self) -> Iterator[tuple[Outputs, ...]]:
         """Every ordered pair of answers that has to be looked at, as a third one the second."""
@@ -246,7 +257,9 @@ def _privunit(parameters: Mapping[str, int]) -> OutputLaw:
         Outputs(other, same, other, None),
         Outputs(rest, rest, rest, None),
     )
-    return OutputLaw(tuple(one for one in outputs if one.least), same / other, alike=False)
+    return OutputLaw(
+        tuple(one for one in outputs if one.least), same / other, alike=False, listed=False
+    )
 
 
 def _projective(parameters: Mapping[str, int]) -> OutputLaw:
@@ -257,8 +270,13 @@ def _projective(parameters: Mapping[str, int]) -> OutputLaw:
     whose vectors are independent, j say, (q^(t - j) - 1) / (q - 1) y have a product of 0 with all.
     Any two are independent. The least cells are all points whose vectors begin with 0, and one more
     at least: together they span everything, so no y has a product of 0 with every cell, and after
-    some cell each is as rare as can be. The third answer is a cell that is independent of the two.
-    It exists, but not every third cell is one: those on the line through the two are not.
+    some cell each is as rare as can be.
+
+    A third answer is independent of x and x', or on the line through both: the sum of two multiples
+    of them, neither of them 0. These are multiples that may as well be x and x' themselves. So with
+    u = <x, y>, v = <x', y> and w the product with an independent answer, that of an answer on the
+    line is u + v. All (u, v, w) come from equally many vectors y. For t = 2 there is the line
+    alone. Else both kinds are among the cells: points that begin with 0 make whole lines.
     """
     k, q, held = parameters["k"], parameters["field"], Fraction(parameters["include"], _WORDS)
     prime = 2 <= q <= _MOST_CELLS and all(q % low for low in range(2, math.isqrt(q) + 1))
@@ -271,18 +289,34 @@ def _projective(parameters: Mapping[str, int]) -> OutputLaw:
     without = (1 - held) / math.prod([q] * (width - 1))
     if with_it <= without:
         raise UnreadableError("projective wants points of the support to be the more probable ones")
-    common = [_points(q, max(0, width - cells)) for cells in range(4)]
     outputs = []
-    for bits in itertools.product((0, 1), repeat=3):
-        inside = sum(bits)
-        points = sum(
-            (-1) ** more * math.comb(3 - inside, more) * common[inside + more]
-            for more in range(4 - inside)
-        )
-        if points:
-            first, second, third = (points * (with_it if bit else without) for bit in bits)
-            outputs.append(Outputs(first, second, points * without, third))
+    for bits, points in _kinds_of_points(q, width):
+        first, second, line, *independent = (points * (with_it if bit else without) for bit in bits)
+        third, fourth = (independent[0], line) if independent else (line, None)
+        outputs.append(Outputs(first, second, points * without, third, fourth))
     return OutputLaw(tuple(outputs), with_it / without, answers=k, alike=False)
+
+
+def _kinds_of_points(q: int, width: int) -> Iterator[tuple[tuple[bool, ...], int]]:
+    """(whether u, v, u + v and w are 0, how many points) of all that there are; of two numbers a
+    vector without w.
+    """
+    pairs = {
+        (True, True, True): 1,
+        (True, False, False): q - 1,
+        (False, True, False): q - 1,
+        (False, False, True): q - 1,
+        (False, False, False): (q - 1) * (q - 2),
+    }
+    free = math.prod([q] * max(0, width - 3))  # vectors of one (u, v, w)
+    for bits, ways in pairs.items():
+        kinds: list[tuple[tuple[bool, ...], int]] = [(bits, ways)]
+        if width > 2:
+            kinds = [((*bits, True), ways * free), ((*bits, False), ways * (q - 1) * free)]
+        for every, vectors in kinds:
+            points = (vectors - all(every)) // (q - 1)  # the vector 0 is no point
+            if points:
+                yield every, points
 
 
 def _points(q: int, width: int) -> int:

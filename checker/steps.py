@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from shoal.checker.chain import Chain
 from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome, Statement
-from shoal.checker.promise import honest_of, law_of_task
+from shoal.checker.promise import decided, honest_of, law_of_task
 from shoal.checker.several.dummies import DummiesLaw, repeated
 from shoal.checker.several.threshold import is_threshold
 from shoal.protos import release_pb2, task_pb2
@@ -182,13 +182,19 @@ def _over(chain: Chain) -> Statement:
 
 
 def _together(chain: Chain) -> Statement:
-    """Of a device that answers in all windows of the task, whatever is asked in them."""
+    """Of a device that answers in all windows of the task, whatever is asked in them; or in the one
+    that it draws.
+    """
     task, law = chain.task, law_of_task(chain.task)
-    windows = task.windows.count
+    windows = 1 if task.domain.discovery.fresh else task.windows.count
     if not isinstance(law, DummiesLaw):
         why = law if isinstance(law, str) else "the task is of a mechanism that has none"
         return Statement(_ALL, Outcome.OPEN, why)
     honest = honest_of(task, task.min_batch)
+    if windows == 1:
+        alone = decided(law, honest, task.target_epsilon, task.delta)
+        why = f"{task.target_epsilon:.6g} at delta {task.delta:.3g}: a device answers in one window"
+        return Statement(_ALL, alone.outcome, f"{why} alone ({alone.how})")
     # a plan keeps all windows at the delta of one; else at the deltas of all, added
     for delta in (task.delta, task.delta * windows):
         found = repeated(law, honest, task.target_epsilon, windows, delta)

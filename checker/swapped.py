@@ -167,7 +167,7 @@ class SwapProver:
 
     def __init__(self, law: OutputLaw, n: int, delta: Fraction) -> None:
         self._n, self._delta = n, math.nextafter(float(delta), 0.0)
-        self._ways = ways(law) if n >= LEAST_N else []
+        self._ways = ways(law) if n >= LEAST_N and law.listed else []
         self._last: tuple[Swapping, CrowdWeights, float] | None = None
 
     def proves(self, outputs: Sequence[Outputs], e: Fraction) -> bool:
@@ -188,20 +188,20 @@ class SwapProver:
 
 def ways(law: OutputLaw) -> list[Swapping]:
     """With the largest w there is, and, where all answers are at hand, with one that is as small as
-    the largest ratio allows: it makes a smaller crowd, of weights closer to 1. None where some
-    answer is not at hand.
+    the largest ratio allows: it makes a smaller crowd, of weights closer to 1.
+
+    Where answers are not ``alike``, outputs that are taken together may differ after one that is
+    not listed, though it has the law of one that is. The largest w of these laws is the same for
+    every output, and either of two ratios to it is that of any answer.
     """
-    if not law.alike:
-        return []
     if law.rows:
         rows, least = law.rows, [min(column) for column in zip(*law.rows, strict=True)]
     else:
-        columns = [(one.first, one.second, one.third) for one in law.outputs]
-        triples = [tuple(p for p in column if p is not None) for column in columns]
-        rows, least = tuple(zip(*triples, strict=True)), [one.least for one in law.outputs]
+        rows = tuple(zip(*(one.after for one in law.outputs), strict=True))
+        least = [one.least for one in law.outputs]
     different = len(law.rows) or law.answers or _MANY
     found = [Swapping.of(rows, least, different)]
-    if different <= len(rows):
+    if law.alike and different <= len(rows):
         small = [max(column) / law.ratio for column in zip(*rows, strict=True)]
         found.append(Swapping.of(rows, small, different))
     return [one for one in found if one is not None]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from shoal.checker.chain import Chain
-from shoal.checker.composition import MOST_RELEASES, Curve, Total, total_delta
+from shoal.checker.composition import MOST_RELEASES, Curve, Total, total_for
 from shoal.checker.epsilon import curve_of
 from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import log_above
@@ -107,12 +107,14 @@ def _by_curves(
     delta: float,
 ) -> Decision | None:
     """From above alone: it holds, or is open. None where one of them has no curve."""
-    curves = [_curve(law, n) for law, n in zip(laws, honest, strict=True)]
+    asked = list(zip(laws, honest, strict=True))
+    of_each = {(law, n): _curve(law, n) for law, n in dict.fromkeys(asked)}
+    curves = [of_each[one] for one in asked]
     found = [curve for curve in curves if curve is not None]
     if len(found) < len(curves):
         return None
     epsilons = [one.release.privacy.epsilon_upper for one in before]
-    composed = _again(before, laws, delta) or total_delta(found, epsilons, delta)
+    composed = _again(before, laws, delta) or total_for(found, epsilons, epsilon, delta)
     if composed.delta(epsilon) <= delta:
         return Decision(Outcome.HOLDS, "their losses, composed")
     proven = composed.epsilon(delta, 100.0)

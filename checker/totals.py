@@ -16,7 +16,7 @@ from typing import Any
 
 from shoal.checker.chain import Chain
 from shoal.checker.findings import Outcome, Statement
-from shoal.protos import release_pb2
+from shoal.protos import release_pb2, task_pb2
 
 _WIDTH, _HASH = 8, 32  # bytes of a number, and of SHA-256
 _DTYPE = "<i8"
@@ -42,7 +42,12 @@ def shown_array(release: release_pb2.Release) -> dict[str, Any] | None:
         "reach": told.reach,
         "norm": told.norm,
         "first": [number * told.clip / told.grid for number in told.first] if told.grid else [],
+        **({"layout": layout} if (layout := [*map(_named, told.layout)]) else {}),
     }
+
+
+def _named(array: task_pb2.NamedArray) -> str:
+    return f"{array.name}[{','.join(map(str, array.shape))}]"
 
 
 def array_name(release: release_pb2.Release) -> str:
@@ -66,11 +71,16 @@ def totals(chain: Chain, folder: Path | None) -> Iterator[Statement]:
         1 <= told.segment <= _MOST_SEGMENT,
         told.segment > 0 and len(told.segments) == _HASH * -(-told.length // told.segment),
         (told.clip, told.grid) == (vector.clip, vector.grid),
+        [*map(_named, told.layout)] == [*map(_named, vector.layout)],
         0 <= told.stderr <= told.reach < math.inf,
         len(told.first) == min(_MOST_FIRST, told.length),
     )
     sound = all(terms)
-    why = "length, clip and grid compared" if sound else "length, clip, grid or segments differ"
+    why = (
+        "length, layout, clip and grid compared"
+        if sound
+        else "length, layout, clip, grid or segments differ"
+    )
     outcome = Outcome.HOLDS if sound else Outcome.WRONG
     yield Statement("its totals are one array, as the task has it", outcome, why)
     if sound:

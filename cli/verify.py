@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _MARK = {"holds": "ok   ", "wrong": "WRONG", "open": "open "}
 _MOST_OF_A_KEY = 1 << 10  # bytes of its file
+_SHOWN = 100  # characters of what is told
 
 
 def register(app: typer.Typer) -> None:
@@ -79,10 +81,18 @@ def verify(
 
 def _key(told: str) -> bytes:
     """Digits, or those in a file. Raises CONFIG."""
-    file = Path(told)
-    if file.is_file():
-        told = read_bytes(file, _MOST_OF_A_KEY).decode("ascii", "replace").strip()
-    return public_key(told, "--authority")
+    if os.path.exists(told):  # Path's raises for what is too long to be a path
+        text = read_bytes(Path(told), _MOST_OF_A_KEY).decode("ascii", "replace").strip()
+        wrong = f"{told} holds no public key: write its 64 hex digits there"
+    else:
+        shown = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
+        text, wrong = told, f"there is no file {shown!r}, nor is that a public key of 64 hex digits"
+    try:
+        return public_key(text, "--authority")
+    except ShoalError:
+        raise ShoalError(
+            Kind.CONFIG, f"--authority: {wrong}: shoal keys signing prints one"
+        ) from None
 
 
 def _listed(files: list[Path]) -> list[Path]:

@@ -35,6 +35,7 @@ from shoal.clients.owner.under_way import UnderWay
 from shoal.clients.reports.answering import AnswerRequest, charge_sum, is_answered
 from shoal.clients.reports.attempts import Attempted, Attempts
 from shoal.clients.reports.outcomes import ReportOutcome, TaskStatus, outcome_of
+from shoal.clients.reports.passing import OwnWindows
 from shoal.clients.reports.permit import Permit
 from shoal.clients.reports.ruled import ruled_value
 from shoal.clients.reports.sending import Sender
@@ -131,6 +132,7 @@ class Agent:
         self.tasks = KnownTasks(config.tasks, self._policy, memory.outbox, config.learnt_folder)
         permit = Permit(config, memory, self._guarantees)
         self.pauses = Pauses(config, memory, self.tasks, permit, clock, asks=self._asks)
+        self.own = OwnWindows(memory, permit, clock, entropy)
         gates = Gates(config.outbox.with_name(config.outbox.name + ".gates"))
         under_way = UnderWay(gates, memory, self._policy)
         attempts = Attempts(
@@ -204,8 +206,8 @@ class Agent:
         return self._parts.review.status()
 
     def answered(self, task_id: TaskId, window: int) -> bool:
-        """Whether a window has its report, its vector was charged, or either may be so in what was
-        lost. Blocks for the disk.
+        """Whether a window has its report, its vector was charged, either may be so in what was
+        lost, or it is not asked of this device. Blocks for the disk.
         """
         memory = self.memory
         return is_answered(
@@ -244,6 +246,8 @@ class Agent:
         TOO_EARLY, WINDOW_CLOSED by the clock; OVERLOADED when the outbox or the disk is full.
         Nothing is stored or sent then, and a refusal is in the ledger.
 
+        NOT_ASKED, and no error: this device answers another window of the task (``own_window``).
+
         A task that is summed in rounds wants a vector, and this device until the round has ended:
         the call returns then, and ``tell`` gets a line for people at every stage, each once. A
         window without enough devices keeps the call waiting until it is over.
@@ -255,6 +259,9 @@ class Agent:
         try:
             if assignment.task.pairwise is not None:
                 return await self._take_part(assignment, value, send, tell, source)
+            passed = await self.own.passed(assignment, window)
+            if passed is not None:
+                return passed
             request = await self._request(assignment, value, window, source, otherwise)
             attempted = await self._answer(request, send)
             return outcome_of(

@@ -50,6 +50,8 @@ class ReportState(Enum):
     UNKNOWN = "unknown"
     # the owner took the consent back: the bytes are deleted and never sent again
     WITHDRAWN = "withdrawn"
+    # no report at all, so in no outbox: this device drew another window of the task by itself
+    NOT_ASKED = "not asked"
 
 
 @unique

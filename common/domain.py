@@ -22,6 +22,7 @@ from shoal.limits import LIMITS
 from shoal.questions.answers import Value, number_of, text_of, yes_or_no
 from shoal.questions.categories import NO_ANSWER, Categories, check_blanks
 from shoal.questions.discovery import Discovery
+from shoal.questions.layout import NamedShape, check_layout
 from shoal.questions.places import Places
 from shoal.questions.record import AnswerRecord
 
@@ -284,7 +285,8 @@ class Vector:
 
     ``grid``: whole steps that ``clip`` is cut into; x is summed as the integer x * grid / clip,
     rounded at random so that its mean is kept (shoal.mechanisms.quantize). A missing vector is the
-    zero vector. ``names``: one per coordinate, or none.
+    zero vector. ``names``: one per coordinate, or none. ``layout``: of a vector that travels in
+    segments, the named arrays that it is made of, or none.
     """
 
     dimension: int
@@ -293,6 +295,7 @@ class Vector:
     grid: int
     names: tuple[str, ...] = ()
     unit: str = ""
+    layout: tuple[NamedShape, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.dimension <= LIMITS.vector_words:
@@ -316,6 +319,7 @@ class Vector:
                 "the names of a vector's coordinates, and its unit, are at most "
                 f"{LIMITS.name_chars} characters long"
             )
+        check_layout(self.layout, self.dimension)
 
     @property
     def size(self) -> int:

@@ -9,6 +9,8 @@ value.
 from __future__ import annotations
 
 import os
+import sys
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SMALL = 4096  # bytes: below this one system call is cheaper than setting up a cipher
+_BLOCK = 16  # bytes of AES
+# Of a seeded source: setting up a cipher for every word would take most of a simulation's time.
+_AHEAD, _EACH = 256, 2 * _BLOCK  # the draws that are enciphered at once, and what is kept of each
 
 
 class Entropy(Protocol):
@@ -60,6 +65,7 @@ class SeededEntropy:
     def __init__(self, seed: int | str) -> None:
         self._key = sha256(f"shoal test entropy {seed}".encode())
         self._draws = 0
+        self._ahead = 0, b""  # a draw, and the first ``_EACH`` bytes of it and of those after it
 
     @property
     def key(self) -> bytes:
@@ -76,7 +82,15 @@ class SeededEntropy:
     def bytes(self, count: int) -> bytes:
         """As ``Entropy.bytes``, the same in every run with this seed: for tests alone."""
         self._draws += 1
-        return _ctr_stream(self._key, (self._draws << 64).to_bytes(16, "big"), count)
+        draw = self._draws
+        if count > _EACH:
+            return _ctr_stream(self._key, (draw << 64).to_bytes(16, "big"), count)
+        first, ahead = self._ahead
+        at = (draw - first) * _EACH
+        if at >= len(ahead):
+            at, ahead = 0, _beginnings(self._key, draw, min(draw, _AHEAD))
+            self._ahead = draw, ahead
+        return ahead[at : at + count]
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """As ``Entropy.words``, the same in every run with this seed: for tests alone."""
@@ -118,6 +132,23 @@ class _SystemStream:
             self._buffer = bytearray(8 * count + 16)  # the cipher wants room for one block more
         self._stream.update_into(self._zeros[: 8 * count], self._buffer)
         return np.frombuffer(self._buffer, "<u8", count).astype(np.uint64, copy=False)
+
+
+def _beginnings(key: bytes, first: int, draws: int) -> bytes:
+    """The first ``_EACH`` bytes of ``_ctr_stream`` from draw << 64 on, of so many draws. What CTR
+    mode adds to zeros are the counters, enciphered.
+    """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    counters = array("Q", bytes(_EACH * draws))
+    each = array("Q", range(first, first + draws))
+    for block in range(_EACH // _BLOCK):
+        counters[2 * block :: _EACH // 8] = each
+        counters[2 * block + 1 :: _EACH // 8] = array("Q", [block]) * draws
+    if sys.byteorder == "little":
+        counters.byteswap()
+    cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305 - each block is another counter
+    return cipher.encryptor().update(counters.tobytes())
 
 
 def _ctr_stream(key: bytes, start: bytes, count: int) -> bytes:

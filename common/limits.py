@@ -123,6 +123,8 @@ class Limits:
     repeat_rows: int = 1 << 25
     vectors_bytes: int = 4 * MIB  # masked vectors that are opened in one go
     # --- task -------------------------------------------------------------------------------------
+    arrays: int = 2_048  # named arrays that a long vector is made of
+    array_name_chars: int = 96  # as those of deep models: transformer.h.0.attn.c_attn.weight
     name_chars: int = 64
     text_chars: int = 2_000
     cells: int = 65_536  # domain size

@@ -122,14 +122,14 @@ class FiniteLaw:
 
 
 class RealPair(Protocol):
-    """Two of a task's own answers, or three, whose law is made when somebody asks. Hashable: it is
+    """Two of a task's own answers, or more, whose law is made when somebody asks. Hashable: it is
     part of a law.
     """
 
     def law(self) -> FiniteLaw:
-        """Two rows or three: the output law of a report under each of these answers. The first two
-        are the pair, a third is what the others may answer. Outputs of one proportion may be
-        joined.
+        """Two rows or more: the output law of a report under each of these answers. The first two
+        are the pair, each further one is what the others may answer. Outputs of one proportion may
+        be joined.
         """
         ...
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
 
-from shoal.domain import AnswerRecord, Domain, Vector
+from shoal.domain import AnswerRecord, Discovery, Domain, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.secagg import PairwisePlan
@@ -190,6 +190,11 @@ class Task:
         return 2 * self.mechanism.get("k") * self.mechanism.get("reach")
 
     @property
+    def windows_of_a_device(self) -> int:
+        """Windows in which one device answers, at most."""
+        return windows_of_a_device(self.domain, self.windows.count)
+
+    @property
     def reports_are_rows(self) -> bool:
         """Whether every message of a batch is a report: not where a report may have several, nor
         where the shuffler adds messages.
@@ -210,6 +215,7 @@ class Task:
             "a task's name is 1 to 64 lower case letters, digits and -, not beginning with -",
         )
         self._check_texts()
+        self._check_layout()
         self._check_release()
         self._check_parties()
         self._check_participation()
@@ -241,6 +247,15 @@ class Task:
         _require(
             all(map(one_line, shown)),
             "the texts of a task are one line each, without control characters",
+        )
+
+    def _check_layout(self) -> None:
+        """Arrays are read by name from the one array of long vectors, and from nothing else."""
+        layout = self.domain.layout if isinstance(self.domain, Vector) else ()
+        _require(
+            not layout or (self.pairwise is not None and self.pairwise.segmented),
+            "layout names the arrays of a vector that is summed in segments: set segment_words, "
+            "outside helper mode, or name coordinates in names",
         )
 
     def _check_release(self) -> None:
@@ -354,7 +369,8 @@ class Task:
         )
         _require(
             not (plan.segmented and domain.names),
-            "the totals of a vector in segments are one array, without names: leave names out",
+            "the totals of a vector in segments are one array, without names: leave names out, or "
+            "name its arrays in layout",
         )
         _require(
             self.max_batch == 0,
@@ -383,6 +399,11 @@ class Task:
         collection.
         """
         return honest(self.min_batch, self.honest_fraction_ppm)
+
+
+def windows_of_a_device(domain: Domain, count: int) -> int:
+    """Of ``count`` windows those in which one device answers, at most."""
+    return 1 if isinstance(domain, Discovery) and domain.fresh else count
 
 
 def honest(n: int, honest_fraction_ppm: int) -> int:

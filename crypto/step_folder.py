@@ -46,6 +46,10 @@ def _files(folder: Path, task_id_hex: str) -> list[Path]:
     return sorted(folder.glob(f"{task_id_hex}.*{STEP_SUFFIX}"))
 
 
+def _path(folder: Path, task_id: TaskId, window: int) -> Path:
+    return folder / f"{task_id.hex}.{window}{STEP_SUFFIX}"
+
+
 class StepFolder:
     """``folder``: made with the first step, for this user alone; None: steps are in memory alone,
     for tests. ``write``: how a file is written. Thread-safe.
@@ -55,6 +59,7 @@ class StepFolder:
         self._folder, self._write = folder, write
         self._lock = threading.Lock()
         self._known: dict[TaskId, dict[int, SignedStep]] = {}
+        self._dropped: set[Path] = set()  # files that are not read again
 
     def of(self, task: Task, task_id: TaskId) -> Mapping[int, SignedStep]:
         """The steps of a task by window, read when they are first asked for; none of a task that is
@@ -71,8 +76,10 @@ class StepFolder:
         """
         return self.keep(trust_step(data, task, task_id), task, task_id)
 
-    def keep(self, signed: SignedStep, task: Task, task_id: TaskId) -> bool:
-        """As ``take``, of a step that was verified."""
+    def keep(self, signed: SignedStep, task: Task, task_id: TaskId, *, stored: bool = True) -> bool:
+        """As ``take``, of a step that was verified. ``stored``: whether the next start is to know
+        it too.
+        """
         window = signed.step.window
         with self._lock:
             known = self._of(task, task_id)
@@ -82,17 +89,35 @@ class StepFolder:
             check_step(signed.step, [one.step for one in known.values()], task.domain)
             if window in known:
                 return False
-            if self._folder is not None:
+            if self._folder is not None and stored:
+                path = _path(self._folder, task_id, window)
                 try:
                     self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    name = f"{task_id.hex}.{window}{STEP_SUFFIX}"
-                    self._write(self._folder / name, signed.data)
+                    self._write(path, signed.data)
                 except OSError as error:
                     raise disk_error(
                         f"a step of task {task.name}", error, self._folder.parent
                     ) from None
+                self._dropped.discard(path)
             known[window] = signed
         return True
+
+    def drop(self, task: Task, task_id: TaskId, window: int) -> None:
+        """Forget the step of a window: another one is the first. Raises OVERLOADED: the disk; then
+        it is forgotten until the next start alone.
+        """
+        with self._lock:
+            self._of(task, task_id).pop(window, None)
+            if self._folder is None:
+                return
+            path = _path(self._folder, task_id, window)
+            self._dropped.add(path)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise disk_error(
+                    f"a step of task {task.name}", error, self._folder.parent
+                ) from None
 
     def forget(self, task_id_hex: str) -> None:
         """Delete the files of a task."""
@@ -112,7 +137,7 @@ class StepFolder:
         if not isinstance(task.domain, Discovery):
             return
         for path in self._files(task_id.hex):
-            if path.name.split(".")[1] in map(str, known):
+            if path in self._dropped or path.name.split(".")[1] in map(str, known):
                 continue
             try:
                 data = read_file(path, most_bytes(task.domain))

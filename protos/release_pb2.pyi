@@ -179,6 +179,7 @@ class TotalsArray(_message.Message):
     REACH_FIELD_NUMBER: _builtins.int
     NORM_FIELD_NUMBER: _builtins.int
     FIRST_FIELD_NUMBER: _builtins.int
+    LAYOUT_FIELD_NUMBER: _builtins.int
     dtype: _builtins.str
     """"<i8": 64-bit two's complement, little-endian"""
     length: _builtins.int
@@ -200,6 +201,10 @@ class TotalsArray(_message.Message):
     def first(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """the first numbers of the array, at most 8"""
 
+    @_builtins.property
+    def layout(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.NamedArray]:
+        """of the task's domain"""
+
     def __init__(
         self,
         *,
@@ -213,10 +218,11 @@ class TotalsArray(_message.Message):
         reach: _builtins.float = ...,
         norm: _builtins.float = ...,
         first: _abc.Iterable[_builtins.int] | None = ...,
+        layout: _abc.Iterable[_task_pb2.NamedArray] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip", b"clip", "dtype", b"dtype", "first", b"first", "grid", b"grid", "length", b"length", "norm", b"norm", "reach", b"reach", "segment", b"segment", "segments", b"segments", "stderr", b"stderr"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip", b"clip", "dtype", b"dtype", "first", b"first", "grid", b"grid", "layout", b"layout", "length", b"length", "norm", b"norm", "reach", b"reach", "segment", b"segment", "segments", b"segments", "stderr", b"stderr"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -429,12 +429,17 @@ class Discovery(_message.Message):
     MOST_FIELD_NUMBER: _builtins.int
     KNOWN_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
+    FRESH_FIELD_NUMBER: _builtins.int
     first: _builtins.int
     """symbols that level 0 asks for, 1 to 3"""
     longest: _builtins.int
     """symbols of a word that are asked for in all, its end among them; up to 32"""
     most: _builtins.int
     """beginnings that are followed from one level to the next, at most"""
+    fresh: _builtins.bool
+    """each device answers in one window alone, which it draws by itself, uniformly among all windows
+    of the task; false: in every window that asks anything
+    """
     @_builtins.property
     def known(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """words that are not looked for, in symbols: who holds one answers "another" """
@@ -451,10 +456,11 @@ class Discovery(_message.Message):
         most: _builtins.int = ...,
         known: _abc.Iterable[_builtins.bytes] | None = ...,
         parts: Global___MapParts | None = ...,
+        fresh: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "known", b"known", "longest", b"longest", "most", b"most", "parts", b"parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "fresh", b"fresh", "known", b"known", "longest", b"longest", "most", b"most", "parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -624,6 +630,7 @@ class Vector(_message.Message):
     GRID_FIELD_NUMBER: _builtins.int
     NAMES_FIELD_NUMBER: _builtins.int
     UNIT_FIELD_NUMBER: _builtins.int
+    LAYOUT_FIELD_NUMBER: _builtins.int
     dimension: _builtins.int
     norm: Global___Norm.ValueType
     """in which the vector is clipped"""
@@ -634,6 +641,10 @@ class Vector(_message.Message):
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """one per coordinate, or none"""
 
+    @_builtins.property
+    def layout(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedArray]:
+        """of a vector that travels in segments: the named arrays that it is made of, or none"""
+
     def __init__(
         self,
         *,
@@ -643,14 +654,42 @@ class Vector(_message.Message):
         grid: _builtins.int = ...,
         names: _abc.Iterable[_builtins.str] | None = ...,
         unit: _builtins.str = ...,
+        layout: _abc.Iterable[Global___NamedArray] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip", b"clip", "dimension", b"dimension", "grid", b"grid", "names", b"names", "norm", b"norm", "unit", b"unit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip", b"clip", "dimension", b"dimension", "grid", b"grid", "layout", b"layout", "names", b"names", "norm", b"norm", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Vector: _TypeAlias = Vector  # noqa: Y015
+
+@_typing.final
+class NamedArray(_message.Message):
+    """Coordinates that follow one another, in row-major order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """empty: one number"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        shape: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "shape", b"shape"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamedArray: _TypeAlias = NamedArray  # noqa: Y015
 
 @_typing.final
 class Pairwise(_message.Message):

@@ -123,7 +123,7 @@ class Serving:
                     for asked_task in reply.unserved
                 }
                 trouble = trouble or reply.trouble
-                self.steps.hear(reply.steps)
+                await self.steps.hear(reply.steps)
         except Exception as error:  # noqa: BLE001
             self._failures += 1
             self._why = _shown(str(error)) if isinstance(error, ShoalError) else ""

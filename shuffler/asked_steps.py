@@ -10,10 +10,13 @@ device was told, by whomever, the reports of a batch answer the same.
 *When.* A step counts if it is heard before its window has run for three quarters, and not before
 the window before it began. It is told until its window is over. So the analyzer can't choose the
 few devices that happen to ask in a moment of its own.
+
+*Several shufflers of one store* agree by its ``StepBook``: see ``StepAgreement``.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -28,26 +31,39 @@ from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.services.whole_files import replace_whole
 from shoal.shuffler.core import WindowId
+from shoal.shuffler.step_agreement import StepAgreement, is_late
+from shoal.shuffler.stores.steps import StepBook
 from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
 FOLDER = "steps"
-_LATEST = 0.75  # of a window, until which a step of it is taken
+_LOOK_S = 1.0  # between two looks at what other shufflers of the store were told
 
 
 class AskedSteps:
-    """``folder``: where they are kept; None: in memory alone, for tests."""
+    """``folder``: where they are kept; None: in memory alone, for tests. ``book``: what the
+    shufflers of one store agree by; None: this is the only one.
+    """
 
-    def __init__(self, tasks: ShufflerTasks, clock: SureClock, folder: Path | None) -> None:
+    def __init__(
+        self,
+        tasks: ShufflerTasks,
+        clock: SureClock,
+        folder: Path | None,
+        book: StepBook | None = None,
+    ) -> None:
         self._tasks, self._clock = tasks, clock
         self._steps = StepFolder(folder, replace_whole)
+        self._agreement = (
+            None if book is None else StepAgreement(book, self._steps, clock, self._index)
+        )
         self._wrong: dict[TaskId, str] = {}
         self._named: dict[TaskId, WindowId] = {}
         self._indexed: set[TaskId] = set()  # tasks whose steps were read from disk
 
-    def hear(self, steps: Iterable[bytes]) -> None:
+    async def hear(self, steps: Iterable[bytes]) -> None:
         """SignedDiscoverySteps from the analyzer. What is wrong with one is a condition, and keeps
-        nothing of the others back.
+        nothing of the others back: also that the store can't be asked; it is heard again then.
         """
         for data in steps:
             try:
@@ -62,15 +78,40 @@ class AskedSteps:
                     self._wrong.pop(task_id, None)
                     continue
                 signed = trust_step(data, served.task, task_id)
-                in_time = self._in_time(served, signed)
-                if in_time and self._steps.keep(signed, served.task, task_id):
-                    log.info("a window of a discovery is known", task=task_id)
-                    self._index(task_id)
+                if self._in_time(served, signed):
+                    await self._take(served, signed)
                 self._wrong.pop(task_id, None)
             except ShoalError as error:
                 if self._wrong.get(task_id) != error.message:
                     log.error("a step of a discovery is passed on to nobody", task=task_id)
                 self._wrong[task_id] = error.message
+
+    async def _take(self, served: ServedTask, signed: SignedStep) -> None:
+        """Keep it, if it is the first of its window. Raises CONFLICT, and what the disk and the
+        store raise.
+        """
+        if self._agreement is not None:
+            await self._agreement.enter(served, signed)
+        elif self._steps.keep(signed, served.task, served.task_id):
+            log.info("a window of a discovery is known", task=served.task_id)
+            self._index(served.task_id)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look at what the others were told, until ``stop``; nothing where there are none."""
+        while self._agreement is not None and not stop.is_set():
+            try:
+                await self.look()
+            except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
+                log.error("what discoveries ask can't be looked at", error=error)
+            try:
+                await asyncio.wait_for(stop.wait(), _LOOK_S)
+            except TimeoutError:
+                continue
+
+    async def look(self) -> None:
+        """Take up what the others were told; see ``StepAgreement.look``."""
+        if self._agreement is not None:
+            await self._agreement.look(dict(self._tasks.served))
 
     def _is_known(self, task_id: TaskId, data: bytes) -> bool:
         """Whether these are the bytes of a step that was verified before: the analyzer says its
@@ -87,7 +128,7 @@ class AskedSteps:
         current = None if now is None else plan.current(now)
         if now is None or current is None or window > current + 1:
             return False
-        return now <= plan.start_of(window) + _LATEST * plan.length_s
+        return not is_late(plan, window, now)
 
     def find(self, name: TaskId) -> WindowId | None:
         """The window whose question has that name; None: no question that this shuffler knows."""
@@ -105,16 +146,23 @@ class AskedSteps:
     def _index(self, task_id: TaskId) -> None:
         """Its names, and who verifies the proofs of devices that send under them."""
         self._indexed.add(task_id)
+        asking = {
+            signed.name: WindowId(task_id, window)
+            for window, signed in self._of(task_id).items()
+            if not signed.step.is_over
+        }
+        for name, window in list(self._named.items()):
+            if window.task_id == task_id and name not in asking:
+                del self._named[name]
+                self._tasks.verifiers.pop(name.raw, None)
+        self._named |= asking
         verifier = self._tasks.verifiers.get(task_id.raw)
-        for window, signed in self._of(task_id).items():
-            if not signed.step.is_over:
-                self._named[signed.name] = WindowId(task_id, window)
-                if verifier is not None:
-                    self._tasks.verifiers[signed.name.raw] = verifier
+        if verifier is not None:
+            self._tasks.verifiers |= {name.raw: verifier for name in asking}
 
     def listed(self) -> tuple[bytes, ...]:
-        """For the catalogue, by task id: the steps of windows that are not over, and the last one
-        of each discovery.
+        """For the catalogue, by task id: the steps of windows that are not over, but those that
+        were met too late, and the last one of each discovery.
         """
         now = self._clock.earliest()
         steps = list[bytes]()
@@ -123,9 +171,18 @@ class AskedSteps:
             steps += [
                 known[window].data
                 for window in sorted(known)
-                if window == max(known) or now < plan.end_of(window)
+                if (window == max(known) or now < plan.end_of(window))
+                and (known[window].step.is_over or not self._is_late(task_id, window, now))
             ]
         return tuple(steps)
+
+    def _is_late(self, task_id: TaskId, window: int, now: float) -> bool:
+        """Whether a device that was told it now would answer at a moment of somebody's choice."""
+        return (
+            self._agreement is not None
+            and now < self._tasks.served[task_id].task.windows.end_of(window)
+            and self._agreement.is_late(WindowId(task_id, window))
+        )
 
     @property
     def awaited(self) -> bool:
@@ -162,3 +219,5 @@ class AskedSteps:
                 f"task {name}: the analyzer's step is passed on to nobody: {why}",
                 stops=False,
             )
+        if self._agreement is not None:
+            yield from self._agreement.conditions(self._tasks.served)

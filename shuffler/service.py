@@ -37,6 +37,7 @@ from shoal.shuffler.analyzer_capacity import Serving, asking
 from shoal.shuffler.asked_steps import FOLDER as STEPS_FOLDER
 from shoal.shuffler.asked_steps import AskedSteps
 from shoal.shuffler.config import ShufflerConfig
+from shoal.shuffler.core import WindowId
 from shoal.shuffler.directory import Directory
 from shoal.shuffler.peer_clock import AnalyzerClock
 from shoal.shuffler.reports.egress import Egress
@@ -171,7 +172,9 @@ class Shuffler:
         to_analyzer.on_renewal(channel.renew)
         self._stack.push_async_callback(channel.close)
         egress = Egress(AnalyzerHop(channel), signing_key, self.store)
-        self.steps = steps = AskedSteps(self.tasks, self._clock, folder / STEPS_FOLDER)
+        self.steps = steps = AskedSteps(
+            self.tasks, self._clock, folder / STEPS_FOLDER, storage.steps
+        )
         self.lifecycle = self._make_lifecycle(egress, opener)
         self._keep_time(channel, signing_key)
         self.serving = Serving(self.tasks, asking(channel), steps)
@@ -243,6 +246,7 @@ class Shuffler:
                 lambda: tasks.schedules(waiting=True),
                 self._given_up,
             )
+        await self.steps.look()
 
     def _tracing(self, config: ShufflerConfig) -> Tracer:
         tracer = Tracer("shuffler", config.tracing.endpoint)
@@ -262,8 +266,17 @@ class Shuffler:
             self._given_up,
             self._tracing(self._config),
             self._noise,
-            self.steps.named,
+            self._asked,
         )
+
+    def _asked(self, window: WindowId) -> bytes:
+        """The name of what the reports of a window answer: as it was when they came, also where
+        another shuffler took them.
+        """
+        record = self.store.record(window)
+        if record is not None and record.asked is not None:
+            return record.asked
+        return self.steps.named(window)
 
     def _unanswered(self) -> dict[TaskId, frozenset[int]]:
         """Windows that no device should answer: the analyzer can't take them, or they are given
@@ -287,7 +300,6 @@ class Shuffler:
             signing_key.public,
             config.delivery_delay_max_s,
             self._noise,
-            alone=config.store.replicas == 1,
         )
 
     async def _begin(self, admin: Admin, server: RpcServer, bridge: MqttBridge | None) -> None:
@@ -295,6 +307,7 @@ class Shuffler:
         end = asyncio.Event()
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.lifecycle.run(end)))
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.rounds.run(end)))
+        self._stack.push_async_callback(_end, end, asyncio.create_task(self.steps.run(end)))
         if bridge is not None:
             announcer = StepAnnouncer(self.steps.listed, bridge.announce)
             self._stack.push_async_callback(_end, end, asyncio.create_task(announcer.run(end)))

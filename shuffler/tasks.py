@@ -21,7 +21,6 @@ from shoal.crypto.hpke import HpkePrivateKey
 from shoal.crypto.keyfiles import delete_key_file, load_hpke_key
 from shoal.crypto.task_folder import TaskFolder
 from shoal.crypto.trust import ServedTask
-from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, KeyId, TaskId
 from shoal.log import get_log
@@ -49,14 +48,10 @@ class ShufflerTasks(TaskFolder):
         signer: bytes,
         delivery_delay_max_s: float = 0.0,
         noise: AddedNoise | None = None,
-        *,
-        alone: bool = True,
     ) -> None:
         """``signer``: this shuffler's Ed25519 public key, which every task must name as its
         shuffler_key. ``noise``: what batches of tasks that ask for it get; None: they are refused.
-        ``alone``: whether no other shuffler serves its tasks.
         """
-        self._alone = alone
         self._noise = noise or AddedNoise()
         self._delay = delivery_delay_max_s
         self._store, self._clock = store, clock
@@ -109,12 +104,6 @@ class ShufflerTasks(TaskFolder):
                 f"delivery_delay_max_s: task {task.name} leaves {spare} s between a window's last "
                 "report and the end of its retention: "
                 "lower the delay, or batches are deleted undelivered",
-            )
-        if isinstance(task.domain, Discovery) and not self._alone:
-            raise ShoalError(
-                Kind.CONFIG,
-                f"task {task.name}: a discovery is served by one shuffler, which remembers what it "
-                "asks: serve it where store.replicas is 1",
             )
         self._noise.check(task)
         sure = self._clock.decide()

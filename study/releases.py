@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from shoal.analyzer.results.files.exports import rows_of
+from shoal.analyzer.results.maps.parted import is_parted, parted_rectangle
 from shoal.analyzer.results.maps.released import RectangleCount, rectangle_of
 from shoal.analyzer.results.processed import MEANS
 from shoal.analyzer.results.ranges import RangeCount, range_of
 from shoal.analyzer.results.reading import read_releases, select
 from shoal.analyzer.results.release_files import Truth, read_release_files
 from shoal.analyzer.results.report_page import certificate_of
-from shoal.analyzer.results.totals import FOLDER, array_of_json
+from shoal.analyzer.results.totals import FOLDER, array_of_json, layout_of_json
 from shoal.analyzer.store import FILE_NAME
 from shoal.arrays import NDArray, np
 from shoal.errors import Kind, ShoalError
+from shoal.questions.layout import spans
 from shoal.storage.array_files import ArrayFile
 from shoal.study.arguments import about, wrong_type, wrong_value
 from shoal.study.frames import Cell, Table
@@ -43,6 +45,7 @@ COLUMNS = (
 )
 """As in a CSV of ``shoal results export``; "truth" is the last one where a file tells it."""
 _WIDE = ("stderr", "delta", "withheld", "task_id")
+_SHOWN = 8  # names that an error lists
 _KNOWN = "a file of shoal results export --format json, a folder of them, or an analyzer's data_dir"
 
 
@@ -112,14 +115,18 @@ class ReleaseTable(Table):
         """How many devices are in a box of degrees, of a release whose task was asked for places:
         with the standard error and the 95 % interval of the whole, which are not those of its cells
         added up. Bounds are edges of cells; None: the map's own. ``task``: as for ``select``, of
-        one window.
+        one window; of a discovery of places all of its windows count, bounds may be any on the map,
+        and the answer is a ``PartedCount``, which says how much of it nobody was asked for.
         """
-        release = self._one(task)
+        chosen = self.select(task.partition(":")[0] if isinstance(task, str) else task).releases
+        release = None if is_parted(chosen) else self._one(task)
         bounds = {"south": south, "west": west, "north": north, "east": east}
         for name, end in bounds.items():
             if end is not None and (isinstance(end, bool) or not isinstance(end, int | float)):
                 raise wrong_type(name, "give degrees, as 48.1")
         with about("rectangle"):
+            if release is None:
+                return parted_rectangle(chosen, south, west, north, east)
             return rectangle_of(release, south, west, north, east)
 
     def promise(self, task: str) -> Promise:
@@ -196,7 +203,10 @@ class ReleaseTable(Table):
 
 
 class TotalsArray:
-    """Totals in the task's unit, float64: ``totals[7]``, ``totals[1_000:2_000]``, ``len(totals)``.
+    """Totals in the task's unit, float64: ``totals[7]``, ``totals[1_000:2_000]``, ``len(totals)``;
+    ``totals["layer1.weight"]`` in its shape, of those that the task names (``layout``: name to
+    shape).
+
     Each has the standard error ``stderr``, and is in a 95 % interval of it plus and minus
     ``reach``.
 
@@ -209,6 +219,9 @@ class TotalsArray:
         self._scale: tuple[float, int] = (float(told["clip"]), int(told["grid"]))
         self.stderr, self.reach = float(told["stderr"]), float(told["reach"])
         self.norm = float(told["norm"])
+        named = layout_of_json(told)
+        self.layout = {one.name: one.shape for one in named}
+        self._spans = spans(named)
 
     def __len__(self) -> int:
         return self._file.form.length
@@ -216,14 +229,16 @@ class TotalsArray:
     def __repr__(self) -> str:
         return f"TotalsArray({len(self):,} totals, standard error {self.stderr:,.6g} each)"
 
-    def __getitem__(self, which: int | slice) -> Any:
-        """float64[n] of a slice, a float of an index; only the segments that are needed are read.
-        Raises MISMATCH (damaged), IndexError, TypeError.
+    def __getitem__(self, which: int | slice | str) -> Any:
+        """float64[n] of a slice, a float of an index, an array by its name; only the segments that
+        are needed are read. Raises MISMATCH (damaged), IndexError, TypeError.
         """
+        if isinstance(which, str):
+            return self._named(which)
         if isinstance(which, slice):
             return self._totals(range(len(self))[which])
         if isinstance(which, bool) or not isinstance(which, int | np.integer):
-            raise wrong_type("index", "give a whole number or a slice, as totals[:1_000]")
+            raise wrong_type("index", "give a whole number, a slice or a name, as totals[:1_000]")
         at = range(len(self))[int(which)]
         return float(self._totals(range(at, at + 1))[0])
 
@@ -244,6 +259,12 @@ class TotalsArray:
         """Read all of the file and compare it with what was signed. Raises MISMATCH."""
         with about("file"):
             self._file.check()
+
+    def _named(self, name: str) -> NDArray[np.float64]:
+        if name not in self._spans:
+            known = ", ".join(list(self._spans)[:_SHOWN]) or "none: its task has no layout"
+            raise wrong_value("name", f"the release has no array {name!r}; it has {known}")
+        return self[self._spans[name]].reshape(self.layout[name])  # type: ignore[no-any-return]  # of a slice
 
     def _totals(self, wanted: range) -> NDArray[np.float64]:
         result, size = np.zeros(len(wanted)), self._file.form.segment

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from shoal.arrays import NDArray, np
 from shoal.domain import Norm, Vector
+from shoal.questions.layout import NamedShape
 from shoal.study.arguments import positive, wrong_type, wrong_value
 
 _WANTED = "give numbers, an array or a tensor, or several of them as a list or a dict by name"
@@ -130,7 +131,26 @@ async def send_update(agent: VectorAgent, task: str, update: Any) -> Any:
         raise wrong_value(
             "update", f"{task} sums vectors of {domain.dimension:,} numbers, not of {flat.size:,}"
         )
+    _check_arrays(task, domain.layout, layout)
     return await agent.report(task, _clipped(flat, layout, domain.clip, domain.norm).vector)
+
+
+def _check_arrays(task: str, wanted: Sequence[NamedShape], given: _Layout) -> None:
+    """Raises an error for arrays by name that are not the task's, in its order: they would be
+    summed with others.
+    """
+    if given.kind != "dict" or not wanted:
+        return
+    for one, name, shape in zip(wanted, given.names, given.shapes, strict=False):
+        if (one.name, one.shape) != (name, shape):
+            raise wrong_value(
+                "update",
+                f"{task} sums {one} where the update has {name}[{','.join(map(str, shape))}]",
+            )
+    if len(wanted) != len(given.names):
+        raise wrong_value(
+            "update", f"{task} sums {len(wanted)} arrays, and the update has {len(given.names)}"
+        )
 
 
 def flattened(update: Any) -> tuple[NDArray[np.float64], _Layout]:

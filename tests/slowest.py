@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # The first compute for minutes at full counts. The others wait, most of their time: for processes
 # that start, and for the clock. From the longest to the shortest.
@@ -38,14 +38,16 @@ SLOWEST = tuple(
         "integration/load/test_restarts.py",
     )
 )
+_WAITING = ("tests/integration/", "tests/faults/", "tests/conformance/store/")
 _BETWEEN = 3  # files after each of them, so that some compute while others wait
 
 
 def in_turns(files: Iterable[str]) -> list[str]:
     """The same files: the longest early, because one that starts last keeps a core idle meanwhile;
-    each is followed by some others.
+    each is followed by some others. Those that wait are spread evenly among those that compute:
+    side by side they would leave the cores idle.
     """
-    rest = list(dict.fromkeys(files))
+    rest = _spread(list(dict.fromkeys(files)))
     found: list[str] = []
     for name in SLOWEST:
         if name in rest:
@@ -55,3 +57,12 @@ def in_turns(files: Iterable[str]) -> list[str]:
             found += others
             rest = [one for one in rest if one not in others]
     return [*found, *rest]
+
+
+def _spread(files: Sequence[str]) -> list[str]:
+    """The same files, both kinds in their own order, in the same proportion everywhere."""
+    kinds: tuple[list[str], list[str]] = ([], [])
+    for name in files:
+        kinds[name.startswith(_WAITING)].append(name)
+    places = {name: (place + 0.5) / len(kind) for kind in kinds for place, name in enumerate(kind)}
+    return sorted(files, key=places.__getitem__)

@@ -5,7 +5,8 @@ than the smallest batch is sure to have honest ones (nothing would be proven), a
 the smallest batch guarantees, a batch that is larger than a shuffler has room for, had every report
 as many messages as it may.
 
-Of a discovery: fewer windows than levels (an error), and a grace that a level's release waits for.
+Of a discovery: fewer windows than levels (an error), a grace that a level's release waits for, and
+what all windows together cost a device.
 
 Warnings: that a report may show its value to shuffler and analyzer together (epsilon0 is infinite),
 which every owner has to agree to by name, or what it keeps; how far one device can move a count;
@@ -24,6 +25,7 @@ from shoal.accounting.meaning import bound_text
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.accounting.several_messages.of_mechanism import losses_of
+from shoal.accounting.several_messages.of_windows import epsilon_together
 from shoal.domain import Discovery
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
@@ -76,7 +78,7 @@ def lint_several(task: Task, made: Several) -> LintResult:
         "owners agree to that by name"
         if math.isinf(made.epsilon0)
         else "shuffler and analyzer together see a value that was randomized first, with epsilon0 "
-        f"{bound_text(made.epsilon0)}"
+        f"{bound_text(made.epsilon0)}{_each_window(task, made)}"
     )
     findings.append(
         Finding(
@@ -96,7 +98,14 @@ def lint_several(task: Task, made: Several) -> LintResult:
     findings += _of_windows(task, made)
     if isinstance(task.domain, Discovery):
         findings += _of_levels(task, task.domain)
+        findings += _of_all_levels(task, task.domain, made)
     return LintResult((*findings, *full_at_once(task)), guarantee)
+
+
+def _each_window(task: Task, made: Several) -> str:
+    """What remains of all windows of a device, where it answers in more than one."""
+    count = task.windows_of_a_device
+    return "" if count == 1 else f" in each window, {bound_text(count * made.epsilon0)} in all"
 
 
 def _of_levels(task: Task, discovery: Discovery) -> list[Finding]:
@@ -123,11 +132,38 @@ def _of_levels(task: Task, discovery: Discovery) -> list[Finding]:
     return findings
 
 
+def _of_all_levels(task: Task, discovery: Discovery, made: Several) -> list[Finding]:
+    """What all windows cost one device, where ``target_epsilon`` is said of one."""
+    count, target = task.windows.count, bound_text(task.target_epsilon)
+    if count == 1:
+        return []
+    if discovery.fresh:
+        devices = math.ceil(count * (2.0 + math.sqrt(4.0 + task.min_batch)) ** 2)
+        return [
+            Finding(
+                False,
+                f"a device answers in one of {count} windows alone, so all of them together cost "
+                f"it epsilon {target}; for min_batch reports in each of them, some {devices:,} "
+                "devices have to take part (four standard deviations)",
+            )
+        ]
+    together = epsilon_together(made, task.n_certified, task.delta, count)
+    if math.isinf(together):
+        return []  # said where the truncation is looked at
+    return [
+        Finding(
+            False,
+            f"target_epsilon, {target}, is of one level: a device answers in all {count} windows, "
+            f"which cost it epsilon {bound_text(together)} together at delta {task.delta:g}",
+        )
+    ]
+
+
 def _of_windows(task: Task, made: Several) -> list[Finding]:
     """A warning where truncation, charged once per window, takes all of delta (``losses_of``:
     mass at infinity adds up): then all windows together have no epsilon at this delta.
     """
-    losses, count = losses_of(made, task.n_certified, task.delta), task.windows.count
+    losses, count = losses_of(made, task.n_certified, task.delta), task.windows_of_a_device
     if losses is None or count * losses.infinity <= task.delta:
         return []
     enough = int(task.delta / losses.infinity)

@@ -214,7 +214,7 @@ def dataset_sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> tuple[CellS
 
 def named_sums(law: FiniteLaw, n: int) -> tuple[CellSum, ...]:
     """``dataset_sums`` of two answers that are named, the first two rows, in both directions: the
-    others all answer a third row, if there is one, or one of the two.
+    others all answer one further row, if there is one, or one of the two.
     """
     one, two, *third = law.rows
     return tuple(

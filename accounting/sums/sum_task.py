@@ -30,6 +30,7 @@ from shoal.limits import LIMITS
 from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.noise.width import noise_tail, word_bits_for
 from shoal.mechanisms.quantize import bounds, default_grid
+from shoal.questions.layout import NamedShape
 from shoal.secagg import WORD_BITS, Mode, PairwisePlan
 from shoal.task import PPM, MechanismSpec, Task
 
@@ -63,6 +64,7 @@ def design_sum(
     grid: int | None = None,
     names: Sequence[str] = (),
     unit: str = "",
+    layout: Sequence[NamedShape] = (),
     phases: Sequence[int] = (30, 60, 120, 60),
     windows: int = 1,
 ) -> SumDesign:
@@ -77,7 +79,8 @@ def design_sum(
     ``dimension`` >= 1 coordinates; ``clip`` > 0 in the domain's unit, the bound on a vector's
     ``norm``; ``grid``: steps that ``clip`` is divided into (None: one that costs little, of
     long vectors one in whose steps the noise can be drawn).
-    More than ``LIMITS.dense_words`` coordinates travel in segments, and are released as one array.
+    More than ``LIMITS.dense_words`` coordinates travel in segments, and are released as one array;
+    so do fewer that have a ``layout``, whose arrays are read from it by name.
     ``dropout_ppm``, ``honest_fraction_ppm``: shares of a round's devices, in millionths.
     """
     least, survivors = _smallest_round(cohort_min, cohort_max, dropout_ppm)
@@ -87,7 +90,7 @@ def design_sum(
     if widest.honest_survivors(honest_fraction_ppm) < 1:
         raise _hides_nobody()
     steps = grid if grid is not None else default_grid(norm, clip, dimension)
-    domain = Vector(dimension, norm, clip, steps, tuple(names), unit)
+    domain = Vector(dimension, norm, clip, steps, tuple(names), unit, tuple(layout))
     share = widest.honest_share(honest_fraction_ppm)
 
     def calibrated(domain: Vector) -> MechanismSpec:
@@ -109,7 +112,7 @@ def design_sum(
     limits = bounds(domain)
     # Modulo 2^w: a sum that does not fit would be wrong without anybody noticing.
     bits = word_bits_for(cohort_max, limits.linf, noise_tail(spec, dimension, cohort_max))
-    plan = replace(widest, word_bits=bits, segment_words=_segment_words(dimension, mode))
+    plan = replace(widest, word_bits=bits, segment_words=_segment_words(domain, mode))
     return SumDesign(domain, spec, plan)
 
 
@@ -149,10 +152,12 @@ def _coarsened(
             domain = replace(domain, grid=domain.grid // 2)
 
 
-def _segment_words(dimension: int, mode: Mode) -> int:
-    """Long vectors travel in segments; in helper mode, whose vectors are stored whole, none do."""
-    dense = dimension > LIMITS.dense_words and mode is not Mode.HELPER
-    return LIMITS.segment_words if dense else 0
+def _segment_words(domain: Vector, mode: Mode) -> int:
+    """Long vectors travel in segments, and those with a layout; in helper mode, whose vectors are
+    stored whole, none do.
+    """
+    long = domain.dimension > LIMITS.dense_words or bool(domain.layout)
+    return LIMITS.segment_words if long and mode is not Mode.HELPER else 0
 
 
 @lru_cache(maxsize=64)

@@ -14,6 +14,7 @@ from shoal.accounting.several_messages.messages import LARGEST_EPSILON, certify_
 from shoal.accounting.several_messages.noise_design import design_dummies
 from shoal.accounting.several_messages.of_mechanism import protocol_of
 from shoal.accounting.several_messages.of_windows import epsilon_of_each, epsilon_together
+from shoal.analyzer.discovery.drawn import chance_of_few, found_in_all
 from shoal.analyzer.planner.question import wrong
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -30,11 +31,12 @@ _MOST, _LEAST = 512, 8  # beginnings that are followed
 @dataclass(frozen=True, slots=True)
 class DiscoveryRequest:
     """``n``: devices that take part at a level, at least, floor(``honest`` * n) of them honest.
-    ``same``: every device answers at every level; else each at one, drawn by itself. (``epsilon``,
-    ``delta``): of one device, over all levels. ``most``: beginnings that are followed, at most;
-    None: 512, or half as many as often as a device would send too many messages. ``spare``: windows
-    beyond one for each level, for those that are lost: every device answers in all of them.
-    ``first``, ``longest``: symbols of ``alphabet``.
+    ``same``: every device answers at every level; else each in one window, drawn by itself among
+    all of them. (``epsilon``, ``delta``): of one device, over all levels. ``most``: beginnings that
+    are followed, at most; None: 512, or half as many as often as a device would send too many
+    messages. ``spare``: windows beyond one for each level, for those that are lost: every device
+    answers in all of them, or draws among them too. ``first``, ``longest``: symbols of
+    ``alphabet``. ``devices``: that take part in all, where each draws its window; 0: not known.
     """
 
     n: int
@@ -48,11 +50,26 @@ class DiscoveryRequest:
     known: tuple[bytes, ...] = ()
     spare: int = 0
     alphabet: Alphabet = LETTERS
+    devices: int = 0
 
     @property
     def windows(self) -> int:
         """In which one device answers, at most."""
-        return self.discovery(1).levels + self.spare if self.same else 1
+        return self.asked_windows if self.same else 1
+
+    @property
+    def asked_windows(self) -> int:
+        """Of the task."""
+        return self.discovery(1).levels + self.spare
+
+    @property
+    def withheld(self) -> float | None:
+        """How probable it is that one or more of the windows get fewer than ``n`` reports, though
+        all ``devices`` answer in the one that they drew: upper bound. None: not known.
+        """
+        if self.same or not self.devices:
+            return None
+        return chance_of_few(self.devices, self.asked_windows, self.n)
 
     @property
     def n_honest(self) -> int:
@@ -66,7 +83,8 @@ class DiscoveryRequest:
 
     def discovery(self, most: int) -> Discovery:
         """What is asked. Raises INVALID where that can't be."""
-        return Discovery(self.first, self.longest, most, self.known, self.alphabet)
+        fresh = not self.same
+        return Discovery(self.first, self.longest, most, self.known, self.alphabet, fresh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +108,18 @@ class DiscoveryPlan:
     def dummies(self) -> float:
         """Expected in a cell."""
         return float(self.made.noise.dummies)
+
+    @property
+    def found_in_all(self) -> int:
+        """As ``found_from``, but of all devices, of whom each may draw its window."""
+        request, levels = self.request, self.discovery.levels
+        if request.same:
+            return self.found_from
+
+        def chance(holders: int) -> float:
+            return chance_of(self.made, request.n, holders, self.threshold)
+
+        return found_in_all(request.asked_windows, levels, chance, SURE)
 
     @property
     def stderr(self) -> float:
@@ -200,13 +230,6 @@ def _designed(
     cells = discovery.size
     law = design_dummies(cells, request.n_honest, epsilon, request.delta, windows=levels)
     return BundledHistogram(tuple(map(str, range(cells))), law)
-
-
-def at_a_level(n: int, levels: int) -> int:
-    """Of ``n`` devices of which each draws one level to answer at: how many come to one, but with a
-    chance of 1e-4 or so.
-    """
-    return math.floor(n / levels - 4.0 * math.sqrt(n / levels))
 
 
 def found_from(made: BundledHistogram, least: int, reports: int, levels: int) -> int:

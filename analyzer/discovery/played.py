@@ -135,7 +135,9 @@ def simulate_discovery(
     """
     discovery, done = plan.discovery, list[LevelDone]()
     fresh = not plan.request.same
-    crowds = words.parted(discovery.levels, entropy) if fresh else [words] * discovery.levels
+    crowds = [words] * discovery.levels
+    if fresh:  # those who drew a spare window are asked nothing, if none is lost
+        crowds = words.parted(plan.request.asked_windows, entropy)
     level: DiscoveryLevel | None = discovery.level(0)
     while level is not None:
         crowd, made = crowds[level.number], histogram_of(plan.made, level)

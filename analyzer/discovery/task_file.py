@@ -1,4 +1,4 @@
-"""A plan of a discovery as a task file, in which every device answers at every level."""
+"""A plan of a discovery as a task file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def task_file(
         bound_text(plan.epsilon_level, digits=6),
         "no epsilon0, so owners have to agree by name",
     )
-    terms = FileTerms(request.n, request.n, float(request.honest), request.delta, request.windows)
+    terms = FileTerms(
+        request.n, request.n, float(request.honest), request.delta, request.asked_windows
+    )
     length = told.windows.get("length_s", length_s)
     # a level waits for the release of the one before: half a window is too late
     windows = {"grace_s": length // 4, **told.windows, "length_s": length}
@@ -35,5 +37,10 @@ def task_file(
         f"# Each of the {request.windows} windows keeps target_epsilon, and all together "
         f"{bound_text(plan.epsilon, digits=6)}: docs/DISCOVERY.md.\n"
     )
+    if not request.same:
+        together = (
+            f"# A device answers in one of the {request.asked_windows} windows alone, so all "
+            "together keep target_epsilon: docs/DISCOVERY.md.\n"
+        )
     first, rest = text.split("\n", 1)
     return f"{first}\n{together}{rest}"

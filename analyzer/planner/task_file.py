@@ -245,6 +245,8 @@ def _describe(table: Any, domain: Domain) -> None:
             "longest": domain.longest,
             "most": domain.most,
         }
+        if domain.fresh:
+            table["fresh"] = True
         if isinstance(domain.alphabet, PlacePaths):
             table["places"] = _map(domain.alphabet)
         else:

@@ -20,9 +20,11 @@ from shoal.analyzer.results.files.exports import CHECKABLE
 from shoal.analyzer.results.maps.released import BOUNDS, law_shown, places_of
 from shoal.analyzer.results.reading import in_order
 from shoal.analyzer.results.report_page import certificate_of
+from shoal.analyzer.results.totals import layout_of_json
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS, MIB
 from shoal.mechanisms.several.tree import CellTree
+from shoal.questions.layout import check_layout
 
 _ARRAY_NAME = re.compile(r"[0-9a-f]{64}-[0-9]{1,5}\.npy")
 MOST_BYTES = 256 * MIB  # of one file
@@ -280,17 +282,29 @@ def _check_rows(where: str, release: dict[str, Any]) -> None:
             },
         )
     if "array" in release:
-        _check(f"{where}: array", release["array"], _ARRAY)
-        count = -(-release["array"]["length"] // release["array"]["segment"])
-        _check(
-            f"{where}: array",
-            release["array"],
-            {"sha256": lambda value: isinstance(value, str) and len(value) == 64 * count},
-        )
+        _check_array(f"{where}: array", release["array"])
     if "distribution" in release:
         _check_distribution(f"{where}: distribution", release["distribution"])
     if "record" in release:
         _check(f"{where}: record", release["record"], _RECORD)
+
+
+def _check_array(where: str, array: dict[str, Any]) -> None:
+    """That it can be read, and that its named arrays, if it has any, are all of it."""
+    _check(where, array, _ARRAY)
+    count = -(-array["length"] // array["segment"])
+    _check(
+        where,
+        array,
+        {"sha256": lambda value: isinstance(value, str) and len(value) == 64 * count},
+    )
+    if "layout" not in array:
+        return
+    _check(where, array, {"layout": lambda value: bool(value) and _texts(value)})
+    try:
+        check_layout(layout_of_json(array), array["length"])
+    except ShoalError as error:
+        raise ShoalError(Kind.INVALID, f"{where}: {error.message}") from None
 
 
 def _check_ranges(where: str, release: dict[str, Any]) -> None:

@@ -191,6 +191,7 @@ class CollectionService:
                 )
             if not chunk.data or len(chunk.data) > LIMITS.chunk_bytes:
                 raise ShoalError(Kind.INVALID, f"chunk: 1 to {LIMITS.chunk_bytes} bytes")
+            hit("analyzer.rounds.chunk")
             buffer += chunk.data
             if len(buffer) >= open_round.collector.bytes_at_once:
                 at += await self._take(open_round, at, buffer)

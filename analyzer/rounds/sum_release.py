@@ -238,6 +238,7 @@ def _write_array(
             grid=domain.grid,
             stderr=stderr,
             reach=reach95(task, release.n) * stderr,
+            layout=domain.layout,
         )
     except OverflowError:
         release.withheld = TOO_LARGE

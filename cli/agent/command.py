@@ -131,7 +131,8 @@ async def _report(arguments: argparse.Namespace, config: AgentConfig) -> int:
         print_json(outcome_json(outcome))
     else:
         print_lines(outcome_line(outcome, reporting=True))
-    return 0 if outcome.state in {ReportState.ACKED, ReportState.QUEUED} else 1
+    fine = {ReportState.ACKED, ReportState.QUEUED, ReportState.NOT_ASKED}
+    return 0 if outcome.state in fine else 1
 
 
 async def _flush(arguments: argparse.Namespace, config: AgentConfig) -> int:

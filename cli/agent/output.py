@@ -65,8 +65,10 @@ def outcome_line(outcome: ReportOutcome, *, reporting: bool = False) -> str:
         ReportState.UNKNOWN: f"its fate is unknown, it counts once or not at all: {reason}",
         ReportState.WITHDRAWN: "withdrawn: deleted, because its purpose is not agreed to any more"
         + (f" (an attempt before that may have arrived: {reason})" if reason else ""),
+        ReportState.NOT_ASKED: f"nothing is sent: {reason}",
     }[outcome.state]
-    ignored = "" if outcome.fresh or not reporting else "answered before, this value was ignored; "
+    answered = not outcome.fresh and outcome.state is not ReportState.NOT_ASKED
+    ignored = "" if not answered or not reporting else "answered before, this value was ignored; "
     return f"task {outcome.task}, window {outcome.window}: {ignored}{text}"
 
 

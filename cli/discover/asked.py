@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.accounting.certificate import check_honest
+from shoal.analyzer.discovery.drawn import at_a_window, devices_for
 from shoal.analyzer.discovery.least import plan_found_from
 from shoal.analyzer.discovery.place_plan import plan_places
 from shoal.analyzer.discovery.plan import (
     DiscoveryPlan,
     DiscoveryRequest,
-    at_a_level,
     plan_discovery,
 )
 from shoal.analyzer.planner.simulation.simulate import MOST_DEVICES
@@ -67,10 +67,13 @@ class DiscoveryOptions:
         # before a file is read for it; the words that are left out change nothing of it
         levels = Discovery(first, longest, 1 if self.most is None else self.most).levels
         known = () if self.leave_out is None else read_known(self.leave_out, longest)
-        each = at_a_level(n, levels) if self.fresh else n
+        windows = levels + spare
+        each = at_a_window(n, windows) if self.fresh else n
         if each < 1:
             raise ShoalError(
-                Kind.CONFIG, f"{n:,} devices are too few for {levels} levels: leave --fresh out"
+                Kind.CONFIG,
+                f"{n:,} devices are too few for {windows} windows of devices of their own: leave "
+                f"--fresh out, or have {devices_for(1, windows):,} or more",
             )
         return DiscoveryRequest(
             each,
@@ -83,6 +86,7 @@ class DiscoveryOptions:
             self.most,
             known,
             spare,
+            devices=n if self.fresh else 0,
         )
 
     def _places(self, n: int, spare: int, box: Places) -> DiscoveryPlan:

@@ -89,10 +89,6 @@ def plan(
     """
     if emit is not None:
         check_new(emit)
-        if fresh:
-            raise ShoalError(
-                Kind.CONFIG, "devices of a task answer at every level: leave --fresh out"
-            )
     asked = DiscoveryOptions(
         epsilon,
         delta,

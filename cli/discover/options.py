@@ -31,8 +31,9 @@ FreshOption = Annotated[
     bool,
     typer.Option(
         "--fresh",
-        help="Every device answers at one level alone, not at every level: fewer messages, and "
-        "words must be more frequent to be found.",
+        help="Every device answers in one window alone, drawn by itself, not at every level: it "
+        "sends one report and has all of the epsilon for it, and words must be more frequent to be "
+        "found.",
     ),
 ]
 FirstOption = Annotated[
@@ -86,7 +87,7 @@ SpareOption = Annotated[
     typer.Option(
         min=0,
         help="Windows beyond one for each level, for those that are lost: each costs a part of the "
-        "epsilon. With --emit usually 2.",
+        "epsilon, or with --fresh a part of the devices. With --emit usually 2.",
     ),
 ]
 EmitOption = Annotated[

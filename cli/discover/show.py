@@ -27,9 +27,21 @@ _ROWS = 32  # words in the table
 def say_plan(plan: DiscoveryPlan) -> None:
     """What is said before anybody is asked."""
     request, discovery = plan.request, plan.discovery
-    who = "every device answers at every level" if request.same else "every device answers at one"
+    who = "every device answers at every level"
+    if not request.same:
+        who = f"every device answers in one of {request.asked_windows} windows, drawn by itself"
     say(f"{discovery.levels} levels, {request.n:,} devices or more at each: {who}")
     spare = f" and {request.spare} spare windows" if request.spare else ""
+    if request.withheld is not None:
+        expected = request.devices / request.asked_windows
+        say(
+            f"  min_batch                    {request.n:,}: of {request.devices:,} devices some "
+            f"{expected:,.0f} come to a level"
+        )
+        say(
+            f"  a level is withheld          with a chance of {request.withheld:.1e}, of all "
+            "levels, if every device answers"
+        )
     say(
         f"  central epsilon of a device  {_up(plan.epsilon)} at delta {request.delta:g}, all its "
         f"levels{spare} together; {_up(plan.epsilon_level)} for each"
@@ -44,6 +56,11 @@ def say_plan(plan: DiscoveryPlan) -> None:
         f"  found, with 95 %, from       {plan.found_from:,} devices that have the {word}, while a "
         "level has room"
     )
+    if not request.same:
+        say(
+            f"                               at a level: {plan.found_in_all:,} of all devices, for "
+            f"about one in {request.asked_windows} comes to it"
+        )
     say(f"  room                         {discovery.most:,} beginnings: those of most devices")
     say(f"  false beginnings             {FALSE_WORDS:g} expected, of all levels, at most")
     say(f"  error of a count             {plan.stderr:.1f} devices (one standard deviation)")
@@ -65,7 +82,9 @@ def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
         "levels": discovery.levels,
         "levels_of_a_device": discovery.levels if request.same else 1,
         "spare_windows": request.spare,
+        "windows": request.asked_windows,
         "devices_at_a_level": request.n,
+        "chance_of_a_level_withheld": request.withheld,
         "honest_fraction": float(request.honest),
         "epsilon_upper": plan.epsilon,
         "epsilon_of_a_level": plan.epsilon_level,
@@ -73,6 +92,7 @@ def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
         "epsilon0": None,
         "threshold": plan.threshold,
         "found_from": plan.found_from,
+        "found_in_all": plan.found_in_all,
         "false_beginnings": FALSE_WORDS,
         "stderr": plan.stderr,
         "first": discovery.first,
@@ -123,7 +143,7 @@ def say_found(plan: DiscoveryPlan, words: Population, done: Sequence[LevelDone])
     missed = len(frequent - {one.symbols for one, _ in found})
     say(
         f"found: {len(found):,} {word}s, {false:,} of them held by nobody; of {len(frequent):,} "
-        f"{word}s that {_whole_from(plan):,} devices or more have, {missed:,} were missed"
+        f"{word}s that {plan.found_in_all:,} devices or more have, {missed:,} were missed"
     )
 
 
@@ -178,13 +198,9 @@ def _held(words: Population) -> dict[bytes, int]:
     return {word: count for word, count in counts if word and count}
 
 
-def _whole_from(plan: DiscoveryPlan) -> int:
-    """Devices of the population with a word that is found with 95 %."""
-    return plan.found_from * (1 if plan.request.same else plan.discovery.levels)
-
-
 def _frequent(plan: DiscoveryPlan, held: dict[bytes, int]) -> set[bytes]:
-    return {word for word, count in held.items() if count >= _whole_from(plan)}
+    least = plan.found_in_all
+    return {word for word, count in held.items() if count >= least}
 
 
 def _up(epsilon: float) -> str:

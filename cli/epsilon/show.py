@@ -43,7 +43,12 @@ def show_bound(bound: Bound) -> None:
     what = "shuffled reports" if isinstance(bound, Certificate) else "devices"
     rows: Mapping[str, tuple[object, str]] = {
         "epsilon_upper": (bound.epsilon_upper, "proven: the central epsilon is at most this"),
-        "epsilon_lower": (bound.epsilon_lower, "refuted: no accounting can go below this"),
+        "epsilon_lower": (
+            bound.epsilon_lower,
+            "refuted: no accounting can go below this"
+            if bound.epsilon_lower > 0.0
+            else "nothing is refuted: the true epsilon may be far below the proven one",
+        ),
         "epsilon0": (bound.epsilon0, local),
         "delta": (bound.delta, "probability with which epsilon may fail"),
         "n": (bound.n, f"{what}, {bound.n_honest} of them assumed honest"),

@@ -176,16 +176,25 @@ def rectangle_command(
     config: ResultsConfigOption = None,
     as_json: ResultsJsonOption = False,
 ) -> None:
-    """How many devices are in a rectangle of a map's cells: with the standard error and the 95 %
-    interval of the whole rectangle.
+    """How many devices are in a rectangle of a map: with the standard error and the 95 % interval
+    of the whole rectangle. Bounds are edges of cells; of a discovery of places, whose windows count
+    together, any that lie on the map.
 
     Example: shoal results rectangle bikes:0 --south 48.1 --north 48.2 --data /var/lib/shoal
     """
-    from shoal.analyzer.results.maps.released import rectangle_of
-    from shoal.cli.results.terminal import show_rectangle
+    from shoal.analyzer.results.maps.parted import PartedCount, is_parted, parted_rectangle
+    from shoal.analyzer.results.maps.released import RectangleCount, rectangle_of
+    from shoal.cli.results.terminal import show_parted, show_rectangle
 
-    release = only(select(read_releases(data, config), task), task)
-    counted = rectangle_of(release, south, west, north, east)
+    every = read_releases(data, config)
+    chosen = select(every, task.partition(":")[0])
+    counted: RectangleCount
+    if is_parted(chosen):
+        counted = parted_rectangle(chosen, south, west, north, east)
+        release = max(chosen, key=lambda one: int(one["window"]))
+    else:
+        release = only(select(every, task), task)
+        counted = rectangle_of(release, south, west, north, east)
     if as_json:
         emit_json(
             {"name": release["name"], "window": release["window"], "n": release["n"]}
@@ -193,6 +202,8 @@ def rectangle_command(
         )
     else:
         show_rectangle(release, counted)
+        if isinstance(counted, PartedCount):
+            show_parted(counted)
     check_damage(data, config, release["task_id"] + f":{release['window']}")
 
 
@@ -244,7 +255,7 @@ def export(
             "--format",
             help="json, csv or parquet (one line per estimate and quantile), html (a page with "
             "plots), release (a folder of files for shoal verify; wants --config), npy or arrow "
-            "(the totals of one long vector; want --task).",
+            "(the totals of one long vector; want --task), npz (the same by its named arrays).",
         ),
     ] = Format.json,
     task: Annotated[str | None, typer.Option(help="Only TASK or TASK:WINDOW.")] = None,
@@ -281,7 +292,7 @@ def _export_array(
     out: Path, kind: Format, data: Path | None, config: Path | None, task: str | None
 ) -> None:
     """The array of one release, every segment of it checked against what was signed."""
-    from shoal.analyzer.results.totals import copy_checked, write_arrow
+    from shoal.analyzer.results.totals import copy_checked, write_arrow, write_npz
 
     if task is None:
         raise ShoalError(
@@ -295,6 +306,8 @@ def _export_array(
     with _writing(out):
         if kind is Format.npy:
             copy_checked(source, out)
+        elif kind is Format.npz:
+            write_npz(source, out, told)
         else:
             about = {name: str(release[name]) for name in ("task_id", "name", "window", "n")}
             write_arrow(source, out, told, about)

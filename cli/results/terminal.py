@@ -10,6 +10,7 @@ from rich.markup import escape
 from shoal.cli.output import plain_table, say, say_table
 
 if TYPE_CHECKING:
+    from shoal.analyzer.results.maps.parted import PartedCount
     from shoal.analyzer.results.maps.released import RectangleCount
     from shoal.analyzer.results.ranges import RangeCount
 
@@ -187,6 +188,18 @@ def show_rectangle(release: dict[str, Any], counted: RectangleCount) -> None:
         f"{counted.value:,.6g} of {release['n']:,} devices, standard error {counted.stderr:,.3g}"
     )
     say(f"95 % interval from {counted.ci_low:,.6g} to {counted.ci_high:,.6g}")
+
+
+def show_parted(counted: PartedCount) -> None:
+    """Write what the interval of a rectangle of a discovery of places is made of."""
+    if counted.cut:
+        say(
+            f"{counted.cells:,} cells were counted; {counted.cut:,} are cut by its edges and have "
+            "no parts, so that nobody knows how many of their devices are inside: from none to "
+            f"{counted.cut_most:,.4g}, which the interval allows for"
+        )
+    else:
+        say(f"{counted.cells:,} cells were counted; none is cut by its edges")
 
 
 def _show_distribution(distribution: dict[str, Any], *, shown: bool) -> None:

@@ -56,6 +56,7 @@ from shoal.mechanisms.vectors.registry import is_of_vectors
 from shoal.mechanisms.vectors.registry import settings as settings_of_vectors
 from shoal.questions.coordinates import exact_microdegrees
 from shoal.questions.discovery import Alphabet
+from shoal.questions.layout import NamedShape, named_shape
 from shoal.questions.place_paths import PlacePaths
 from shoal.questions.record import Attribute, all_pairs
 from shoal.questions.spelling import LETTERS, spell
@@ -69,6 +70,7 @@ from shoal.task import (
     Task,
     WindowPlan,
     honest,
+    windows_of_a_device,
 )
 
 USUAL_GRID = 1 << 20  # steps, of a vector whose reports are shuffled
@@ -221,7 +223,14 @@ def _domain(name: str, values: dict[str, Any]) -> Domain:
             if table.places is not None:
                 box = _places(name, table.places, "domain.places")
                 alphabet = PlacePaths(box, table.places.across)
-            return Discovery(table.first, table.longest, table.most, tuple(sorted(known)), alphabet)
+            return Discovery(
+                table.first,
+                table.longest,
+                table.most,
+                tuple(sorted(known)),
+                alphabet,
+                table.fresh,
+            )
         case RecordTable():
             return _record(name, table)
         case PlacesTable():
@@ -235,18 +244,28 @@ def _vector(name: str, table: VectorTable) -> Vector:
     """Of a vector whose reports are shuffled. Raises CONFIG without a dimension."""
     dimension = _dimension(name, table)
     norm, grid = NORMS[table.norm], USUAL_GRID if table.grid is None else table.grid
-    return Vector(dimension, norm, table.clip, grid, tuple(table.names), table.unit)
+    layout = _layout(name, table)
+    return Vector(dimension, norm, table.clip, grid, tuple(table.names), table.unit, layout)
 
 
 def _dimension(name: str, table: VectorTable) -> int:
-    dimension = len(table.names) if table.dimension is None else table.dimension
+    named = len(table.names) or sum(one.size for one in _layout(name, table))
+    dimension = named if table.dimension is None else table.dimension
     if dimension == 0:
         raise _wrong(
             name,
             "domain.dimension",
-            "give names, one per coordinate, or dimension, their number",
+            "give names, one per coordinate, or layout, or dimension, their number",
         )
     return dimension
+
+
+def _layout(name: str, table: VectorTable) -> tuple[NamedShape, ...]:
+    """Raises CONFIG naming the array that is none."""
+    try:
+        return tuple(map(named_shape, table.layout))
+    except ShoalError as error:
+        raise _wrong(name, "domain.layout", error.message) from None
 
 
 def _record(name: str, table: RecordTable) -> AnswerRecord:
@@ -352,7 +371,7 @@ def _several(name: str, file: ShuffledTaskFile, domain: Domain) -> MechanismSpec
             honest_devices,
             file.target_epsilon,
             file.delta,
-            windows=file.windows.count,
+            windows=windows_of_a_device(domain, file.windows.count),
             most=file.max_batch,
             epsilon0_if_colluding=table.epsilon0_if_colluding,
         )
@@ -382,5 +401,6 @@ def _sum_design(name: str, file: PairwiseTaskFile) -> SumDesign:
         grid=domain.grid,
         names=domain.names,
         unit=domain.unit,
+        layout=_layout(name, domain),
         phases=(rounds.join_s, rounds.share_s, rounds.mask_s, rounds.unmask_s),
     )

@@ -140,13 +140,16 @@ class MapTable(TaskFileTable):
 
 
 class DiscoveryTable(TaskFileTable):
-    """Words that nobody listed, or places. ``leave_out``: words that are known already."""
+    """Words that nobody listed, or places. ``leave_out``: words that are known already;
+    ``fresh``: each device answers in one window alone, drawn by itself.
+    """
 
     kind: str
     first: int = 2
     longest: int = 11
     most: int
     leave_out: list[str] = []
+    fresh: bool = False
     places: MapTable | None = None
 
 
@@ -185,6 +188,7 @@ class VectorTable(TaskFileTable):
     kind: Annotated[str, AfterValidator(_vector)]
     dimension: int | None = None
     names: list[str] = []
+    layout: list[str] = []
     norm: Annotated[str, _one_of(NORMS)]
     clip: float
     grid: int | None = None

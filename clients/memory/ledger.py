@@ -57,6 +57,8 @@ class LedgerEvent(Enum):
     STRUCK = "struck"  # a second key schedule was seen for a task: nothing of it is sent any more
     PROBLEM = "problem"  # something that does not verify was offered, or a file can't be read
     MENDED = "mended"  # the owner had what the disk damaged replaced by what is safe
+    # this device drew which one window of a task it answers, by itself
+    DREW = "drew"
     # the owner confirmed that this memory is an older one: what is taken as answered and as spent
     # from now on
     SET_BACK = "set_back"

@@ -288,12 +288,16 @@ def _batch(task: Task) -> list[str]:
     plan = task.windows
     windows = "one window" if plan.count == 1 else f"{plan.count:,} windows"
     end = datetime.fromtimestamp(plan.end_of(plan.count - 1), UTC).strftime("%Y-%m-%d %H:%M UTC")
+    often = "one report per window, whether or not anything happened"
+    if task.windows_of_a_device < plan.count:
+        often = (
+            "one report in all, in one of the windows, which this device draws by itself, by chance"
+        )
     return [
         f"From how many: a window is only published with at least {task.min_batch:,} reports; the "
         f"promise counts on {task.n_certified:,} "
         "of them being honest.",
-        f"How often: one report per window, whether or not anything happened; {windows} of "
-        f"{_duration(plan.length_s)}, until {end}.",
+        f"How often: {often}; {windows} of {_duration(plan.length_s)}, until {end}.",
     ]
 
 
@@ -362,7 +366,9 @@ def _all_windows(task: Task, epsilon: float, delta: float, epsilon0: float) -> l
     """What answering in every window gives away at most, by adding up: the releases' promises, or
     the reports' own.
     """
-    count = task.windows.count
+    count = task.windows_of_a_device
+    if task.windows.count > 1 == count:
+        return ["Promised of all windows together: the same, for this device answers in one alone."]
     if count == 1:
         return []
     local, central = (
@@ -381,12 +387,18 @@ def _all_windows(task: Task, epsilon: float, delta: float, epsilon0: float) -> l
     ]
 
 
-def _left_of_several(epsilon0: float) -> str:
+def _left_of_several(epsilon0: float, windows: int) -> str:
     if math.isinf(epsilon0):
         return "they see your answer itself: nothing of the promise is left"
+    if windows == 1:
+        return (
+            "they see the one randomized answer that this device sent: what it promises by itself "
+            f"is left: epsilon0 = {up(epsilon0)}"
+        )
     return (
-        "they see the one randomized answer that this device sent: what it promises by itself is "
-        f"left: epsilon0 = {up(epsilon0)}"
+        f"they see the one randomized answer that this device sent in each of {windows:,} windows: "
+        f"what these promise by themselves is left: epsilon0 = {up(epsilon0)} of one, and "
+        f"{up(math.nextafter(windows * epsilon0, math.inf))} of all together"
     )
 
 
@@ -400,7 +412,9 @@ def _left_without_honest(assignment: Assignment) -> str:
 
 
 def _no_promise_of_several(assignment: Assignment, several: Several) -> list[str]:
-    left, lies = _left_of_several(assignment.epsilon0), liar_words(several, assignment.task.domain)
+    task = assignment.task
+    left = _left_of_several(assignment.epsilon0, task.windows_of_a_device)
+    lies = liar_words(several, task.domain)
     lines = [
         f"Not promised: that shuffler and analyzer do not work together. If they do, {left}.",
         f"Not promised: that the result is true. Nobody can check what is sent: {lies}.",
@@ -414,12 +428,18 @@ def _no_promise_of_several(assignment: Assignment, several: Several) -> list[str
     return lines
 
 
+def _who_sends(task: Task) -> str:
+    if task.windows_of_a_device < task.windows.count:
+        return "in which window a device sends is drawn by chance, whatever its answer is"
+    return "every device that takes part sends in every window"
+
+
 def _no_promise(assignment: Assignment) -> list[str]:
     task = assignment.task
     lines = [
         "Not promised: that nobody sees that this device takes part. The shuffler, and the network "
         "before it, see that something was "
-        "sent, and when; but not what, and every device that takes part sends in every window.",
+        f"sent, and when; but not what, and {_who_sends(task)}.",
         "Not promised: that nothing is learnt about people like you. What holds for many is the "
         "very result, with or without your answer.",
     ]

@@ -76,7 +76,9 @@ def cost_lines(
         if assignment.longitudinal is not None
         else "each further distinct value"
     )
-    each = kept if task.memoized else "each window"
+    once = task.windows_of_a_device < task.windows.count
+    alone = "the one window that this device answers" if once else "each window"
+    each = kept if task.memoized else alone
     lines = [
         f"What it costs: {each} costs epsilon {up(per_window)}{what}, whether or not the window is "
         "ever published, and is never given back."
@@ -111,7 +113,7 @@ def _paid_windows(task: Task, nano: int | None, limit: int, left: int) -> str:
     """How far a budget goes: of ``nano``-epsilon a window or value, None: infinite. ``left`` of
     ``limit``: what is not spent yet.
     """
-    count = task.windows.count
+    count = task.windows_of_a_device
     windows = "1 window" if count == 1 else f"{count:,} windows"
     if nano is None:
         return f"It pays for none of this task's {windows}: what one costs is infinite."

@@ -27,12 +27,15 @@ def group_lines(assignment: Assignment, devices: int) -> list[str]:
         group = group_of_task(task, devices, assignment.several or assignment.mechanism)
     except ShoalError as error:
         return [f"{first} nothing is proven of all of them together ({error.message})."]
+    windows = task.windows_of_a_device
+    # whoever answers once shows one window, of all that a task has
+    of = "of one window" if windows == task.windows.count else "of all windows"
     line = (
         f"{first} epsilon <= {up(group.epsilon_upper)} at delta = {up(group.delta)} for all of "
-        "them together, of one window"
+        f"them together, {of}"
     )
     if task.memoized and math.isfinite(assignment.epsilon0):
         # of permanent answers, drawn independently by each device
         lifetime = round_up(devices * Fraction(assignment.epsilon0))
         return [f"{line}; of all windows, for values that don't change, epsilon <= {up(lifetime)}."]
-    return [f"{line}. Windows add up." if task.windows.count > 1 else f"{line}."]
+    return [f"{line}. Windows add up." if windows > 1 else f"{line}."]

@@ -48,6 +48,7 @@ from shoal.clients.drawing import draw, report_of
 from shoal.clients.memory.commitments import NANO, Commitments, TaskCharges, check_charge, nano_up
 from shoal.clients.memory.ledger import INFINITE, Detail, LedgerEntry, LedgerEvent
 from shoal.clients.memory.outbox import Outbox, Record
+from shoal.clients.reports.own_window import check_own, own_window
 from shoal.digests import sha256
 from shoal.domain import Value
 from shoal.entropy import Entropy
@@ -140,9 +141,10 @@ def answer(request: AnswerRequest, commitments: Commitments, entropy: Entropy) -
     """The report of one window: charged, made, sealed, remembered and entered.
 
     Raises REFUSED if the budget does not pay or the owner never said yes to this epsilon, CONFLICT
-    if the window was charged before, INVALID for a window that the task hasn't or a task of sums;
-    nothing is charged, remembered or entered then. The value leaves no trace but through the
-    randomizer, and in the ledger with ``terms.keep_values``. No refusal depends on this ``value``;
+    if the window was charged before or is not the one that the device drew, INVALID for a window
+    that the task hasn't or a task of sums; nothing is charged, remembered or entered then. The
+    value leaves no trace but through the randomizer, and in the ledger with ``terms.keep_values``.
+    No refusal depends on this ``value``;
     a memoized task's comes before its first report or never. All depend on what was spent: by
     memoized tasks, on whether and when their values changed.
     """
@@ -156,6 +158,7 @@ def answer(request: AnswerRequest, commitments: Commitments, entropy: Entropy) -
                 "answered once",
             )
         _check_known(assignment, window, commitments)
+        check_own(assignment, window, commitments)
         cost = _cost(assignment, commitments, terms)
         before = commitments.tally(assignment.task_id)
         if assignment.task.memoized:
@@ -249,12 +252,16 @@ def check_affordable(
 def is_answered(
     task_id: TaskId, window: int, known: Assignment | None, outbox: Outbox, commitments: Commitments
 ) -> bool:
-    """Whether a window has its report, its vector was charged, or either may be so in what was
-    lost. ``known``: the task, if its files are there.
+    """Whether a window has its report, its vector was charged, either may be so in what was lost,
+    or the device drew another window, and answers that alone. ``known``: the task, if its files are
+    there.
     """
     if outbox.find(task_id, window) is not None or commitments.charged(task_id, window) is not None:
         return True
-    return known is not None and forgotten(known, window, commitments)
+    if known is None:
+        return False
+    own = own_window(known, commitments)
+    return (own is not None and own.window != window) or forgotten(known, window, commitments)
 
 
 def forgotten(assignment: Assignment, window: int, commitments: Commitments) -> bool:

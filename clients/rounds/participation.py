@@ -266,6 +266,7 @@ class _Part:
         if at >= total:  # all of it is there, the shuffler has only not looked at it yet
             at = max(0, total - LIMITS.upload_bytes)
         chunk = self._sealed[at : at + LIMITS.upload_bytes]
+        hit("client.round.chunk")
         return await self._send(upload=pairwise_pb2.Upload(offset=at, total=total, chunk=chunk))
 
     def _refused(self, kind: Kind, reason: str) -> None:

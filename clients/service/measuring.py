@@ -132,6 +132,7 @@ class Measuring:
 
         while True:
             try:
+                await self._agent.own.draw(assignment)
                 mean, now = self._agent.config.measure_mean_s, self._clock.now()
                 # a moment that is drawn by a wrong clock would pass windows by
                 if await self.doubted():

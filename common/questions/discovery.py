@@ -76,7 +76,8 @@ class Discovery:
     """``first``: symbols that level 0 asks for, 1 to 3 of a word. ``longest``: symbols that are
     asked for in all, a word's end among them; ``first`` to 32 of a word. ``most``: beginnings that
     are followed from one level to the next, at most. ``known``: words that are not looked for, as
-    ``alphabet`` spells them; who holds one answers "another".
+    ``alphabet`` spells them; who holds one answers "another". ``fresh``: each device answers in one
+    window alone, drawn by itself, and not in every one that asks anything.
 
     Raises INVALID for anything else, and where a level would have more cells than a task may.
     """
@@ -86,6 +87,7 @@ class Discovery:
     most: int
     known: tuple[bytes, ...] = ()
     alphabet: Alphabet = LETTERS
+    fresh: bool = False
     _known: frozenset[bytes] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from shoal.domain import (
     AnswerRecord,
     Categories,
@@ -17,16 +19,19 @@ from shoal.domain import (
 from shoal.errors import Kind, ShoalError
 from shoal.protos import task_pb2
 from shoal.questions.discovery import Alphabet
+from shoal.questions.layout import NamedShape
 from shoal.questions.place_paths import PlacePaths
 from shoal.questions.record import Attribute
 from shoal.questions.spelling import LETTERS
 
 __all__ = [
     "decode_domain",
+    "decode_layout",
     "decode_paths",
     "decode_places",
     "decode_record",
     "encode_domain",
+    "encode_layout",
     "encode_paths",
     "encode_places",
     "encode_record",
@@ -63,6 +68,7 @@ def encode_domain(domain: Domain) -> task_pb2.Domain:
                 most=domain.most,
                 known=domain.known,
                 parts=None if paths is None else encode_paths(paths),
+                fresh=domain.fresh,
             )
             return task_pb2.Domain(discovery=discovery)
         case Places():
@@ -75,10 +81,21 @@ def encode_domain(domain: Domain) -> task_pb2.Domain:
                 grid=domain.grid,
                 names=domain.names,
                 unit=domain.unit,
+                layout=encode_layout(domain.layout),
             )
             return task_pb2.Domain(vector=vector)
         case AnswerRecord():
             return task_pb2.Domain(record=encode_record(domain))
+
+
+def encode_layout(layout: Iterable[NamedShape]) -> list[task_pb2.NamedArray]:
+    """Named arrays as messages: of a task, or of a release."""
+    return [task_pb2.NamedArray(name=one.name, shape=one.shape) for one in layout]
+
+
+def decode_layout(messages: Iterable[task_pb2.NamedArray]) -> tuple[NamedShape, ...]:
+    """The other way round. Raises INVALID for what its class refuses."""
+    return tuple(NamedShape(one.name, tuple(one.shape)) for one in messages)
 
 
 def encode_places(places: Places) -> task_pb2.Places:
@@ -158,7 +175,8 @@ def decode_domain(message: task_pb2.Domain) -> Domain:
         case "discovery":
             asked = message.discovery
             alphabet: Alphabet = decode_paths(asked.parts) if asked.HasField("parts") else LETTERS
-            return Discovery(asked.first, asked.longest, asked.most, tuple(asked.known), alphabet)
+            known = tuple(asked.known)
+            return Discovery(asked.first, asked.longest, asked.most, known, alphabet, asked.fresh)
         case "vector":
             vector = message.vector
             return Vector(
@@ -168,6 +186,7 @@ def decode_domain(message: task_pb2.Domain) -> Domain:
                 vector.grid,
                 tuple(vector.names),
                 vector.unit,
+                decode_layout(vector.layout),
             )
         case "record":
             return decode_record(message.record)

@@ -22,11 +22,12 @@ HASH_SIZE = 32  # bytes of SHA-256
 _NPY_ALIGN = 64  # bytes
 
 
-def npy_header(dtype: str, length: int) -> bytes:
-    """What stands before the numbers in a file of NumPy's format 1.0, for an array of one dimension
-    (numpy.lib.format).
+def npy_header(dtype: str, length: int, shape: tuple[int, ...] | None = None) -> bytes:
+    """What stands before the numbers in a file of NumPy's format 1.0 (numpy.lib.format), for an
+    array of one dimension, or of a ``shape`` that holds as many, in row-major order.
     """
-    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({length},), }}"
+    sides = (length,) if shape is None else shape
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {sides!r}, }}"
     before = 10  # magic, version, length of the rest
     padding = -(before + len(text) + 1) % _NPY_ALIGN
     rest = text.encode() + b" " * padding + b"\n"

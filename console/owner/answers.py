@@ -34,6 +34,7 @@ _STATES = {
     ReportState.REFUSED: ("refused", "bad"),
     ReportState.UNKNOWN: ("unknown: counts once or not at all", "warn"),
     ReportState.WITHDRAWN: ("withdrawn", ""),
+    ReportState.NOT_ASKED: ("not asked of this device", ""),
 }
 
 

@@ -179,8 +179,7 @@ class ProjectiveResponse:
 
     def privacy(self) -> SymmetricLaw:
         """The law of one point, exactly: those of the support are e^epsilon0 times as likely as
-        the others, and any two supports meet in as many. ``real`` names three cells, for lower
-        bounds.
+        the others, and any two supports meet in as many. ``real`` names cells, for lower bounds.
         """
         space = self.space
         factor = ratio(space, self.include)
@@ -188,26 +187,46 @@ class ProjectiveResponse:
             (count * _weight(first, factor), count * _weight(second, factor), count, None)
             for (first, second), count in _patterns(space, 2)
         )
-        return replace(law, real=_ThreeCells(space, factor))
+        return replace(law, real=_SomeCells(space, factor))
 
 
 @dataclass(frozen=True, slots=True)
-class _ThreeCells:
-    """``RealPair``: cells 0, 1 and q + 1, whose vectors are independent where t is 3 or more; the
-    third is what the others answer. (t = 2: cells 0, 1 and 2.)
+class _SomeCells:
+    """``RealPair``: cells 0 and 1; for the others cell q + 1, whose vector is independent of theirs
+    where t is 3 or more, and cell 2, whose vector is the sum of theirs. (t = 2: cell 2 alone.)
+
+    Who answers cell 2 reports a point that supports just one of the first two as rarely as anybody
+    can: these are the points that tell them apart. So such a dataset hides nearly as little as the
+    blanket says.
     """
 
     space: Space
     factor: Fraction
 
     def law(self) -> FiniteLaw:
-        """Three rows, of the points' classes under each."""
+        """Three rows or four, of the points' classes under each."""
         space, factor = self.space, self.factor
         total = factor * space.support + space.others
         return laws.table_of(
             tuple(count * _weight(each, factor) / total for each in pattern)
-            for pattern, count in _patterns(space, 3)
+            for pattern, count in _with_sum(space)
         )
+
+
+def _with_sum(space: Space) -> Iterator[tuple[tuple[int, ...], Fraction]]:
+    """``_patterns`` of three cells, and whether a point supports the cell whose vector is the sum
+    of the first two: where both of its products are 0, or neither is and they cancel, as one in
+    q - 1 do, whatever the product with the third cell is.
+    """
+    for pattern, count in _patterns(space, 3):
+        if space.width == 2:  # the third is that cell
+            yield pattern, count
+            continue
+        both, neither = pattern[:2] == (1, 1), pattern[:2] == (0, 0)
+        cancel = Fraction(int(both)) if not neither else Fraction(1, space.field - 1)
+        for one, share in ((1, cancel), (0, 1 - cancel)):
+            if share:
+                yield (*pattern, one), count * share
 
 
 def _weight(supported: int, factor: Fraction) -> Fraction:

@@ -57,6 +57,9 @@ _TEXTS: dict[Kind, str] = {
     Kind.CONFLICT: (
         "this device has been admitted in this window, with another report: drop this one"
     ),
+    Kind.UNKNOWN_TASK: (
+        "the window asks another question than the report answers: read again what it asks"
+    ),
     Kind.OVERLOADED: "no more reports can be stored now: try again later",
     Kind.INTERNAL: "the report could not be stored: try again later",
     Kind.UNAVAILABLE: "whether the report was stored is not known: send the same again",
@@ -286,9 +289,13 @@ class Ingress:
     ) -> tuple[AdmittedRows, list[ShoalError | None] | None]:
         """Those of a group that stay, and of all of them who is refused; None: nobody is."""
         count = len(group.places)
-        messages = group.facts.messages
+        facts = group.facts
+        messages = facts.messages
         sizes = (messages,) * count if messages > 1 else ()
-        whole = AdmittedRows(window, group.sealed, count, group.devices, group.digests, sizes)
+        asked = b"" if facts.task_id == window.task_id.raw else facts.task_id
+        whole = AdmittedRows(
+            window, group.sealed, count, group.devices, group.digests, sizes, asked
+        )
         if not group.devices or self._revocations is None or not self._revocations.any():
             return whole, None
         refusals = [self._revoked(window.task_id, device) for device in group.devices]
@@ -302,6 +309,7 @@ class Ingress:
             len(stay),
             tuple(group.devices[index] for index in stay),
             sizes=sizes[: len(stay)],
+            asked=asked,
         )
         return some, refusals
 

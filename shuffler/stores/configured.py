@@ -22,6 +22,7 @@ from shoal.shuffler.stores.sqlite import records
 from shoal.shuffler.stores.sqlite.admissions import Admissions
 from shoal.shuffler.stores.sqlite.single_store import SingleStore
 from shoal.shuffler.stores.sqlite.store import SqliteStore
+from shoal.shuffler.stores.steps import StepBook
 from shoal.shuffler.stores.store import Store, WindowRecord
 from shoal.shuffler.stores.threaded import ThreadedStore
 from shoal.shuffler.stores.threaded_claims import ThreadedClaims
@@ -41,7 +42,7 @@ class ShufflerStorage:
     ones. ``answered``: which devices answered a window of rounds.
     ``vectors``: helper mode. ``scratch``: a folder of this machine for the uploads of rounds that
     go on, in files without names, which end with the process. ``watch``, ``fellows``: of a database
-    that several share, the server and the other shufflers.
+    that several share, the server and the other shufflers; ``steps``: what they agree by.
     """
 
     reports: Store
@@ -50,6 +51,7 @@ class ShufflerStorage:
     scratch: Path
     watch: DatabaseWatch | None = None
     fellows: FellowWatch | None = None
+    steps: StepBook | None = None
 
     def damage(self) -> Iterator[Condition]:
         """All that was found damaged, for ``Conditions.watch``."""
@@ -131,6 +133,7 @@ async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStor
     from shoal.shuffler.stores.postgresql.answered import SharedAnswers
     from shoal.shuffler.stores.postgresql.database import Database
     from shoal.shuffler.stores.postgresql.replicas.fellows import FellowWatch
+    from shoal.shuffler.stores.postgresql.replicas.steps import SharedSteps
     from shoal.shuffler.stores.postgresql.store import open_reports
     from shoal.shuffler.stores.postgresql.sums import SumWindows
     from shoal.shuffler.stores.postgresql.vectors import SharedVectors
@@ -163,6 +166,7 @@ async def _open_shared(config: ShufflerConfig, entropy: Entropy) -> ShufflerStor
             config.data_dir,
             watch,
             FellowWatch(database, reports.replica, replicas=section.replicas),
+            SharedSteps(database),
         )
         opened.pop_all()  # now the storage's to close
     return storage

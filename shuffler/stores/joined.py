@@ -48,16 +48,18 @@ def join(
 ) -> tuple[AdmittedRows, list[bool]]:
     """All reports of one window, with their digests, and which of the items are in it: those that
     have as many messages as the task's reports may have and ``row_size`` bytes to a message, and
-    say whose they are if the first one does. Sizes are stated where a report may have several.
+    say whose they are if the first one does, and answer the same question. Sizes are stated where a
+    report may have several.
     """
     usual = None if capacity.several else _join_reports(window, items, row_size)
     if usual is not None:
         return usual, [True] * len(items)
-    named, fits = bool(_devices(items[0])), list[bool]()
+    named, asked, fits = bool(_devices(items[0])), items[0].asked, list[bool]()
     sealed, devices, digests, sizes = list[bytes](), list[bytes](), list[bytes](), list[int]()
     count = 0
     for item in items:
         fit = bool(_devices(item)) is named and _fits(item, capacity.messages, row_size)
+        fit = fit and item.asked == asked
         fits.append(fit)
         if not fit:
             continue
@@ -73,7 +75,7 @@ def join(
         if capacity.several:
             sizes += _sizes(item)
     joined = b"".join(sealed), count, tuple(devices), b"".join(digests), tuple(sizes)
-    return AdmittedRows(window, *joined), fits
+    return AdmittedRows(window, *joined, asked), fits
 
 
 def _join_reports(
@@ -85,15 +87,16 @@ def _join_reports(
     reports = [item for item in items if type(item) is AdmittedReport]
     if len(reports) < len(items):
         return None
-    _, parts, devices = zip(*reports, strict=True)
+    _, parts, devices, asked = zip(*reports, strict=True)
     sealed = tuple(chain.from_iterable(parts))
-    if set(map(len, parts)) != {1} or set(map(len, sealed)) != {row_size}:
+    if set(map(len, parts)) != {1} or set(map(len, sealed)) != {row_size} or len({*asked}) > 1:
         return None
     if not all(devices):
         if any(devices):
             return None
         devices = ()
-    return AdmittedRows(window, b"".join(sealed), len(items), devices, digests_of(sealed))
+    joined = b"".join(sealed), len(items), devices, digests_of(sealed)
+    return AdmittedRows(window, *joined, asked=asked[0])
 
 
 def by_window(

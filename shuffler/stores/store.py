@@ -42,12 +42,14 @@ class AdmittedReport(NamedTuple):
     """A report that may be stored: its window, its sealed messages, and whose it is.
 
     ``device``: the public key that was proven, for tasks that admit enrolled devices alone; empty
-    for all others. Of one window all submissions have one or none has.
+    for all others. Of one window all submissions have one or none has. ``asked``: the name of the
+    question that it answers, where its window has one: see ``stores.steps``.
     """
 
     window: WindowId
     sealed: tuple[bytes, ...]
     device: bytes = b""
+    asked: bytes = b""
 
     def __repr__(self) -> str:
         """Without what was sealed, and without whose it is: neither prints."""
@@ -62,7 +64,7 @@ class AdmittedRows:
     ``sealed``: the messages of ``count`` reports, back to back, all of the task's row size.
     ``devices``: as in ``AdmittedReport``, one for each report, or none at all. ``digests``: SHA-256
     of each report (all of its messages), 32 bytes each, where the caller has them already; else
-    empty. ``sizes``: messages of each report; empty: one.
+    empty. ``sizes``: messages of each report; empty: one. ``asked``: as in ``AdmittedReport``.
     """
 
     window: WindowId
@@ -71,6 +73,7 @@ class AdmittedRows:
     devices: tuple[bytes, ...] = ()
     digests: bytes = b""
     sizes: tuple[int, ...] = ()
+    asked: bytes = b""
 
     def __repr__(self) -> str:
         """Without what was sealed, and without whose it is: neither prints."""
@@ -109,7 +112,8 @@ class WindowRecord:
     ``outcome``: ACKNOWLEDGED, WITHHELD or EXPIRED once it is known; stays when the state has become
     SHREDDED. ``manifest``: the bytes that are signed and offered; empty before SEALED and after
     SHREDDED. ``acked``: reports that were acknowledged, while the window is open or being sealed;
-    of these ``damaged`` were lost by the disk.
+    of these ``damaged`` were lost by the disk. ``asked``: the name of the question that its reports
+    answer; b"": they have none; None: it is not kept with the window.
     """
 
     state: WindowState
@@ -121,6 +125,7 @@ class WindowRecord:
     acked: int = 0
     damaged: int = 0
     rows_hash: Digest | None = None
+    asked: bytes | None = None
 
     @property
     def sealed(self) -> SealedRows:
@@ -177,9 +182,10 @@ class Store(WindowClaims, Protocol):
 
         WINDOW_FULL (also where it was decided because of that), WINDOW_CLOSED (decided), OVERLOADED
         (no space), INTERNAL (also of what is not of the task's number of messages and row size);
-        CONFLICT: its device has another report in this window. A submission that is refused may
-        still be found on disk after a crash; one that got None is never lost. A device is
-        remembered in the same commit as its report, as a hash under a secret of the window, and
+        CONFLICT: its device has another report in this window; UNKNOWN_TASK: the window takes
+        answers to another question, of a member that several shufflers share. A submission that is
+        refused may still be found on disk after a crash; one that got None is never lost. A device
+        is remembered in the same commit as its report, as a hash under a secret of the window, and
         forgotten with it. A caller that goes away undoes nothing. Raises OVERLOADED (too many
         wait), UNAVAILABLE (closing).
         """

@@ -25,7 +25,8 @@ import numpy as np
 import pytest
 
 from shoal.analyzer.results.release_json import decode_release
-from shoal.analyzer.rounds.sums import AnySum, SumStore
+from shoal.analyzer.results.totals import FOLDER, array_name
+from shoal.analyzer.rounds.sums import AnySum, StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clients.rounds.exchange import RoundLine
 from shoal.clients.rounds.participation import RoundOutcome, RoundState, take_part
@@ -36,6 +37,9 @@ from shoal.crypto.secagg.device.machine import DeviceRound, DeviceState
 from shoal.crypto.secagg.terms import RoundTerms
 from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
+from shoal.ids import Digest
+from shoal.limits import LIMITS
+from shoal.protos import release_pb2
 from shoal.secagg import Mode
 from shoal.shuffler.core import WindowState
 from tests.faults.conftest import Forge
@@ -84,7 +88,7 @@ class Smithy(Forge):
 @dataclass(eq=False)
 class Part:
     """A device of a window, and what became of it; ``outcomes``: one per attempt. ``steps``:
-    answered, by the state of its machine.
+    answered, by the state of its machine. ``pieces``: uploads that its vector takes.
     """
 
     number: int
@@ -92,6 +96,7 @@ class Part:
     outcomes: list[RoundOutcome] = field(default_factory=list)
     steps: dict[DeviceState, int] = field(default_factory=dict)
     changes: int = 0  # of that state
+    pieces: int = 1
     _last: DeviceState = DeviceState.NEW
 
     @property
@@ -100,10 +105,15 @@ class Part:
 
     @property
     def uploaded(self) -> bool:
-        """Whether the shuffler said that it has this device's vector, whole. (Once in this state
-        may be a refusal, twice is not.)
+        """Whether the shuffler said that it has this device's vector, whole. (The last piece may
+        have been refused; a step after it was not.)
         """
-        return self.steps.get(DeviceState.MASKED, 0) > 1 or DeviceState.RELEASED in self.steps
+        return self.passed(DeviceState.MASKED) or DeviceState.RELEASED in self.steps
+
+    def passed(self, state: DeviceState) -> bool:
+        """Whether this device waits, its part of that phase done."""
+        pieces = self.pieces if state is DeviceState.MASKED else 1
+        return self.steps.get(state, 0) > pieces
 
     def saw(self, machine: DeviceRound) -> None:
         self.changes += machine.state is not self._last
@@ -117,7 +127,7 @@ class Services:
     def __init__(self, smithy: Smithy, folder: Path, *, windows: int, **changes: Any) -> None:
         self.smithy, self.folder = smithy, folder
         self.world = World(
-            folder, count=windows, grace_s=0, skew_s=10, target_epsilon=1e9, **changes
+            folder, count=windows, grace_s=0, skew_s=10, **{"target_epsilon": 1e9, **changes}
         )
         self.clock = SharedClock.make(folder / "clock", START + 1.0)
         self.pids: dict[str, int] = {}
@@ -202,12 +212,13 @@ class Services:
     # --- devices ----------------------------------------------------------------------------------
 
     def parts(self, numbers: Sequence[int]) -> list[Part]:
-        found = []
+        found, size = [], self.world.terms.sealed_vector_bytes
         for number in numbers:
             rest = np.frombuffer(
                 secrets.token_bytes(2 * (self.world.terms.dimension - 1)), dtype="<i2"
             )
-            found.append(Part(number, self.world.device([1 << number, *rest.tolist()])))
+            device = self.world.device([1 << number, *rest.tolist()])
+            found.append(Part(number, device, pieces=-(-size // LIMITS.upload_bytes)))
             self.secrets.add(found[-1].device.identity.key.public)
         return found
 
@@ -312,6 +323,14 @@ class Services:
         return found is not None and found[0] == WindowState.SHREDDED
 
     def sums(self, window: int) -> list[AnySum]:
+        """Of long vectors, whose sums go with the release: what was released, as one."""
+        if self.world.terms.plan.segmented:
+            release = self.release(window)
+            if release.withheld:
+                return []
+            path = self.folder / "analyzer" / "data" / FOLDER
+            vector = np.load(path / array_name(self.world.published.task_id, window))
+            return [StoredSum(Digest(bytes(32)), release.n, vector)]
         with contextlib.closing(
             AnalyzerStore(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)
         ) as store:
@@ -344,17 +363,25 @@ class Services:
         self.check_nothing_left(window)
         return sets
 
-    def check_release(self, window: int, sums: Sequence[AnySum]) -> None:
+    def release(self, window: int) -> release_pb2.Release:
+        """The one of this window."""
         with contextlib.closing(
             AnalyzerStore(self.folder / "analyzer" / "data" / FILE_NAME, read_only=True)
         ) as store:
             (stored,) = [stored for stored in store.releases() if stored.window == window]
-        release = decode_release(stored.release)
-        assert (release.n, release.rounds.rounds) == (sum(one.survivors for one in sums), len(sums))
+        return decode_release(stored.release)
+
+    def check_release(self, window: int, sums: Sequence[AnySum]) -> None:
+        release, long = self.release(window), self.world.terms.plan.segmented
+        assert release.n == sum(one.survivors for one in sums)
+        assert release.rounds.rounds == len(sums) or (long and sums)
         assert bool(release.withheld) == (not sums), release.withheld
         domain = self.world.published.task.domain
         assert isinstance(domain, Vector)
-        if sums:
+        if long:
+            left = [*(self.folder / "analyzer" / "data" / "sums").glob("*")]
+            assert not left, f"sums of a window that is over: {left}"
+        elif sums:
             total = np.sum([one.vector for one in sums], axis=0)
             levels = [row.value * domain.grid / domain.clip for row in release.estimates]
             assert [round(level) for level in levels] == total.tolist()

@@ -33,7 +33,12 @@ SEATS, LEAST = size(4, 6), size(3, 4)  # of a round, and in a sum
 STALL_S = 5.0  # real seconds without any device coming to an end, after a crash
 REFUSED = 3  # exit status of a child that ended with a typed error
 WINDOWS = size(72, 600)
-DEVICE = {"client.round.masked", "client.round.released", "ledger.commit"}
+DEVICE = {
+    "client.round.masked",
+    "client.round.chunk",
+    "client.round.released",
+    "ledger.commit",
+}
 CALLS = (
     "rounds.OpenRound",
     "rounds.StartRound",
@@ -58,6 +63,7 @@ ROUNDS = {
     },
     "analyzer": {
         *(
+            "analyzer.rounds.chunk",
             "analyzer.rounds.delivered",
             "analyzer.rounds.unmasked",
             "analyzer.sums.add",
@@ -377,7 +383,7 @@ async def rest_goes_on(services: Services, others: list[Part], state: DeviceStat
     """
 
     def waiting() -> bool:
-        return all(part.outcomes or part.steps.get(state, 0) > 1 for part in others)
+        return all(part.outcomes or part.passed(state) for part in others)
 
     await services.until(waiting)
     if not all(part.outcomes for part in others):

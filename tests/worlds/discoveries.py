@@ -80,10 +80,10 @@ def ask(
     windows: int,
     length_s: int,
     epsilon: float,
-    room: int = 0,
+    room: int | None = 0,
 ) -> Asked:
     """A discovery of which window 0 begins now, and every window closes with so many ``devices``,
-    and ``room`` more. ``epsilon``: of one window.
+    and ``room`` more; None: when it is over. ``epsilon``: of one window.
     """
     spec = design_several("dummies", discovery, devices, epsilon, DELTA, windows=windows)
     made = create(spec, discovery)
@@ -98,7 +98,7 @@ def ask(
             start_s=int(time.time()) - 1, length_s=length_s, count=windows, grace_s=0, skew_s=0
         ),
         min_batch=devices,
-        max_batch=devices + room,
+        max_batch=0 if room is None else devices + room,
         honest_fraction_ppm=PPM,
         delta=DELTA,
         target_epsilon=epsilon,

@@ -53,10 +53,11 @@ class Format(StrEnum):
     parquet = "parquet"
     release = "release"
     npy = "npy"
+    npz = "npz"
     arrow = "arrow"
 
 
-ARRAYS = frozenset({Format.npy, Format.arrow})  # of the totals of one long vector
+ARRAYS = frozenset({Format.npy, Format.npz, Format.arrow})  # of the totals of one long vector
 
 
 def file_of(releases: list[dict[str, Any]], kind: Format) -> bytes:

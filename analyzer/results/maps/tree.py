@@ -85,16 +85,7 @@ def place_map(releases: Sequence[Mapping[str, Any]]) -> PlaceMap:
     """Of the releases of one task. Raises NOT_FOUND if none of them is a level of a discovery of
     places.
     """
-    levels = dict[int, Mapping[str, Any]]()
-    for release in sorted(releases, key=lambda one: one["window"]):
-        if "cells" in release.get("discovered", ()):
-            levels[release["discovered"]["level"]] = release
-    if not levels:
-        raise ShoalError(
-            Kind.NOT_FOUND,
-            "no level of a discovery of places is released yet: shoal results list shows what "
-            "there is",
-        )
+    levels = levels_of(releases)
     asked = dict[int, tuple[MapCell, ...]]()
     for number in sorted(levels):
         cells = tuple(_cells(levels[number]))
@@ -126,6 +117,23 @@ def place_map(releases: Sequence[Mapping[str, Any]]) -> PlaceMap:
         sum(release["discovered"]["no_room"] for release in levels.values()),
         () if is_last else tuple(reached),
     )
+
+
+def levels_of(releases: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """The last release of each level of one task. Raises NOT_FOUND if none of them is a level of a
+    discovery of places.
+    """
+    levels = dict[int, Mapping[str, Any]]()
+    for release in sorted(releases, key=lambda one: one["window"]):
+        if "cells" in release.get("discovered", ()):
+            levels[release["discovered"]["level"]] = release
+    if not levels:
+        raise ShoalError(
+            Kind.NOT_FOUND,
+            "no level of a discovery of places is released yet: shoal results list shows what "
+            "there is",
+        )
+    return levels
 
 
 def _cells(release: Mapping[str, Any]) -> Iterator[MapCell]:

@@ -35,7 +35,7 @@ def read_places(path: Path, places: Places) -> NDArray[np.int64]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ShoalError(Kind.CONFIG, f"{path}: larger than {_MOST_BYTES // MIB} MiB")
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").splitlines()  # some editors begin with a mark
     except OSError as error:
         raise ShoalError(Kind.CONFIG, f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:

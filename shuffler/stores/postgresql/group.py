@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 class Group:
     """Reports of one window. ``keys``: their storage keys, joined; ``sealed``: their messages,
     joined; ``sizes``: messages of each, empty: one; ``tags``: of each report its device's, or none
-    at all.
+    at all; ``asked``: the question that they answer.
     """
 
     keys: bytes
     sealed: bytes
     sizes: tuple[int, ...]
     tags: list[bytes]
+    asked: bytes = b""
 
     @property
     def reports(self) -> int:
@@ -79,7 +80,7 @@ def group_of(box: OpenWindow, rows: AdmittedRows) -> Group:
     """With storage keys and tags under the window's secret."""
     keys = box.hashes.joined_keys_of(rows_of(rows.digests, DIGEST))
     tags = [box.hashes.tag(device) for device in rows.devices]
-    return Group(keys, rows.sealed, rows.sizes, tags)
+    return Group(keys, rows.sealed, rows.sizes, tags, rows.asked)
 
 
 def placed_in(box: OpenWindow, group: Group, capacity: Capacity) -> JoinedPlacement:

@@ -49,18 +49,19 @@ MAKE = (
 
 # The gate is a condition of the scan, so it is passed before the row is locked: the other way round
 # two could wait for each other. FOR SHARE looks again at a row that was changed meanwhile. A
-# database that was put back gives numbers again: the row must be of this window, and this filling.
+# database that was put back gives numbers again: the row must be of this window, and this filling,
+# and its reports must answer what those of the block do.
 STILL_OPEN = (
     "SELECT 1 FROM win WHERE id = $1 AND state = 1 AND epoch = $2"
-    " AND check_value = $4 AND emptied = $5"
+    " AND check_value = $4 AND emptied = $5 AND (asked IS NULL OR asked = $6)"
     " AND pg_advisory_xact_lock_shared($3) IS NOT NULL FOR SHARE"
 )
-AFTER_OPEN = 6  # the first parameter after those of ``still_open``
+AFTER_OPEN = 7  # the first parameter after those of ``still_open``
 
 
-def still_open(row: WindowRow, epoch: int) -> tuple[int, int, int, bytes, int]:
-    """The parameters of ``STILL_OPEN``."""
-    return row.id, epoch, row.gate, row.check_value, row.emptied
+def still_open(row: WindowRow, epoch: int, asked: bytes) -> tuple[int, int, int, bytes, int, bytes]:
+    """The parameters of ``STILL_OPEN``. ``asked``: the question that the reports answer."""
+    return row.id, epoch, row.gate, row.check_value, row.emptied, asked
 
 
 def ciphers(

@@ -139,10 +139,12 @@ class SharedIntake(SharedWindows):
         """Raises OVERLOADED, UNAVAILABLE, INTERNAL: which of them are stored is not known then."""
         window, capacity, group = rows.window, served.capacity, None
         for _ in range(_TRIES):
-            row = self._rows.get(window) or await self._open_window(window)
+            row = self._rows.get(window) or await self._open_window(window, rows.asked)
             if not row.is_open:
                 full = core.was_full(capacity.distinct, row.record.reports)
                 return [Kind.WINDOW_FULL if full else Kind.WINDOW_CLOSED] * rows.count
+            if not row.takes(rows.asked):
+                return [Kind.UNKNOWN_TASK] * rows.count
             box = await self._box(row)
             group = group or group_of(box, rows)
             kinds = await self._try(box, group, capacity)
@@ -191,7 +193,7 @@ class SharedIntake(SharedWindows):
         if group.tags:
             async with self._db.transaction() as connection:
                 await connection.execute(tables_first(row))
-                found = await connection.fetchrow(STILL_OPEN, *still_open(row, epoch))
+                found = await connection.fetchrow(STILL_OPEN, *still_open(row, epoch, group.asked))
                 if found is None:
                     return None
                 kinds, places, tags = await self._enter(connection, box, group, placed)
@@ -205,7 +207,7 @@ class SharedIntake(SharedWindows):
             keys, sealed = group.taken(places)
             done = await self._db.execute(
                 insert(row.inbox, STILL_OPEN, AFTER_OPEN),
-                *still_open(row, epoch),
+                *still_open(row, epoch, group.asked),
                 *place_of.columns,
                 *box.sealed(place_of, keys, sealed),
             )
@@ -226,7 +228,11 @@ class SharedIntake(SharedWindows):
         async with self._db.transaction() as connection:
             row = await lock(connection, box.row)
             await self._db.check_least(connection)
-            if not row.is_open or (row.epoch, row.emptied) != (box.seats.epoch, box.row.emptied):
+            if (
+                not row.is_open
+                or (row.epoch, row.emptied) != (box.seats.epoch, box.row.emptied)
+                or not row.takes(group.asked)
+            ):
                 return None
             placed = placed_in(box, group, capacity)
             had = box.seats.take_all()
@@ -311,7 +317,7 @@ class SharedIntake(SharedWindows):
             acked = writer.acked
             done = await self._db.execute(
                 last_word(box.row.inbox, STILL_OPEN, AFTER_OPEN),
-                *still_open(box.row, box.seats.epoch),
+                *still_open(box.row, box.seats.epoch, box.row.record.asked or b""),
                 *writer.last_word(box.cipher),
             )
             if done == "INSERT 0 1" and writer.acked == acked:
@@ -402,9 +408,9 @@ class SharedIntake(SharedWindows):
                     box.follow(current)
             return box
 
-    async def _open_window(self, window: WindowId) -> WindowRow:
+    async def _open_window(self, window: WindowId, asked: bytes) -> WindowRow:
         """Its row, made if nobody did before, with the tables of its reports. Its keys come
-        first.
+        first. ``asked``: what its reports answer from then on, if the database has that question.
         """
         async with self._turns.setdefault(window, asyncio.Lock()):
             row = self._rows.get(window)
@@ -423,10 +429,13 @@ class SharedIntake(SharedWindows):
             async with self._db.transaction() as connection:
                 await self._register(connection, window)
                 found = await connection.fetchrow(
-                    "INSERT INTO win (task_id, win, state, check_value) VALUES ($1, $2, $3, $4)"  # noqa: S608 - constants
+                    "INSERT INTO win (task_id, win, state, check_value, asked)"  # noqa: S608 - constants
+                    " SELECT $1::bytea, $2::int, $3::smallint, $4::bytea, $5::bytea"
+                    " WHERE $5 = '' OR EXISTS"
+                    " (SELECT 1 FROM step WHERE task_id = $1 AND win = $2 AND name = $5)"
                     f" ON CONFLICT DO NOTHING RETURNING {COLUMNS}",
                     *(window.task_id.raw, window.window, WindowState.OPEN.value),
-                    inbox.check_value,
+                    *(inbox.check_value, asked),
                 )
                 await self._db.check_least(connection)
                 if found is not None:
@@ -436,6 +445,10 @@ class SharedIntake(SharedWindows):
             failpoints.hit("postgresql.opened")
             await self._tell_held(window, Purpose)
             row = await self._read(window)
+            if row is None and asked:  # it was put back: what was told is entered again, or is not
+                raise ShoalError(
+                    Kind.UNAVAILABLE, "the database does not have what the window asks: try again"
+                )
             if row is None:
                 raise ShoalError(Kind.INTERNAL, "a window that was just opened is gone")
             return row

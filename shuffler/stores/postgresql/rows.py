@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "id, task_id, win, state, outcome, epoch, seats, found, emptied, check_value, reports,"
-    " row_count, row_size, acked, damaged, rows_hash, manifest, batch_fence"
+    " row_count, row_size, acked, damaged, rows_hash, manifest, batch_fence, asked"
 )
+ASKED_SINCE = 6  # the version of the schema that has the column
+BEFORE_ASKED = f"{COLUMNS.removesuffix('asked')}NULL::bytea AS asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ class WindowRow:
     def is_open(self) -> bool:
         """Whether it takes reports."""
         return self.record.state is WindowState.OPEN
+
+    def takes(self, asked: bytes) -> bool:
+        """Whether reports that answer this question may be among its own."""
+        return self.record.asked in (None, asked)
 
     @property
     def inbox(self) -> str:
@@ -95,6 +101,7 @@ def parse(row: _Row) -> WindowRow:
             acked=row["acked"],
             damaged=row["damaged"],
             rows_hash=None if row["rows_hash"] is None else Digest(bytes(row["rows_hash"])),
+            asked=None if row["asked"] is None else bytes(row["asked"]),
         )
         return WindowRow(
             id=row["id"],

@@ -26,7 +26,13 @@ from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.claims import Claim, OwnerId, StaleClaimError
 from shoal.shuffler.stores.postgresql import schema
 from shoal.shuffler.stores.postgresql.database import WAIT, Database
-from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
+from shoal.shuffler.stores.postgresql.rows import (
+    ASKED_SINCE,
+    BEFORE_ASKED,
+    COLUMNS,
+    WindowRow,
+    parse,
+)
 from shoal.shuffler.stores.postgresql.window_keys import Purpose, WindowKeyFiles, derive
 from shoal.shuffler.stores.store import HopKeys, WindowRecord, no_hop_key
 from shoal.shuffler.stores.threaded_claims import to_its_end
@@ -472,10 +478,12 @@ async def stored_window(
     async with database.transaction() as connection:
         await connection.execute("SET TRANSACTION READ ONLY")
         schema.check_server(connection)
-        if not await schema.version(connection, database.schema, identity):
+        known = await schema.version(connection, database.schema, identity)
+        if not known:
             return None
+        columns = COLUMNS if known >= ASKED_SINCE else BEFORE_ASKED
         found = await connection.fetchrow(
-            f"SELECT {COLUMNS} FROM win WHERE task_id = $1 AND win = $2",  # noqa: S608 - constants
+            f"SELECT {columns} FROM win WHERE task_id = $1 AND win = $2",  # noqa: S608 - constants
             *(window.task_id.raw, window.window),
         )
     return None if found is None else parse(found).record

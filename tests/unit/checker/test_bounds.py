@@ -295,7 +295,8 @@ def test_a_promise_of_vectors_of_1_percent_less_does_not_hold(name: str) -> None
     """What is certified holds, and 1 % less does not; less than a real pair shows is wrong.
 
     Planted: the ratio without the uniform draws of near candidates; datasets left out in which the
-    others hold the first of the two -> fails.
+    others hold the first of the two; a promise proven by swapping, whose proof wants the law of a
+    third vector -> fails.
     """
     (law, privacy), n, delta = VECTORS[name]
     certificate = certify(privacy, n, delta)
@@ -316,26 +317,31 @@ PROJECTIVE = {
 
 
 @for_each("name", PROJECTIVE)
-def test_a_projective_promise_of_1_percent_less_does_not_hold(name: str) -> None:
-    """Of this one the blanket is all there is. Planted: a ``least`` that some cell does not have
-    (with_it), which is no bound; one point more that two cells share -> each fails.
+def test_a_projective_promise_that_is_a_little_less_does_not_hold(name: str) -> None:
+    """Others on the line through both answers hide them least, so that the blanket is all but what
+    a real dataset shows: .3 % less is WRONG, not left open (among four devices nothing is so near).
+
+    Planted: a ``least`` that some cell does not have (with_it), which is no bound; one point more
+    that two cells share; no dataset of answers on the line -> each fails.
     """
     (law, privacy), n, delta = PROJECTIVE[name]
     found = certify(privacy, n, delta)
     assert decide(law, n, found.epsilon_upper, delta).outcome is Outcome.HOLDS
-    assert decide(law, n, found.epsilon_upper * 0.99, delta).outcome is not Outcome.HOLDS
-    assert decide(law, n, found.epsilon_lower * 0.9, delta).outcome is Outcome.WRONG
+    less = decide(law, n, found.epsilon_upper * 0.997, delta).outcome
+    assert less is Outcome.WRONG if n >= 500 else less is not Outcome.HOLDS
+    assert decide(law, n, found.epsilon_lower * 0.999, delta).outcome is Outcome.WRONG
     assert decide(law, n, found.epsilon0 * 0.99, 0.0).outcome is Outcome.WRONG
 
 
 @for_each("k, q", [(3, 2), (5, 2), (7, 2), (8, 2), (5, 3), (12, 3), (14, 3), (4, 3), (7, 5)])
 def test_a_projective_space_is_what_its_vectors_say(k: int, q: int) -> None:
-    """Every vector is listed, every product taken. Any two cells look alike, the third of
-    ``outputs`` is a cell, and nothing is as rare after every cell as ``least`` says but the real
-    minimum.
+    """Every vector is listed, every product taken. Any two cells look alike; any third, beside
+    each two, looks like one of those of ``outputs``, which are cells; and nothing is as rare after
+    every cell as ``least`` says but the real minimum.
 
     Planted: a width too large by one; three cells that share as many points as two; ``least`` of
-    the likelier points -> each fails.
+    the likelier points; an answer on the line that shares points with one of the two alone -> each
+    fails.
     """
     include = 3 * WORDS // 4
     law, _ = projective(k, q, include)
@@ -352,12 +358,17 @@ def test_a_projective_space_is_what_its_vectors_say(k: int, q: int) -> None:
 
     wanted = classes(0, 1)
     assert all(classes(*two) == wanted for two in itertools.permutations(range(k), 2))
-    third = q + 1 if len(columns) > q + 1 else 2
-    seen: dict[tuple[Fraction, Fraction, Fraction], Fraction] = {}
-    for a, b, c in ((column[0], column[1], column[third]) for column in columns):
-        seen[a, b, c] = seen.get((a, b, c), Fraction(0)) + 1
-    stated = sorted((one.first, one.second, one.third) for one in law.outputs)
-    assert stated == sorted(tuple(each * points for each in at) for at, points in seen.items())
+    # The first q + 1 cells are a line, and the next one lies off it. Of q + 1 points there is one.
+    third, fourth = (q + 1, 2) if len(columns) > q + 1 else (2, None)
+    at = [cell for cell in (0, 1, third, fourth) if cell is not None]
+    seen: dict[tuple[Fraction, ...], Fraction] = {}
+    for after in (tuple(column[cell] for cell in at) for column in columns):
+        seen[after] = seen.get(after, Fraction(0)) + 1
+    stated = sorted(one.after for one in law.outputs)
+    assert stated == sorted(tuple(p * points for p in after) for after, points in seen.items())
+    known_thirds = [classes(0, 1, cell) for cell in at[2:]]
+    for three in itertools.permutations(range(k), 3):
+        assert classes(*three) in known_thirds
     assert sum(one.least for one in law.outputs) == sum(min(column) for column in columns)
     assert law.ratio == max(max(column) / min(column) for column in columns)
     if k <= 5:

@@ -432,6 +432,28 @@ def test_the_command_says_what_holds_and_ends_with_a_status(
     assert [report["outcome"] for report in reports] == ["wrong", "open"]
 
 
+@for_each("told", ["gone/authority.pub", "8d3f0c", "g" * 64, "a" * 5_000, "", "two\nlines"])
+def test_an_authority_that_is_neither_a_file_nor_a_key_is_told_so(
+    told: str, capsys: Capture
+) -> None:
+    """Planted: only what a key is, in the line -> a mistyped path is not found out, and this fails.
+    A path that is too long for the system raised: fails.
+    """
+    assert main(["verify", "any.release.json", "--authority", told]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"there is no file {told[:90]!r}"[:-1] in line
+    assert "64 hex digits" in line
+
+
+@for_each("content", ["", "8d3f0c", "x" * 2_000])
+def test_a_file_without_a_key_is_named(content: str, tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "authority.pub"
+    path.write_text(content)
+    assert main(["verify", "any.release.json", "--authority", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(path) in line
+
+
 def test_an_empty_folder_and_a_file_that_is_not_there_are_one_line(
     tmp_path: Path, capsys: Capture
 ) -> None:

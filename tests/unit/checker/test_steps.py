@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
+from shoal.checker.check import check_releases
 from shoal.checker.findings import Outcome
 from shoal.entropy import SeededEntropy
 from shoal.ids import Digest
@@ -24,7 +26,7 @@ from tests.worlds.release_files import (
     step_anew,
 )
 from tests.worlds.services.analyzer import World
-from tests.worlds.words import words_world
+from tests.worlds.words import SMALL, words_world
 
 WORLD = words_world()
 MAP = words_world(SMALL_MAP)
@@ -63,6 +65,18 @@ def test_a_whole_discovery_holds() -> None:
         assert set(statements.values()) == {Outcome.HOLDS}, statements
         assert {STEP, NAMED, LEVEL, FOLLOWS, GOES_ON, THRESHOLD, ALL} <= statements.keys()
     assert [OVER in statements for statements in found.values()] == [False, False, True]
+
+
+def test_fresh_devices_have_the_epsilon_of_one_window() -> None:
+    """Planted: six windows composed -> another epsilon is said; the word of the task not looked at
+    -> as much.
+    """
+    world = words_world(replace(SMALL, fresh=True))
+    data = [json.dumps(file).encode() for file in played(world, WORDS, lost=(1,)).values()]
+    for check in check_releases(data, [world.authority.public]):
+        assert check.outcome is Outcome.HOLDS
+        (told,) = [one.why for one in check.checked if one.what == ALL]
+        assert told.startswith("4 at delta 1e-06: a device answers in one window alone")
 
 
 @cache

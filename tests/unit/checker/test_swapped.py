@@ -24,7 +24,16 @@ from shoal.checker.laws import OutputLaw
 from shoal.checker.swapped import LEAST_N, Swapping, SwapProver, _Answer, _saddle, ways
 from tests.cases import for_each
 from tests.sizes import size
-from tests.unit.checker.test_bounds import WORDS, hadamard, kary, piecewise, subset, unary
+from tests.unit.checker.test_bounds import (
+    WORDS,
+    hadamard,
+    kary,
+    piecewise,
+    projective,
+    projective_table,
+    subset,
+    unary,
+)
 
 Rows = tuple[tuple[Fraction, ...], ...]
 
@@ -272,6 +281,44 @@ def test_all_third_answers_are_looked_at() -> None:
         for allowed in (1e-7, 1e-6, 1e-5, 1e-4):
             one = whole.proves(numbers, crowd, t, allowed)
             assert one is grouped.proves(together, crowd, t, allowed)
+
+
+@for_each("k, field, n, crowd", [(3, 2, 6, 1), (4, 3, 6, 1), (5, 2, 4, 1)])
+def test_of_projective_nothing_below_the_truth_is_proven(
+    k: int, field: int, n: int, crowd: int
+) -> None:
+    """Its answers are not alike, so that four of them stand for all: against every dataset and
+    outcome of the space itself. Planted: a sum that is divided by N once more -> fails.
+    """
+    include = 3 * WORDS // 4
+    law, _ = projective(k, field, include)
+    table = projective_table(k, field, Fraction(include, WORDS))
+    (way,) = ways(law)
+    for e in ODDS[: size(2, 3)]:
+        delta = float(exact_divergence(table, n, e)) * (1 - 1e-9)
+        numbers = pair([one.first for one in law.outputs], [one.second for one in law.outputs], e)
+        found = way.crowd(n, crowd, delta)
+        assert not any(way.proves(numbers, found, t, delta) for t in TILTS)
+
+
+@for_each(
+    "k, field, include, n, delta",
+    [
+        (40, 5, 7 * WORDS // 8, 20_000, 1e-8),
+        (16, 3, WORDS // 2, 2_000, 1e-6),
+        (8, 2, 15 * WORDS // 16, 1_000, 1e-6),
+    ],
+)
+def test_of_projective_nothing_that_a_dataset_exceeds_is_proven(
+    k: int, field: int, include: int, n: int, delta: float
+) -> None:
+    """In large batches, where all others answer on the line through both. Planted: a sum that is
+    divided by N once more -> fails; answers on the line left out of ``ways`` -> fails.
+    """
+    law, privacy = projective(k, field, include)
+    exceeded = certify(privacy, n, delta).epsilon_lower
+    prover = SwapProver(law, n, Fraction(delta))
+    assert not prover.proves(law.outputs, exp_below(exceeded * (1 - 1e-6)))
 
 
 def test_few_reports_are_left_to_the_blanket() -> None:

@@ -194,7 +194,8 @@ async def test_a_true_message_that_is_drawn_is_a_report_like_others(tmp_path: Pa
     """Its epsilon0 is told, held against the owner's limit, and charged; nobody is asked by name.
 
     Planted: infinity for its epsilon0 -> refused, fails; charged what the certificate guarantees ->
-    fails; the words of a value that is sent as it is -> fails.
+    fails; the words of a value that is sent as it is -> fails; epsilon0 of one of its four windows
+    as what is left of all -> fails.
     """
     world = several(epsilon0=1.9)
     device = Device(tmp_path, world)
@@ -208,7 +209,8 @@ async def test_a_true_message_that_is_drawn_is_a_report_like_others(tmp_path: Pa
     assert "your answer itself" not in told
     assert "as it is" not in told
     assert "after it was randomized (epsilon0 = 1.9)" in told
-    assert "the one randomized answer that this device sent" in told
+    assert "the one randomized answer that this device sent in each of 4 windows" in told
+    assert "epsilon0 = 1.9 of one, and 7.6 of all together" in told
     assert "together is left" in told
 
 

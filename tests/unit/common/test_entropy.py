@@ -101,6 +101,18 @@ def test_two_streams_are_not_alike() -> None:
     assert len(set(words)) == len(words)
 
 
+def test_small_seeded_draws_are_the_beginnings_of_their_streams() -> None:
+    """However many words come between them. Planted: a draw's second block that of the next draw's
+    first; one draw skipped where blocks are made anew -> each fails.
+    """
+    source = SeededEntropy.keyed(bytes(range(32)))
+    for draw in range(1, 1_200):
+        count = (0, 1, 8, 16, 17, 32, 33, 8, 100)[draw % 9]
+        start = (draw << 64).to_bytes(16, "big")
+        cipher = Cipher(algorithms.AES(bytes(range(32))), modes.CTR(start)).encryptor()
+        assert source.bytes(count) == cipher.update(bytes(count))
+
+
 def test_a_seeded_stream_repeats_by_seed_and_by_order_of_draws() -> None:
     first, again, other = SeededEntropy("a"), SeededEntropy("a"), SeededEntropy("b")
     assert first.bytes(100) == again.bytes(100)

@@ -88,3 +88,33 @@ def test_a_disk_that_fails_changes_nothing(tmp_path: Path) -> None:
 def test_other_tasks_have_no_steps(tmp_path: Path) -> None:
     other = World(make_task())
     assert folder_of(tmp_path).of(other.task, other.task_id) == {}
+
+
+def test_what_was_dropped_is_not_read_again_though_its_file_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another step is the first, and the disk can't delete. Planted: the file read again when the
+    other is kept -> CONFLICT, fails.
+    """
+    folder, other = folder_of(tmp_path), step_of(WORLD, 1, OTHER)
+    take(folder, step_of(WORLD, 1, LEVEL).data)
+
+    def stuck(self: Path, **_: bool) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", stuck)
+        with pytest.raises(ShoalError) as refused:
+            folder.drop(WORLD.task, WORLD.task_id, 1)
+    assert refused.value.kind is Kind.OVERLOADED
+    assert folder.of(WORLD.task, WORLD.task_id) == {}
+    assert take(folder, other.data)
+    assert folder_of(tmp_path).of(WORLD.task, WORLD.task_id) == {1: other}
+
+
+def test_what_is_known_for_now_alone_is_on_no_disk(tmp_path: Path) -> None:
+    """Planted: written all the same -> fails."""
+    folder, one = folder_of(tmp_path), step_of(WORLD, 1, LEVEL)
+    assert folder.keep(one, WORLD.task, WORLD.task_id, stored=False)
+    assert folder.of(WORLD.task, WORLD.task_id) == {1: one}
+    assert folder_of(tmp_path).of(WORLD.task, WORLD.task_id) == {}

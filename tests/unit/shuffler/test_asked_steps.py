@@ -54,10 +54,10 @@ async def test_the_last_step_is_listed_as_soon_as_it_is_known(tmp_path: Path) ->
     bench = Bench(tmp_path, WORLD, PLAIN)
     assert list((await bench.catalogue()).steps) == []
     assert len((await bench.catalogue()).bundles) == 2
-    bench.steps.hear([FIRST.data])
+    await bench.steps.hear([FIRST.data])
     assert list((await bench.catalogue()).steps) == [FIRST.data]
     bench.clock.advance(LENGTH)
-    bench.steps.hear([SECOND.data])
+    await bench.steps.hear([SECOND.data])
     assert list((await bench.catalogue()).steps) == [FIRST.data, SECOND.data]
     bench.clock.advance(LENGTH)
     assert list((await bench.catalogue()).steps) == [SECOND.data]
@@ -77,7 +77,7 @@ async def test_the_last_step_is_listed_as_soon_as_it_is_known(tmp_path: Path) ->
         (2.1, 1, False),  # it is over
     ],
 )
-def test_a_step_counts_when_there_is_time_to_hear_it(
+async def test_a_step_counts_when_there_is_time_to_hear_it(
     tmp_path: Path, at: float, window: int, taken: bool
 ) -> None:
     """Else the analyzer could choose a moment in which few devices ask. Planted: each of the two
@@ -86,20 +86,20 @@ def test_a_step_counts_when_there_is_time_to_hear_it(
     bench = Bench(tmp_path, WORLD)
     bench.clock.advance(at * LENGTH - 1.0)
     step = FIRST if window == 1 else SECOND
-    bench.steps.hear([step.data])
+    await bench.steps.hear([step.data])
     assert bench.steps.listed() == ((step.data,) if taken else ())
     assert bench.steps.find(step.name) == (WindowId(WORLD.task_id, window) if taken else None)
     bench.clock.advance(5 * LENGTH)
-    bench.steps.hear([step.data])
+    await bench.steps.hear([step.data])
     assert list(bench.steps.conditions()) == []
 
 
-def test_a_question_is_found_by_its_name_also_after_a_restart(tmp_path: Path) -> None:
+async def test_a_question_is_found_by_its_name_also_after_a_restart(tmp_path: Path) -> None:
     """And who verifies proofs for it. An end is no question. Planted: names in memory alone; the
     task's verifier for its own name alone -> fails.
     """
     first = Bench(tmp_path, WORLD)
-    first.steps.hear([FIRST.data])
+    await first.steps.hear([FIRST.data])
     bench = Bench(tmp_path, WORLD)
     bench.book.verifiers[WORLD.task_id.raw] = "the task's"
     assert bench.steps.find(FIRST.name) == WindowId(WORLD.task_id, 1)
@@ -107,58 +107,61 @@ def test_a_question_is_found_by_its_name_also_after_a_restart(tmp_path: Path) ->
     assert bench.steps.find(OTHER.name) is bench.steps.find(WORLD.task_id) is None
     end = step_of(WORLD, 2, None)
     bench.clock.advance(LENGTH)
-    bench.steps.hear([end.data])
+    await bench.steps.hear([end.data])
     assert bench.steps.listed() == (FIRST.data, end.data)
     assert bench.steps.find(end.name) is None
 
 
-def test_a_second_step_of_a_window_is_told_to_nobody_also_after_a_restart(tmp_path: Path) -> None:
+async def test_a_second_step_of_a_window_is_told_to_nobody_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
     """Planted: the newest is passed on -> fails; known in memory alone -> the second half."""
     for bench in (Bench(tmp_path, WORLD), Bench(tmp_path, WORLD)):
-        bench.steps.hear([FIRST.data])
+        await bench.steps.hear([FIRST.data])
         assert list(bench.steps.conditions()) == []
-        bench.steps.hear([OTHER.data])
+        await bench.steps.hear([OTHER.data])
         assert bench.steps.listed() == (FIRST.data,)
         (condition,) = bench.steps.conditions()
         assert "words" in condition.message
         assert not condition.stops
-        bench.steps.hear([FIRST.data])
+        await bench.steps.hear([FIRST.data])
         assert list(bench.steps.conditions()) == []
 
 
-def test_what_is_no_step_of_a_served_task_is_passed_by(tmp_path: Path) -> None:
+async def test_what_is_no_step_of_a_served_task_is_passed_by(tmp_path: Path) -> None:
     """One that is wrong keeps nothing of the others back. Planted: the first one that is wrong
     ends it -> nothing is listed.
     """
     bench = Bench(tmp_path, WORLD, PLAIN)
     stranger = words_world()
-    bench.steps.hear([b"\xff", step_of(stranger, 1, LEVEL).data, FIRST.data[:-1], b"", FIRST.data])
+    strange = step_of(stranger, 1, LEVEL).data
+    await bench.steps.hear([b"\xff", strange, FIRST.data[:-1], b"", FIRST.data])
     assert bench.steps.listed() == (FIRST.data,)
 
 
-def test_the_analyzer_is_asked_soon_while_a_window_waits(tmp_path: Path) -> None:
+async def test_the_analyzer_is_asked_soon_while_a_window_waits(tmp_path: Path) -> None:
     """Planted: window 0 waits too -> the first assert fails; over is never over -> the last."""
     bench = Bench(tmp_path, WORLD, PLAIN)
     assert (bench.steps.awaited, bench.steps.under_way) == (False, True)
     bench.clock.advance(LENGTH)
     assert bench.steps.awaited
-    bench.steps.hear([FIRST.data])
+    await bench.steps.hear([FIRST.data])
     assert (bench.steps.awaited, bench.steps.under_way) == (False, True)
     bench.clock.advance(LENGTH)
     assert bench.steps.awaited
-    bench.steps.hear([step_of(WORLD, 2, None).data])
+    await bench.steps.hear([step_of(WORLD, 2, None).data])
     assert (bench.steps.awaited, bench.steps.under_way) == (False, False)
     assert not Bench(tmp_path, PLAIN).steps.under_way
 
 
-def test_manifests_name_what_a_window_asks(tmp_path: Path) -> None:
+async def test_manifests_name_what_a_window_asks(tmp_path: Path) -> None:
     """Nothing of window 0, of a window that is not known yet, of another task. Planted: the name
     of the last step for every window -> fails.
     """
     bench = Bench(tmp_path, WORLD, PLAIN)
     window = WindowId(WORLD.task_id, 1)
     assert bench.steps.named(window) == b""
-    bench.steps.hear([FIRST.data])
+    await bench.steps.hear([FIRST.data])
     assert bench.steps.named(window) == FIRST.name.raw
     assert bench.steps.named(WindowId(WORLD.task_id, 0)) == b""
     assert bench.steps.named(WindowId(WORLD.task_id, 2)) == b""
@@ -167,7 +170,7 @@ def test_manifests_name_what_a_window_asks(tmp_path: Path) -> None:
     assert bench.steps.named(window) == b""
 
 
-def test_a_step_is_verified_once_however_often_it_is_told(
+async def test_a_step_is_verified_once_however_often_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Delivered twice, and after a restart. Planted: verified whenever it is heard -> fails; what
@@ -182,27 +185,27 @@ def test_a_step_is_verified_once_however_often_it_is_told(
     monkeypatch.setattr("shoal.shuffler.asked_steps.trust_step", counting)
     bench = Bench(tmp_path, WORLD)
     for _ in range(3):
-        bench.steps.hear([FIRST.data])
+        await bench.steps.hear([FIRST.data])
     assert verified == [FIRST.data]
-    bench.steps.hear([OTHER.data])
+    await bench.steps.hear([OTHER.data])
     assert len(list(bench.steps.conditions())) == 1
-    bench.steps.hear([FIRST.data])
+    await bench.steps.hear([FIRST.data])
     assert list(bench.steps.conditions()) == []
     assert bench.steps.listed() == (FIRST.data,)
 
 
-def test_steps_out_of_order_and_after_a_restore(tmp_path: Path) -> None:
+async def test_steps_out_of_order_and_after_a_restore(tmp_path: Path) -> None:
     """The second is heard before the first, then the first, and both again by a shuffler whose
     folder was restored from before it heard any. Planted: a later step known -> an earlier one
     refused, fails.
     """
     bench = Bench(tmp_path, WORLD)
     bench.clock.advance(LENGTH)
-    bench.steps.hear([SECOND.data])
-    bench.steps.hear([FIRST.data])
+    await bench.steps.hear([SECOND.data])
+    await bench.steps.hear([FIRST.data])
     assert bench.steps.listed() == (FIRST.data, SECOND.data)
     restored = Bench(tmp_path / "restored", WORLD)
     restored.clock.advance(LENGTH)
-    restored.steps.hear([SECOND.data, FIRST.data, SECOND.data])
+    await restored.steps.hear([SECOND.data, FIRST.data, SECOND.data])
     assert restored.steps.listed() == bench.steps.listed()
     assert list(restored.steps.conditions()) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.domain import Norm
+from shoal.domain import Norm, Vector
 from shoal.entropy import SeededEntropy
 from shoal.errors import ShoalError
 from shoal.mechanisms.quantize import dequantize, quantize
+from shoal.questions.layout import NamedShape
 from shoal.task import Task
 from tests.cases import for_each
 from tests.worlds.sums import designed
@@ -78,6 +79,29 @@ class Tensor:
         if self.dtype == "sparse float":
             raise TypeError("can't convert Sparse layout tensor to numpy")
         return self.values
+
+
+async def test_arrays_by_name_are_those_that_the_task_names() -> None:
+    """Another order, shape or number of them is refused: they would be summed with others. Planted:
+    names alone compared, or the dict taken as it comes -> fails.
+    """
+    layout = (NamedShape("weight", (2, 1)), NamedShape("bias", (1,)))
+    assert isinstance(PAIRWISE.domain, Vector)
+    domain = replace(PAIRWISE.domain, names=(), layout=layout)
+    agent = Recorder(SimpleNamespace(domain=domain))  # type: ignore[arg-type]  # nothing else is read
+    good = {"weight": [[3.0], [4.0]], "bias": [0.0]}
+    assert await shoal.send_update(agent, "moments", good)
+    assert np.allclose(agent.given, [[3.0, 4.0, 0.0]])
+    for bad in (
+        dict(reversed(good.items())),
+        {"weight": [[3.0, 4.0]], "bias": [0.0]},
+        {"weight": [[3.0], [4.0]], "bais": [0.0]},
+        {"all": [3.0, 4.0, 0.0]},
+        {**good, "more": []},
+    ):
+        with pytest.raises(ValueError, match=r"^update: moments sums "):
+            await shoal.send_update(agent, "moments", bad)
+    assert len(agent.given) == 1
 
 
 @pytest.fixture

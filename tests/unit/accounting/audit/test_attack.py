@@ -11,7 +11,7 @@ import pytest
 
 from shoal.accounting.audit.attack import estimate_views, furthest_answers, views_of
 from shoal.accounting.audit.audit import audit
-from shoal.domain import Categories, Domain, Numeric, YesNo
+from shoal.domain import Categories, Domain, Numeric, Places, YesNo
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, Mechanism, create, design, serves
@@ -25,6 +25,7 @@ DOMAINS: tuple[Domain, ...] = (
     Categories(tuple("abcdefghij")),
     Categories(tuple(f"c{i}" for i in range(300))),
     Numeric(0, 1, 7),
+    Places(0, 0, 400, 400, 3, 4),
 )
 # whose reports support a cell by degrees: how many of its filter's bits are set
 BY_ESTIMATES = {"rappor"}
@@ -44,6 +45,11 @@ SEEN = sorted(set(REGISTRY) - BLIND) if FULL else ["dbitflip", "krr", "laplace",
 
 def built(name: str, setting: str, domain: Domain) -> Mechanism:
     return create(design(name, domain, 1.5, setting), domain)
+
+
+def test_every_registered_randomizer_has_a_domain_here() -> None:
+    """Planted: no map among them -> planar has none."""
+    assert {name for name, _, _ in CASES} == set(REGISTRY)
 
 
 @for_each("name, setting, domain", CASES)

@@ -8,9 +8,11 @@ from typing import Any
 
 from shoal.accounting.composition.compose import compose
 from shoal.accounting.lint.task import lint
+from shoal.accounting.meaning import bound_text
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import losses_of
+from shoal.accounting.several_messages.of_windows import epsilon_together
 from shoal.domain import Numeric, YesNo
 from shoal.limits import LIMITS
 from shoal.mechanisms.registry import REGISTRY, serves
@@ -18,7 +20,7 @@ from shoal.mechanisms.several.registry import create, fewest_messages
 from shoal.task import MechanismSpec
 from tests.cases import for_each
 from tests.unit.clients.test_several_tasks import noisy, several
-from tests.worlds.words import words_world
+from tests.worlds.words import SMALL, words_world
 
 TASK = several().task
 ROOM = LIMITS.batch_rows // TASK.messages
@@ -47,10 +49,14 @@ def test_what_can_not_hold_is_an_error(changes: dict[str, Any], said: str | None
     assert [said in error for error in found.errors] == [True] if said else found.errors == ()
 
 
-@for_each("epsilon0, said", [(None, "see the value itself"), (5.0, "with epsilon0 5;")])
+@for_each(
+    "epsilon0, said",
+    [(None, "see the value itself"), (5.0, "with epsilon0 5 in each window, 20 in all;")],
+)
 def test_what_both_see_together_is_warned_of(epsilon0: float | None, said: str) -> None:
     """And of how far a device that lies moves a count: further where messages weigh more. Planted:
-    the same words for a value that is randomized first; the number of messages there -> fails.
+    the same words for a value that is randomized first; the number of messages there; epsilon0 of
+    one window alone, where a device answers in four -> fails.
     """
     task = several(epsilon0=epsilon0).task
     found = lint(task)
@@ -148,6 +154,32 @@ def test_a_discovery_has_a_window_for_every_level(
     assert said is None or any(said in one for one in told)
     assert len(found.errors) == error
     assert any("every other window" in one for one in found.warnings) == ("grace_s" in changes)
+
+
+@for_each(
+    "fresh, said",
+    [
+        (False, "of one level: a device answers in all 6 windows, which cost it epsilon"),
+        (True, "answers in one of 6 windows alone, so all of them together cost it epsilon 1;"),
+    ],
+)
+def test_what_a_whole_discovery_costs_is_said(fresh: bool, said: str) -> None:
+    """Planted: said of one window alone -> nothing; fresh devices composed -> the other line."""
+    task = words_world(replace(SMALL, fresh=fresh)).task
+    spec = design_several("dummies", task.domain, task.n_certified, 1.0, task.delta, windows=6)
+    made = create(spec, task.domain)
+    task = replace(
+        task,
+        mechanism=spec,
+        target_epsilon=1.0,
+        report_size=made.report_size,
+        messages=made.messages,
+        fewest_messages=fewest_messages(made),
+    )
+    (line,) = [one for one in lint(task).warnings if said in one]
+    assert ("devices have to take part" in line) == fresh
+    together = epsilon_together(made, task.n_certified, task.delta, task.windows.count)
+    assert fresh or bound_text(together) in line
 
 
 def test_a_discovery_has_no_other_mechanism_than_dummies() -> None:

@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import pytest
 
+from shoal.analyzer.discovery.drawn import at_a_window
 from shoal.analyzer.discovery.plan import (
     DiscoveryPlan,
     DiscoveryRequest,
-    at_a_level,
     found_from,
     plan_discovery,
 )
@@ -124,8 +124,20 @@ def test_with_fresh_devices_each_answers_at_one_level(fresh: DiscoveryPlan) -> N
     words = Population.of(fresh.discovery, {word: 10 * count for word, count in HELD.items()})
     done = played(fresh, words, 1)
     assert sum(level.n for level in done) == words.n
-    assert all(level.n > at_a_level(words.n, 5) for level in done)
+    assert all(level.n > at_a_window(words.n, 5) for level in done)
     assert {shown(one.symbols) for one, _ in words_of(done)} >= {"salt", "sand", "sea", "fish"}
+
+
+def test_spare_windows_take_their_part_of_the_devices() -> None:
+    """And none of the epsilon: a device answers in one window, whichever that is. Planted: levels
+    alone are drawn -> all devices answer.
+    """
+    made = plan_discovery(replace(FRESH, spare=5))
+    assert made == replace(plan_discovery(FRESH), request=made.request)
+    words = Population.of(made.discovery, {word: 10 * count for word, count in HELD.items()})
+    answered = sum(level.n for level in played(made, words, 1))
+    assert abs(answered - words.n / 2) < 6 * (words.n / 4) ** 0.5
+    assert replace(made.request, devices=words.n).withheld is not None
 
 
 def test_the_same_seed_plays_the_same(same: DiscoveryPlan) -> None:

@@ -102,11 +102,14 @@ def test_some_devices_are_those_of_all(among: range) -> None:
 
 
 def test_a_fleet_takes_no_memory_before_it_is_asked_for() -> None:
-    """Planted: all cells made at once -> 8 GB, which is not there."""
+    """The last devices lie a little below the last level, and are rounded down in 1.3 % of all
+    draws: the seed is fixed. Planted: all cells made at once -> 8 GB, which is not there.
+    """
     fleet = ByCounts(np.array([300_000_000, 700_000_000]))
     assert fleet.cells(range(299_999_998, 300_000_002), SYSTEM).tolist() == [0, 0, 1, 1]
     shaped = Shaped(fleet.n, Shape.SKEWED, (5, 0))
-    assert shaped.cells(range(fleet.n - 3, fleet.n), SYSTEM).tolist() == [4, 4, 4]
+    seeded = SeededEntropy("a large fleet")
+    assert shaped.cells(range(fleet.n - 3, fleet.n), seeded).tolist() == [4, 4, 4]
 
 
 ASKED: list[tuple[Question, Mechanism, Domain]] = [

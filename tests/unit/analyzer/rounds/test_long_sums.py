@@ -14,36 +14,42 @@ import jsonschema
 import numpy as np
 import pyarrow
 import pytest
-from numpy.typing import NDArray
 from starlette.testclient import TestClient
 
 import shoal
 from shoal import failpoints
 from shoal.analyzer.results.files import exports
 from shoal.analyzer.results.release_files import read_release_files
-from shoal.analyzer.results.release_json import decode_release, to_json
+from shoal.analyzer.results.release_json import decode_release
 from shoal.analyzer.results.report_page import render_report
 from shoal.analyzer.results.totals import write_totals
 from shoal.analyzer.rounds.sum_release import TOO_LARGE, added, conclude_sums
 from shoal.analyzer.rounds.sums import DAMAGED, StoredSum, SumFile, SumStore, sum_form
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
-from shoal.cli.main import main
 from shoal.console.operator.app import Sources, operator_app
-from shoal.crypto.trust import ServedTask
-from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.limits import LIMITS
 from shoal.storage import array_files
 from shoal.storage.array_files import ArrayFile, ArrayForm, npy_header, write_array
 from tests.cases import for_each
-from tests.unit.analyzer.rounds.windows_of_sums import ANALYZER, serve
-from tests.worlds.tasks import PAIRWISE, PLAN, pairwise
+from tests.unit.analyzer.rounds.windows_of_long_sums import (
+    DIMENSION,
+    FORM,
+    SEGMENT,
+    SERVED,
+    SMALL,
+    Capture,
+    Kept,
+    long_task,
+    one,
+    run,
+    vector,
+)
+from tests.unit.analyzer.rounds.windows_of_sums import ANALYZER
+from tests.worlds.tasks import PAIRWISE
 
 HERE = "127.0.0.1:7450"
-Capture = pytest.CaptureFixture[str]
-DIMENSION, SEGMENT = 1_000, 64
-SMALL = replace(LIMITS, array_segment=SEGMENT)
 
 
 @pytest.fixture(autouse=True)
@@ -53,76 +59,9 @@ def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"shoal.analyzer.{module}.LIMITS", SMALL)
 
 
-def long_task(**changes: Any) -> ServedTask:
-    plan = replace(PLAN, segment_words=100, **changes)
-    return serve(
-        pairwise(
-            domain=Vector(DIMENSION, Norm.L2, 10.0, 1_000),
-            pairwise=plan,
-            mechanism=PAIRWISE.mechanism,
-            report_size=plan.vector_bytes(DIMENSION),
-            target_epsilon=2.0,
-        )
-    )
-
-
-SERVED = long_task()
-FORM = ArrayForm("<i4", DIMENSION, SEGMENT)
-
-
-def vector(seed: int) -> NDArray[np.int32]:
-    return ((np.arange(DIMENSION) * 7919 + seed) % 2_001 - 1_000).astype("<i4")
-
-
-def one(number: int, survivors: int = 110) -> StoredSum:
-    return StoredSum(Digest.of(bytes([number])), survivors, vector(number))
-
-
-class Kept:
-    """A store with two rounds of one window."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.store = folder, AnalyzerStore(folder / FILE_NAME)
-        self.store.sign_with(ANALYZER.public)
-        self.sums = SumStore(self.store)
-        for number in range(2):
-            self.sums.add(SERVED.task_id, 0, one(number), FORM)
-        self.conclusions = 0
-
-    @property
-    def files(self) -> list[Path]:
-        return sorted((self.folder / "sums").iterdir())
-
-    @property
-    def array(self) -> Path:
-        return self.folder / "arrays" / f"{SERVED.task_id.hex}-0.npy"
-
-    def finish(self) -> bool:
-        def conclude(found: Any, aborted: Any, earlier: Any, lost: int) -> Any:
-            self.conclusions += 1
-            made = conclude_sums(
-                SERVED, 0, found, aborted, earlier, ANALYZER, lost, self.folder / "arrays"
-            )
-            return made, not decode_release(made.release).withheld
-
-        return self.sums.finish(SERVED.task_id, 0, conclude, 80, FORM)
-
-    def release(self) -> dict[str, Any]:
-        (stored,) = self.store.releases()
-        return to_json(decode_release(stored.release))
-
-
 @pytest.fixture
 def kept(tmp_path: Path) -> Kept:
     return Kept(tmp_path)
-
-
-def run(capsys: Capture, *arguments: str, status: int = 0) -> str:
-    code = main(["results", *arguments])
-    seen = capsys.readouterr()
-    assert code == status, seen.err
-    assert "Traceback" not in seen.err
-    return seen.out if status == 0 else seen.err
 
 
 # --- files of sums --------------------------------------------------------------------------------
@@ -403,7 +342,7 @@ def test_an_analyst_reads_the_totals_as_they_are_asked_for(kept: Kept, tmp_path:
         with pytest.raises(IndexError):
             totals[bad]
     with pytest.raises(TypeError):
-        totals["a"]  # type: ignore[index]  # that is the point
+        totals[1.5]  # type: ignore[index]  # that is the point
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / "r.json").write_text(json.dumps([kept.release()]))

@@ -194,7 +194,24 @@ def test_a_plan_becomes_a_task_that_lint_certifies(capsys: Capture, tmp_path: Pa
     together = epsilon_together(mechanism, 2_000, task.delta, 7)
     assert together == pytest.approx(made["epsilon_upper"])
     assert refused(capsys, "plan", *arguments, "--emit", path).count("words.toml") == 1
-    assert "fresh" in refused(capsys, "plan", "--n", "9000", *SMALL, "--fresh", "--emit", "x.toml")
+
+
+def test_a_plan_of_fresh_devices_becomes_a_task_too(capsys: Capture, tmp_path: Path) -> None:
+    """Planted: all windows composed -> two epsilons; min_batch of all devices -> another."""
+    path = tmp_path / "words.toml"
+    arguments = ["--n", "9000", *SMALL, "--fresh", "--spare", "2"]
+    made = ask(capsys, "plan", *arguments, "--emit", path, "--length", "1d")
+    assert (made["windows"], made["levels_of_a_device"]) == (7, 1)
+    assert made["epsilon_upper"] == made["epsilon_of_a_level"]
+    assert 0.0 < made["chance_of_a_level_withheld"] < 1e-3
+    task = read_task(filled(path))
+    assert task.domain == Discovery(1, 5, 8, fresh=True)
+    assert (task.windows.count, task.windows_of_a_device) == (7, 1)
+    assert task.min_batch == made["devices_at_a_level"] < 9_000 / 7
+    found = lint(task)
+    assert found.errors == ()
+    assert found.guarantee is not None
+    assert found.guarantee.epsilon_upper <= made["epsilon_of_a_level"] * (1 + 1e-6)
 
 
 def test_places_are_planned_played_and_drawn(capsys: Capture, tmp_path: Path) -> None:

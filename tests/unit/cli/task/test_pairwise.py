@@ -326,6 +326,27 @@ def test_a_bad_task_is_one_line_that_names_the_key(
     assert not Path("sums.task").exists()
 
 
+def test_the_arrays_of_a_model_are_named_in_the_task(desk: Path, capsys: Capture) -> None:
+    """They say the dimension, and that the vector travels in segments; a wrong one is one line.
+    Planted: no segments for a short vector with a layout -> the task is refused, fails.
+    """
+    names = 'names = ["visits", "visits squared"]'
+    edit(names, 'layout = ["weight[3,2]", "bias[]"]')
+    run(capsys, "task", "sign", "sums.toml", "--key", "authority.key", "--out", "sums.task")
+    task = decode_task(decode_signed_task((desk / "sums.task").read_bytes()).data)
+    assert isinstance(task.domain, Vector)
+    assert [str(one) for one in task.domain.layout] == ["weight[3,2]", "bias[]"]
+    assert (task.domain.dimension, task.pairwise and task.pairwise.segmented) == (7, True)
+    edit('"bias[]"', '"../bias[]"')
+    _, error = run(capsys, "task", "lint", "sums.toml", status=2)
+    assert "domain.layout" in error
+    assert error.count("\n") == 1
+    edit('"../bias[]"', '"bias[]"')
+    edit('mode = "default"', 'mode = "helper"')
+    _, error = run(capsys, "task", "lint", "sums.toml", status=2)
+    assert "helper mode" in error
+
+
 def test_phases_longer_than_a_window_are_refused(desk: Path, capsys: Capture) -> None:
     """At the second: 360 fit, 359 do not, and the message says how long a round may take."""
     for old, new in (

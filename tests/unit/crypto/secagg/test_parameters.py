@@ -131,6 +131,20 @@ def test_more_neighbours_than_a_reply_holds_are_refused() -> None:
     assert parameters_for(replace(many, dropout_ppm=50_000), 950_000, 10_000).neighbours < 1_023
 
 
+def test_strict_mode_of_ten_thousand_wants_more_than_googles_counts() -> None:
+    """What docs/SECAGG.md says of 10 % corrupt and 20 % lost: it is not for want of room in a
+    reply. Google's counts do not meet condition (4), by far. Planted: (4) without its 2x -> fails.
+    """
+    n, corrupt, lost = 10_000, Fraction(1, 10), Fraction(1, 5)
+    google = graph_parameters(n, corrupt, lost, Corruption.SEMI_MALICIOUS, 40)
+    assert (google.neighbours, google.threshold) == (280, 179)
+    assert private_from(n, n // 10, 280, Corruption.COLLUDING, 80) > correct_to(n, n // 5, 280, 20)
+    ours = graph_parameters(n, corrupt, lost, Corruption.COLLUDING, 80)
+    assert (ours.neighbours, ours.threshold) == (3_466, 2_651)
+    fewer = graph_parameters(1_000, corrupt, lost, Corruption.COLLUDING, 80)
+    assert fewer.neighbours == 740 < LIMITS.neighbours
+
+
 @for_each("rates, row", TABLE.items())
 def test_table(rates: tuple[str, str, Corruption], row: list[tuple[int, int]]) -> None:
     assert [fit(n, *rates) for n in (100, 10**3, 10**4, 10**5, 10**6)] == row

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from shoal.crypto.secagg import pads, words
+from shoal.crypto.secagg.records import Commit, Status
 from shoal.crypto.secagg.segments import ROW_ID_SIZE, OpenedRow, seal_row
 from shoal.crypto.secagg.shuffler.effects import Deliver, Effect
+from shoal.crypto.signing import SigningContext
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
@@ -122,6 +124,59 @@ def test_a_delivery_breaks_off_and_begins_again() -> None:
             return super().ask(effect)
 
     Broken(WORLD).run()
+
+
+class Spoiled(InPieces):
+    """The last segment of the first row does not open, so the device of that row is lost."""
+
+    def spoil(self, rows: list[bytes]) -> list[bytes]:
+        return [rows[0][:-1] + bytes([rows[0][-1] ^ 1]), *rows[1:]]
+
+
+def test_masks_of_a_round_are_opened_for_one_set_of_survivors() -> None:
+    """One row opens up to its last segment: its device is out of the sum whole. A commit with it,
+    or without another, is answered by nobody after the first; nor does an analyzer that forgot the
+    round take its rows up again. The sum of the segments that opened would else be that of two
+    sets.
+
+    Planted: a device that forgets what it answered (DeviceRound.unmask) -> no CONFLICT: fails; an
+    analyzer that signs each commit (Collector.commit) -> fails.
+    """
+    play = Spoiled(replace(WORLD, dropout_ppm=300_000, honest_ppm=1_000_000)).run_to(Step.UNMASK)
+    first, collector = play.coordinator._commit, play.collector
+    statuses = bytearray(play.commit().statuses)
+    (lost,) = [at for at, one in enumerate(statuses) if one == Status.DROPPED]
+    (device,) = [one for one in range(5) if play.position(one) == lost]
+    with pytest.raises(ShoalError):  # it is not in the sum, and says nothing
+        play.devices[device].unmask(first, [], play.ledgers[device])
+    alive = [one for one in range(5) if one != device]
+    for number in alive:
+        play.attempt(number, play.unmask)
+    assert not play.errors
+    for at in (lost, next(at for at in range(5) if at != lost)):
+        other = bytearray(statuses)
+        other[at] = Status.ALIVE if at == lost else Status.DROPPED
+        record = Commit(play.commit().round_id, bytes(other)).encode()
+        ours, theirs = (
+            key.sign(SigningContext.ROUND_COMMIT, record)
+            for key in (play.world.shuffler_key, play.world.analyzer_key)
+        )
+        asked = pairwise_pb2.CommitRoundRequest(commit=record, shuffler_signature=ours)
+        with pytest.raises(ShoalError) as caught:
+            collector.commit(asked)
+        assert caught.value.kind is Kind.CONFLICT
+        shown = pairwise_pb2.SignedRecord(
+            record=record, shuffler_signature=ours, analyzer_signature=theirs
+        )
+        number = alive.pop()
+        with pytest.raises(ShoalError) as caught:
+            play.devices[number].unmask(shown, [], play.ledgers[number])
+        assert caught.value.kind is Kind.CONFLICT
+    restarted = Play(play.world).collector  # its nonce is another, and so is its offer
+    rows = b"".join(bytes(row) for row in play.uploads.values())
+    with pytest.raises(ShoalError) as caught:
+        restarted.feed(rows, 0)
+    assert caught.value.kind is Kind.TOO_EARLY
 
 
 def test_more_rows_than_devices_are_refused() -> None:

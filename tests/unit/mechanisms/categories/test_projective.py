@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from shoal.accounting.accountant import certify
 from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, create, design
@@ -147,11 +148,22 @@ def test_settings_by_number_leave_out_what_is_randomized_response() -> None:
             design("projective", domain(9), wrong)
 
 
-@for_each("k, field, third", [(3, 2, 2), (5, 2, 3), (14, 2, 3), (6, 3, 4), (4, 5, 2), (40, 5, 6)])
-def test_lower_bounds_are_of_three_of_the_cells(k: int, field: int, third: int) -> None:
-    """Rows of cells 0, 1 and one off their line, point by point from their products, joined where
-    their proportions are alike. Planted: the law of three that
-    share as many points as two do -> fails.
+@for_each(
+    "k, field, others",
+    [
+        (3, 2, (2,)),
+        (5, 2, (3, 2)),
+        (14, 2, (3, 2)),
+        (6, 3, (4, 2)),
+        (4, 5, (2,)),
+        (40, 5, (6, 2)),
+        (60, 7, (8, 2)),
+    ],
+)
+def test_lower_bounds_are_of_some_of_the_cells(k: int, field: int, others: tuple[int, ...]) -> None:
+    """Rows of cells 0, 1, one off their line and one on it, point by point from their products,
+    joined where their proportions are alike. Planted: the law of three that share as many points as
+    two do -> fails; one in q of the points for one in q - 1 -> fails.
     """
     mechanism = ProjectiveResponse(labels(k), field, 3 * (WORDS // 4))
     law, space = mechanism.privacy(), mechanism.space
@@ -159,12 +171,13 @@ def test_lower_bounds_are_of_three_of_the_cells(k: int, field: int, third: int) 
     every = space.vector(np.arange(space.points))
     supported = [
         (space.product(every, np.full_like(every, space.vector(cell))) == 0).tolist()
-        for cell in (0, 1, third)
+        for cell in (0, 1, *others)
     ]
     inside, outside = 3 * space.others, space.support
+    rows = len(supported)
     expected: dict[tuple[bool, ...], list[int]] = {}
     for point in zip(*supported, strict=True):
-        row = expected.setdefault(point, [0, 0, 0])
+        row = expected.setdefault(point, [0] * rows)
         for at, meets in enumerate(point):
             row[at] += inside if meets else outside
     told = law.real.law()
@@ -172,7 +185,19 @@ def test_lower_bounds_are_of_three_of_the_cells(k: int, field: int, third: int) 
     joined: dict[Fraction | tuple[Fraction, ...], list[int]] = {}
     for row in expected.values():
         key = tuple(Fraction(weight, row[2]) for weight in row)
-        joined[key] = [a + b for a, b in zip(joined.get(key, [0, 0, 0]), row, strict=True)]
+        joined[key] = [a + b for a, b in zip(joined.get(key, [0] * rows), row, strict=True)]
     assert sorted(zip(*told.rows, strict=True)) == sorted(
         tuple(weight * scale for weight in row) for row in joined.values()
     )
+
+
+@for_each(
+    "k, field, include, n",
+    [(40, 5, 7 * (WORDS // 8), 20_000), (16, 2, 3 * (WORDS // 4), 10**6), (3, 2, WORDS // 2, 500)],
+)
+def test_a_certificate_is_nearly_two_sided(k: int, field: int, include: int, n: int) -> None:
+    """Others on the line hide least. Planted: no cell 2 among those that others may answer -> 12
+    and 25 % apart, fails.
+    """
+    found = certify(ProjectiveResponse(labels(k), field, include).privacy(), n, 1e-6)
+    assert found.epsilon_lower <= found.epsilon_upper <= 1.005 * found.epsilon_lower

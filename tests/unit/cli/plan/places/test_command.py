@@ -93,3 +93,14 @@ def test_wrong_files(tmp_path: Path, capsys: Capture) -> None:
         assert err.count("\n") == 1
     _, err = run(capsys, "simulate", str(tmp_path / "none"), *BOX, status=2)
     assert "cannot read" in err
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """As some editors write it. Planted: read as plain UTF-8 -> the first line is no place."""
+    from shoal.cli.plan.places.read import box_of, read_places
+
+    path, box = tmp_path / "places.txt", box_of("48,11.3,48.3,11.8", 4, 4)
+    path.write_bytes(b"\xef\xbb\xbf48.137, 11.575\n\n")
+    plain = tmp_path / "plain.txt"
+    plain.write_bytes(b"48.137, 11.575\n\n")
+    assert read_places(path, box).tolist() == read_places(plain, box).tolist()
