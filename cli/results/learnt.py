@@ -70,6 +70,13 @@ class Learnt:
         return sum(not one.withheld for one in self.rounds)
 
 
+def logistic_plan(
+    features: int, rounds: int, step: float, clip: float, rule: ClipRule | None = None
+) -> LearningPlan:
+    """The plan that the words are of. Raises INVALID."""
+    return LearningPlan(features, rounds, step, clip, rule)
+
+
 def plan_of(task: Task) -> LearningPlan:
     """From the words that the task's question ends with. Raises CONFIG where there are none, and
     MISMATCH, INVALID where task or words don't hold.
@@ -88,7 +95,7 @@ def plan_of(task: Task) -> LearningPlan:
         raise ShoalError(
             Kind.INVALID, f"task {task.name}: the words of its plan have a number that is none"
         ) from None
-    plan = LearningPlan(int(found[1]), int(found[2]), step, clip, rule)
+    plan = logistic_plan(int(found[1]), int(found[2]), step, clip, rule)
     check_learning(task, plan)
     return plan
 

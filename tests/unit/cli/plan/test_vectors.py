@@ -11,6 +11,7 @@ import pytest
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.cli.main import main
+from shoal.cli.results.learnt import plan_of
 from shoal.cli.task.file import read_task
 from shoal.task import Admission, Aggregator
 from tests.cases import for_each
@@ -76,6 +77,29 @@ def test_lint_certifies_what_was_planned(
         assert (task.admission, task.pairwise.cohort_max) == (Admission.ENROLLED, 600)
         assert epsilon_of_task(task, int(windows), 1e-6) <= 1.0
     assert "guaranteed" in run(capsys, "task", "lint", emitted)
+
+
+def test_a_model_is_planned(told: tuple[str, ...], capsys: Capture) -> None:
+    """The task's question ends with the plan, which ``shoal results model`` reads again; epsilons
+    grow from that of one round to the target. Planted: the gradient's clip as the vector's -> the
+    task is not asked by its plan, fails.
+    """
+    learnt = ("--labels", "x, y", "--clip", "0.5", "--n", "600", "--learn", "8", "--windows", "4")
+    options = (*PLAN[:2], *learnt, *SET)
+    plan = json.loads(run(capsys, *options, "--emit", "m.toml", *told, "--json"))
+    task = read_task(filled(Path("m.toml")))
+    assert task.question == f"How far did you go? {plan['learning']}"
+    found = plan_of(task)
+    assert (found.rounds, found.step, found.clip) == (4, 8.0, 0.5)
+    assert task.domain.labels == ("x", "y", "intercept")
+    epsilons = plan["epsilon_by_round"]
+    assert epsilons == sorted(epsilons)
+    assert len(epsilons) == 4
+    assert 0.98 < epsilons[-1] <= 1.0
+    assert epsilon_of_task(task, 4, 1e-6) <= epsilons[-1]
+    for more, said in (((), "--question"), (("--not-enrolled",), "--learn")):
+        emit = ("--emit", "n.toml") if not more else ()
+        assert said in run(capsys, *options, *more, *emit, status=2)
 
 
 def test_what_people_read(capsys: Capture) -> None:
