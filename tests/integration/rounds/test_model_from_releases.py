@@ -61,7 +61,7 @@ async def ask(capsys: Capture, path: Path, *more: str) -> dict[str, Any]:
 async def test_the_model_follows_from_the_store(tmp_path: Path, capsys: Capture) -> None:
     """After the first window it is the agents' own model, to the last bit; the second is lost, as
     nobody comes, and the model stays while its epsilon counts. Planted: a withheld round that is
-    left out of the epsilon; a state kept from call to call, moved twice -> fails.
+    left out of the epsilon -> fails.
     """
     world = LearningWorld(tmp_path / "services", devices=8, survivors_min=6)
     async with running(world) as one:
@@ -126,7 +126,7 @@ def check_waiting(one: Running, signed: dict[int, bytes]) -> None:
 
 
 def check_refused(one: Running, signed: dict[int, bytes]) -> None:
-    """A gap, a forged release, another window's. Planted: signatures not looked at -> fails."""
+    """A gap, a forged release, another window's."""
     served = one.world.published.served
     gap = learnt(served, {1: signed[1]}, START)
     assert (gap.stand, gap.state.done) == (Learning.STOPPED, 0)

@@ -54,10 +54,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> tu
 def test_lint_certifies_what_was_planned(
     told: tuple[str, ...], capsys: Capture, way: str, windows: str
 ) -> None:
-    """Integers, noise and epsilons of the file are the plan's, and all windows keep the target.
-    Planted: the target of one of several windows written rounded up -> their sum is above it; the
-    grid left out of a sum's file, as the plan's own dropout is -> other noise, fails.
-    """
+    """Integers, noise and epsilons of the file are the plan's, and all windows keep the target."""
     options = (*PLAN, *SET, "--mechanism", way, "--windows", windows, "--drop-out", "0.1")
     emitted = f"{way}-{windows}.toml"
     plan = json.loads(run(capsys, *options, "--emit", emitted, *told, "--json"))
@@ -143,7 +140,7 @@ def test_what_does_not_go_with_vectors(
 
 @for_each("option", ["--dimension", "--clip", "--drop-out"])
 def test_what_is_of_vectors_alone(capsys: Capture, option: str) -> None:
-    """Planted: such options are passed over in silence -> fails."""
+    """Each is refused where something else is asked, by its name."""
     asked = ("plan", "yes_no", "--n", "2000", "--epsilon", "1", option, "0.5")
     asked = (*asked[:-1], "5") if option == "--dimension" else asked
     assert option in run(capsys, *asked, status=2)
