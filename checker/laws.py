@@ -54,7 +54,8 @@ class OutputLaw:
     outputs. ``table``: P(output | answer), where it is small enough to be listed. ``ratio``: the
     largest ratio of an output's probabilities, e^epsilon0. ``alike``: whatever others answer, they
     look like the third answer of ``outputs``; else like the third one or like the fourth one.
-    ``listed``: whether ``outputs`` or ``rows`` say so of every answer that others may give.
+    ``listed``: whether that is so; False: others may answer what ``outputs`` does not have, and the
+    pair stands for all in the blanket's expectation alone.
     """
 
     outputs: tuple[Outputs, ...]
@@ -256,7 +257,9 @@ def _privunit(parameters: Mapping[str, int]) -> OutputLaw:
         Outputs(other, same, other, None),
         Outputs(rest, rest, rest, None),
     )
-    return OutputLaw(tuple(one for one in outputs if one.least), same / other, listed=False)
+    return OutputLaw(
+        tuple(one for one in outputs if one.least), same / other, alike=False, listed=False
+    )
 
 
 def _projective(parameters: Mapping[str, int]) -> OutputLaw:

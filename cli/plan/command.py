@@ -118,6 +118,7 @@ def command(
     not_enrolled: vector_options.NotEnrolledOption = False,
     one_visit: vector_options.OneVisitOption = False,
     fresh: word_options.FreshOption = False,
+    learn: vector_options.LearnOption = None,
     min_batch: plan_options.MinBatchOption = None,
     honest_fraction: HonestFractionOption = "1",
     mechanism: plan_options.MechanismNamesOption = None,
@@ -152,8 +153,7 @@ def command(
     processes: plan_options.ProcessesOption = None,
     engine: plan_options.EngineOption = None,
     as_json: plan_options.PlanJsonOption = False,
-) -> None:
-    """See ``HELP``."""
+) -> None:  # see HELP
     _answer(context, dict(locals()))
 
 
@@ -248,14 +248,15 @@ def _words(context: typer.Context, given: Mapping[str, Any], shown: _Shown) -> N
 
 
 def _vectors(context: typer.Context, given: Mapping[str, Any], shown: _Shown) -> None:
-    from shoal.cli.plan.vectors import show_vectors, vector_request
+    from shoal.cli.plan.vectors import learning_of, show_vectors, vector_request
 
     vector_options.check_vectors(context)
     typed = vector_options.VectorsTyped(**_named(vector_options.VectorsTyped, given))
     request = vector_request(typed, given)
+    learning = learning_of(typed, request)
     told = shown.settings(request.smallest_batch)
     with _bar() as tell:
-        show_vectors(request, shown.emit, told, tell, as_json=shown.as_json)
+        show_vectors(request, learning, shown.emit, told, tell, as_json=shown.as_json)
 
 
 def _others(context: typer.Context, given: Mapping[str, Any], shown: _Shown) -> None:

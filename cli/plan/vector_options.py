@@ -64,6 +64,18 @@ OneVisitOption = Annotated[
 ]
 
 
+LearnOption = Annotated[
+    float | None,
+    typer.Option(
+        "--learn",
+        metavar="STEP",
+        rich_help_panel=_PANEL,
+        help="Learn a logistic regression over these numbers with this step, a round in each of "
+        "--windows; --clip is that of a gradient.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class VectorsTyped:
     """As they were typed; None (or False) for what was left out."""
@@ -74,6 +86,7 @@ class VectorsTyped:
     drop_out: float | None
     not_enrolled: bool
     one_visit: bool
+    learn: float | None = None
 
 
 _OWN = {field.name for field in fields(VectorsTyped)}

@@ -22,6 +22,7 @@ from shoal.cli.output import (
     say_table,
     write_new,
 )
+from shoal.cli.results.model import model_command
 from shoal.cli.results.synthesize import synthesize_command
 from shoal.cli.results.terminal import show_release, up
 from shoal.errors import Kind, ShoalError
@@ -35,6 +36,7 @@ ResultsConfigOption = Annotated[
 ResultsJsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 results.command("synthesize")(synthesize_command)
+results.command("model")(model_command)
 EMPTY = "nothing has been released yet"
 _EDGE = "Degrees, an edge of a cell; without it the edge of the map."
 

@@ -306,7 +306,8 @@ def test_a_promise_of_vectors_of_1_percent_less_does_not_hold(name: str) -> None
     """What is certified holds, and 1 % less does not; less than a real pair shows is wrong.
 
     Planted: the ratio without the uniform draws of near candidates; datasets left out in which the
-    others hold the first of the two -> fails.
+    others hold the first of the two; a promise proven by swapping, whose proof wants the law of a
+    third vector -> fails.
     """
     (law, privacy), n, delta = VECTORS[name]
     certificate = certify(privacy, n, delta)

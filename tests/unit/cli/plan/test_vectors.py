@@ -11,6 +11,7 @@ import pytest
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.cli.main import main
+from shoal.cli.results.learnt import plan_of
 from shoal.cli.task.file import read_task
 from shoal.task import Admission, Aggregator
 from tests.cases import for_each
@@ -53,10 +54,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> tu
 def test_lint_certifies_what_was_planned(
     told: tuple[str, ...], capsys: Capture, way: str, windows: str
 ) -> None:
-    """Integers, noise and epsilons of the file are the plan's, and all windows keep the target.
-    Planted: the target of one of several windows written rounded up -> their sum is above it; the
-    grid left out of a sum's file, as the plan's own dropout is -> other noise, fails.
-    """
+    """Integers, noise and epsilons of the file are the plan's, and all windows keep the target."""
     options = (*PLAN, *SET, "--mechanism", way, "--windows", windows, "--drop-out", "0.1")
     emitted = f"{way}-{windows}.toml"
     plan = json.loads(run(capsys, *options, "--emit", emitted, *told, "--json"))
@@ -76,6 +74,29 @@ def test_lint_certifies_what_was_planned(
         assert (task.admission, task.pairwise.cohort_max) == (Admission.ENROLLED, 600)
         assert epsilon_of_task(task, int(windows), 1e-6) <= 1.0
     assert "guaranteed" in run(capsys, "task", "lint", emitted)
+
+
+def test_a_model_is_planned(told: tuple[str, ...], capsys: Capture) -> None:
+    """The task's question ends with the plan, which ``shoal results model`` reads again; epsilons
+    grow from that of one round to the target. Planted: the gradient's clip as the vector's -> the
+    task is not asked by its plan, fails.
+    """
+    learnt = ("--labels", "x, y", "--clip", "0.5", "--n", "600", "--learn", "8", "--windows", "4")
+    options = (*PLAN[:2], *learnt, *SET)
+    plan = json.loads(run(capsys, *options, "--emit", "m.toml", *told, "--json"))
+    task = read_task(filled(Path("m.toml")))
+    assert task.question == f"How far did you go? {plan['learning']}"
+    found = plan_of(task)
+    assert (found.rounds, found.step, found.clip) == (4, 8.0, 0.5)
+    assert task.domain.labels == ("x", "y", "intercept")
+    epsilons = plan["epsilon_by_round"]
+    assert epsilons == sorted(epsilons)
+    assert len(epsilons) == 4
+    assert 0.98 < epsilons[-1] <= 1.0
+    assert epsilon_of_task(task, 4, 1e-6) <= epsilons[-1]
+    for more, said in (((), "--question"), (("--not-enrolled",), "--learn")):
+        emit = ("--emit", "n.toml") if not more else ()
+        assert said in run(capsys, *options, *more, *emit, status=2)
 
 
 def test_what_people_read(capsys: Capture) -> None:
@@ -119,7 +140,7 @@ def test_what_does_not_go_with_vectors(
 
 @for_each("option", ["--dimension", "--clip", "--drop-out"])
 def test_what_is_of_vectors_alone(capsys: Capture, option: str) -> None:
-    """Planted: such options are passed over in silence -> fails."""
+    """Each is refused where something else is asked, by its name."""
     asked = ("plan", "yes_no", "--n", "2000", "--epsilon", "1", option, "0.5")
     asked = (*asked[:-1], "5") if option == "--dimension" else asked
     assert option in run(capsys, *asked, status=2)

@@ -107,9 +107,7 @@ def test_privunit_is_recommended_only_where_it_wins(limits: dict[str, Any], chos
 
 
 def test_windows_share_the_target() -> None:
-    """Four windows together keep it, and use most of it. Planted: the epsilon of one window
-    written as the target, rounded up -> the sum's windows are above it, fails.
-    """
+    """Four windows together keep it, and use most of it."""
     plan = planned(windows=4, ways=("privunit", "default"))
     check_proven(plan)
     for title in ("sum, default", "privunit"):
@@ -138,7 +136,7 @@ def test_rounds_of_a_large_fleet() -> None:
 def test_errors_are_those_of_the_draws() -> None:
     """300 devices with one vector of the clip's length, 40 times: the root mean square error over
     the three coordinates is as predicted. 120 nearly normal errors: their mean square is off by 45
-    % with probability 1e-3 at most, as chi-squared of 120. Planted: 1 / clip forgotten -> half.
+    % with probability 1e-3 at most, as chi-squared of 120.
     """
     plan = planned(n=300, ways=("privunit",), enrolled=False)
     way = ways(plan)["privunit K=64"]
