@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +27,21 @@ from tests.worlds.services.analyzer import LENGTH
 from tests.worlds.step_books import asking
 from tests.worlds.words import words_world
 
+_ALONE = "SHOAL_STEP_KILL"  # set in a process of its own: a fork beside other tests' threads hangs
+alone = pytest.mark.skipif(_ALONE not in os.environ, reason="runs in a process of its own")
+
+
+@pytest.mark.skipif(_ALONE in os.environ, reason="this is that process")
+@pytest.mark.timeout(240)
+def test_all_kills_in_a_process_of_their_own() -> None:
+    """Those below."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(
+        command, env={**os.environ, _ALONE: "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+
 
 def killed_at(point: str, act: Callable[[], object]) -> None:
     """Do it in a process that ends at that point, and must get there."""
@@ -40,6 +57,7 @@ def killed_at(point: str, act: Callable[[], object]) -> None:
     assert os.WTERMSIG(status) == signal.SIGKILL
 
 
+@alone
 @pytest.mark.parametrize(
     ("point", "told"),
     [
@@ -80,6 +98,7 @@ def test_an_analyzer_that_is_killed_asks_the_same_or_nobody_knows_of_it(
         again.store.close()
 
 
+@alone
 @pytest.mark.parametrize(
     ("point", "kept"), [(f"{SHUFFLER}.rename", False), (f"{SHUFFLER}.renamed", True)]
 )
@@ -99,6 +118,7 @@ async def test_a_shuffler_that_is_killed_tells_one_step(
         assert (again.steps.find(step.name) is not None) is (step is one)
 
 
+@alone
 @pytest.mark.skipif(postgres.programs() is None, reason=postgres.LACKING)
 @pytest.mark.parametrize(
     ("point", "entered"),
