@@ -79,8 +79,8 @@ def steps(config: RoleSettings) -> dict[str, Path]:
     """What discoveries that are served ask, as it was told: signed and public. A service that has
     not got it would ask otherwise in a window that devices answer.
     """
-    ids = {one.task_id.hex for one in served(config)}
     found = sorted((config.data_dir / STEPS_FOLDER).glob(f"*{STEP_SUFFIX}"))
+    ids = {one.task_id.hex for one in served(config)} if found else set[str]()
     return {f"{STEPS}{path.name}": path for path in found if path.name.split(".")[0] in ids}
 
 
