@@ -4,8 +4,8 @@
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-full campaigns bench bench-check deploy-check image helm flower \
-  peers node lint format proto links constraints docs screenshots wheel dist sbom check-dist clean \
-  distclean
+  peers node network lint format proto links constraints docs screenshots wheel dist sbom \
+  check-dist clean distclean
 
 PYTHON ?=
 # Two more than two cores: many tests wait for other processes and for the clock.
@@ -21,6 +21,7 @@ HERE := $(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
 SERVER := $(VENV)/.server-$(HERE)
 DEV := $(VENV)/.dev-$(HERE)
 SITE := $(VENV)/.site-$(HERE)
+NETWORK := $(VENV)/.network-$(HERE)
 RELEASE := $(VENV)/.release-$(HERE)
 TAG ?=
 
@@ -71,6 +72,8 @@ flower: .venv-flower/.made ## install Flower beside, for `make bench ARGS=secagg
 peers: .venv-peers/.made ## install pure-ldp and multi-freq-ldpy beside, for `make bench ARGS=peers`
 
 node: .venv-node/.made ## install what docs/examples/javascript needs (wants Node.js 20, npm)
+
+network: $(NETWORK) ## install PyTorch into .venv, for a network that devices learn (0.8 GB)
 
 lint: $(DEV) ## ruff, mypy --strict, and the laws of our own code
 	@$(BIN)/python -m ruff check .
@@ -180,6 +183,11 @@ $(DEV): pyproject.toml constraints.txt | $(VENV)/.made-$(HERE)
 $(SITE): pyproject.toml constraints.txt | $(DEV)
 	@echo "installing shoal[docs] into $(VENV)"
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[docs]'
+	@touch $@
+
+$(NETWORK): pyproject.toml constraints.txt | $(DEV)
+	@echo "installing shoal[network] into $(VENV)"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[network]'
 	@touch $@
 
 $(RELEASE): pyproject.toml constraints.txt | $(DEV)

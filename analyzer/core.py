@@ -36,10 +36,6 @@ WITHHELD_NOT_WHOLE = (
     "its sum of shares can't be read: a message of the batch is lost or was refused, or there are "
     "more reports than it holds"
 )
-WITHHELD_ASKED_OTHERWISE = (
-    "devices answered another question than this analyzer knows: its folder was restored from "
-    "before that was asked, and nothing of it was counted"
-)
 WITHHELD_NOT_ASKED = "nothing was asked in this window of the discovery: nothing of it was counted"
 WITHHELD_EPSILON = "the guaranteed epsilon is above the task's target_epsilon"
 

@@ -18,7 +18,6 @@ from shoal.analyzer.batches.processing import Processor
 from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools
 from shoal.analyzer.config import AnalyzerConfig
-from shoal.analyzer.discovery.steps import FOLDER as STEPS_FOLDER
 from shoal.analyzer.discovery.steps import DiscoverySteps
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.metrics import registry_of, status_of
@@ -34,6 +33,7 @@ from shoal.clocks.readings import Readings
 from shoal.clocks.timekeeper import Timekeeper
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningKey
+from shoal.crypto.step_folder import STEPS_FOLDER
 from shoal.errors import Kind, ShoalError
 from shoal.log import get_log
 from shoal.rpc.admin import Admin
@@ -199,7 +199,8 @@ class AnalyzerService:
         conditions.watch(self._given_up.conditions)
         if self._machines is not None:
             conditions.watch(self._machines)
-        for source in (disk, self.certificates.conditions, *known, self._store.damage):
+        steps = self._steps.conditions
+        for source in (disk, self.certificates.conditions, *known, steps, self._store.damage):
             conditions.watch(source)
         return conditions
 

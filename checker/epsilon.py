@@ -121,8 +121,9 @@ def _by_blanket(outputs: Sequence[Outputs], n: int, below: Fraction, delta: Frac
 def _refuted(
     outputs: Sequence[Outputs], n: int, above: Fraction, delta: Fraction
 ) -> Decision | None:
-    _, *bases = zip(*(one.after for one in outputs), strict=True)
-    for base in reversed(bases):
+    """By what all the others answer: one of the answers of ``Outputs.after``, the last first."""
+    bases = zip(*(one.after for one in outputs), strict=True)
+    for base in reversed(list(bases)):
         if _exceeds(_dataset(outputs, base, above), n, delta):
             return Decision(Outcome.WRONG, "a real dataset has a larger divergence")
     return None

@@ -77,7 +77,7 @@ def mean_positive_part(kinds: Sequence[Summand], n: int, smoothing: float) -> Be
         return Between(exact * (1 - _ROUND), exact * (1 + _ROUND))
     values = np.array([float(kind.value) for kind in kinds])
     chances = np.array([float(kind.chance) for kind in kinds])
-    theta = min(_saddle(values, chances, n), _LARGEST / float(np.abs(values).max()))
+    theta = min(saddle(values, chances, n), _LARGEST / float(np.abs(values).max()))
     if not 0.0 < theta < math.inf:
         raise UnreadableError("this sum leaves the range of floats: it is not checked")
     left = float(1 - sum((one.chance for one in kinds), Fraction(0)))
@@ -204,7 +204,7 @@ def _after(end: float, tau: float, step: float) -> float:
     return first * (1 + 1 / (step * tau**2 * end))
 
 
-def _saddle(values: NDArray[np.float64], chances: NDArray[np.float64], n: int) -> float:
+def saddle(values: NDArray[np.float64], chances: NDArray[np.float64], n: int) -> float:
     """theta > 0 near the least of n ln E[e^(theta L)] - 2 ln theta. Any theta is sound."""
     low, high = 0.0, 1.0 / float(np.abs(values).max())
     for _ in range(60):

@@ -54,6 +54,7 @@ class OutputLaw:
     outputs. ``table``: P(output | answer), where it is small enough to be listed. ``ratio``: the
     largest ratio of an output's probabilities, e^epsilon0. ``alike``: whatever others answer, they
     look like the third answer of ``outputs``; else like the third one or like the fourth one.
+    ``listed``: whether ``outputs`` or ``rows`` say so of every answer that others may give.
     """
 
     outputs: tuple[Outputs, ...]
@@ -63,6 +64,7 @@ class OutputLaw:
     rows: tuple[tuple[Fraction, ...], ...] = ()
     answers: int = 0
     alike: bool = True
+    listed: bool = True
 
     def pairs(self) -> Iterator[tuple[Outputs, ...]]:
         """Every ordered pair of answers that has to be looked at, as a third one the second."""
@@ -87,6 +89,7 @@ def law_of(mechanism: str, parameters: Mapping[str, int]) -> OutputLaw | None:
         "kmean": _kary,
         "one_bit_mean": _one_bit,
         "piecewise": _piecewise,
+        "privunit": _privunit,
         "projective": _projective,
         "subset": _subset,
         "unary": _unary,
@@ -222,6 +225,38 @@ def _overlap(bin_: int, left: Fraction, window: int) -> Fraction:
     """How much of a bin the window covers, of 1."""
     end, begin = min(Fraction(bin_ + 1), left + window), max(Fraction(bin_), left)
     return max(Fraction(0), end - begin)
+
+
+def _privunit(parameters: Mapping[str, int]) -> OutputLaw:
+    """A seed that looks at nothing, and one of its K candidates: with probability uniform / 2^64
+    any, else one of the t that a public order, which the vector chooses, puts first.
+
+    *epsilon0.* Every vector has exactly t near candidates of every seed. So a report has one of two
+    probabilities, and their ratio is the largest; nothing is asked of the candidates.
+
+    *The pair that stands for all.* Given a seed let two vectors share c near candidates. With r the
+    ratio, e >= 1 and u / K, which every candidate has after every vector, as the blanket's weight,
+    (P - e Q) over that weight is r - e and 1 - e r on t - c candidates each, r (1 - e) on c, 1 - e
+    on K - 2 t + c. Moving c from {r (1 - e), 1 - e} to {r - e, 1 - e r} keeps the sum, and both
+    old values lie between the new ones: the law is larger in convex order. The positive part of a
+    sum is convex in each summand, so its mean is largest with c = 0, at every seed, and on average
+    over the seeds of all summands. Two vectors of opposite directions have c = 0: their orders are
+    the reverse of one another, and 2 t <= K. They are real answers, so that what they exceed is
+    wrong. A third vector's c with each depends on the seed: none is looked at.
+    """
+    many, near = parameters["candidates"], parameters["inside"]
+    uniform = Fraction(parameters["uniform"], _WORDS)
+    if not (near >= 1 and 2 * near <= many <= _WORDS and 0 < uniform < 1):
+        raise UnreadableError("privunit wants 1 <= inside, 2 inside <= candidates, 0 < uniform")
+    other = uniform * near / many
+    same = 1 - uniform + other
+    rest = uniform - 2 * other
+    outputs = (
+        Outputs(same, other, other, None),
+        Outputs(other, same, other, None),
+        Outputs(rest, rest, rest, None),
+    )
+    return OutputLaw(tuple(one for one in outputs if one.least), same / other, listed=False)
 
 
 def _projective(parameters: Mapping[str, int]) -> OutputLaw:

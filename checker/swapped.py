@@ -64,6 +64,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.checker.crowds import CrowdWeights, crowd_of
+from shoal.checker.expectation import saddle
 from shoal.checker.laws import OutputLaw, Outputs
 
 Floats: TypeAlias = "NDArray[np.float64]"
@@ -71,7 +72,6 @@ Floats: TypeAlias = "NDArray[np.float64]"
 _MANY = 1 << 62  # answers
 LEAST_N = 200  # of fewer reports a crowd leaves too few
 _ROUND = 16 * 2.0**-53
-_TINY = 1e-300
 # kappa, from coarse to fine: the bound is too large by half the square of it
 _KAPPAS = (0.2, 0.02, 0.002)
 _END = 30.0  # what the normal factor falls to: e^-30
@@ -130,7 +130,7 @@ class Swapping:
         sizes = (values * values * self.rows).sum(axis=1)
         crowds = [self.crowd(n, size, delta) for size in self.sizes(n)]
         looked, worst = list[int](), int(sizes.argmax())
-        tilts = np.array(_TILTS) * _saddle(values[worst], self.rows[worst], n)
+        tilts = np.array(_TILTS) * saddle(values[worst], self.rows[worst], n)
         while True:  # the answer that is worst there may be another one
             looked.append(worst)
             _, crowd, t = min(
@@ -192,8 +192,11 @@ def ways(law: OutputLaw) -> list[Swapping]:
 
     Where answers are not ``alike``, outputs that are taken together may differ after one that is
     not listed, though it has the law of one that is. The largest w of these laws is the same for
-    every output, and either of two ratios to it is that of any answer.
+    every output, and either of two ratios to it is that of any answer. None where some answer is
+    not listed at all.
     """
+    if not law.listed:
+        return []
     if law.rows:
         rows, least = law.rows, [min(column) for column in zip(*law.rows, strict=True)]
     else:
@@ -269,20 +272,3 @@ class _Answer:
         total = (powers @ weight) * step + math.exp(-((kappa * last) ** 2) / 2) / last
         share: Floats = np.minimum(1.0, total * (2 / math.pi) * (1 + 1e-10))
         return share
-
-
-def _saddle(values: Floats, chances: Floats, places: int) -> float:
-    """About the t > 0 with N t E[L e^(tL)] = 2 E[e^(tL)]. Any t is sound."""
-    top = max(float(values.max()), _TINY)
-    low, high = 0.0, 1 / (places * top)
-
-    def rises(t: float) -> bool:
-        tilted = chances * np.exp(t * (values - top))
-        return places * t * float(tilted @ values) > 2 * float(tilted.sum())
-
-    while not rises(high) and high * top < _GROWN / 2:
-        low, high = high, 2 * high
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if rises(middle) else (middle, high)
-    return high

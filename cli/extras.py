@@ -26,6 +26,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "dask": ("distributed",),
     "tables": ("mbi", "jax", "optax"),
     "oidc": ("authlib", "joserfc"),
+    "network": ("torch",),
 }
 
 

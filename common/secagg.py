@@ -65,7 +65,14 @@ class PairwisePlan:
     def __post_init__(self) -> None:
         most = LIMITS.helper_cohort if self.mode is Mode.HELPER else LIMITS.cohort
         _require(
-            2 <= self.survivors_min <= self.cohort_min <= self.cohort_max <= most,
+            self.cohort_max <= most,
+            f"cohort_max is at most {most} devices, got {self.cohort_max}: a window has as many "
+            "rounds as its devices need"
+            if self.mode is not Mode.HELPER
+            else f"cohort_max is at most {most} devices in helper mode, got {self.cohort_max}",
+        )
+        _require(
+            2 <= self.survivors_min <= self.cohort_min <= self.cohort_max,
             f"2 <= survivors_min <= cohort_min <= cohort_max <= {most} devices",
         )
         _require(0 <= self.dropout_ppm < PPM, "dropout is at least 0 and below 1")
@@ -81,7 +88,8 @@ class PairwisePlan:
         )
         _require(
             not self.segment_words or self.mode is not Mode.HELPER,
-            "in helper mode a vector is sent in one piece: leave segment_words out",
+            "in helper mode a vector is sent in one piece: leave segment_words out, or take mode "
+            "default or strict",
         )
 
     @property

@@ -18,7 +18,7 @@ from fractions import Fraction
 from shoal.domain import AnswerRecord, Discovery, Domain, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-from shoal.secagg import PairwisePlan
+from shoal.secagg import Mode, PairwisePlan
 
 PPM = 1_000_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -50,6 +50,13 @@ class Aggregator(IntEnum):
 
     SHUFFLED = 1
     PAIRWISE = 2
+
+
+def _in_segments(mode: Mode | None, otherwise: str) -> str:
+    """How to mend a task that lacks segments. ``otherwise``: what does without them."""
+    if mode is Mode.HELPER:
+        return f", which helper mode has none of: take mode default or strict, or {otherwise}"
+    return f": set segment_words of its rounds, or {otherwise}"
 
 
 def _require(condition: bool, message: str) -> None:
@@ -252,10 +259,11 @@ class Task:
     def _check_layout(self) -> None:
         """Arrays are read by name from the one array of long vectors, and from nothing else."""
         layout = self.domain.layout if isinstance(self.domain, Vector) else ()
+        mode = None if self.pairwise is None else self.pairwise.mode
         _require(
             not layout or (self.pairwise is not None and self.pairwise.segmented),
-            "layout names the arrays of a vector that is summed in segments: set segment_words, "
-            "outside helper mode, or name coordinates in names",
+            "layout names the arrays of a vector that is summed in segments"
+            + _in_segments(mode, "leave layout out"),
         )
 
     def _check_release(self) -> None:
@@ -364,8 +372,8 @@ class Task:
         )
         _require(
             plan.segmented or domain.dimension <= LIMITS.whole_words,
-            f"a vector of more than {LIMITS.whole_words} coordinates is sealed in segments: set "
-            "segment_words, outside helper mode",
+            f"a vector of more than {LIMITS.whole_words} coordinates is sealed in segments"
+            + _in_segments(plan.mode, "send fewer coordinates"),
         )
         _require(
             not (plan.segmented and domain.names),

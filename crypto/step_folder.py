@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shoal.ids import TaskId
     from shoal.task import Task
 
-STEP_SUFFIX = ".step"
+STEPS_FOLDER, STEP_SUFFIX = "steps", ".step"
 Write = Callable[[Path, bytes], None]
 """(path, data): there whole or not at all, and durable when it returns. Raises OSError."""
 

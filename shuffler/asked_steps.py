@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from shoal.clocks.clock import SureClock
@@ -25,7 +26,7 @@ from shoal.crypto.discovery_steps import SignedStep, task_of_step, trust_step
 from shoal.crypto.step_folder import StepFolder
 from shoal.crypto.trust import ServedTask
 from shoal.domain import Discovery
-from shoal.errors import ShoalError
+from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.log import get_log
 from shoal.services.conditions import Condition
@@ -36,7 +37,10 @@ from shoal.shuffler.stores.steps import StepBook
 from shoal.shuffler.tasks import ShufflerTasks
 
 log = get_log("shuffler")
-FOLDER = "steps"
+_MEND = (
+    "if the analyzer was put back from a copy, give it this shuffler's steps (docs/DISCOVERY.md)"
+)
+POINT = "shuffler.step"  # of the failpoints of a step's file
 _LOOK_S = 1.0  # between two looks at what other shufflers of the store were told
 
 
@@ -53,7 +57,7 @@ class AskedSteps:
         book: StepBook | None = None,
     ) -> None:
         self._tasks, self._clock = tasks, clock
-        self._steps = StepFolder(folder, replace_whole)
+        self._steps = StepFolder(folder, partial(replace_whole, point=POINT))
         self._agreement = (
             None if book is None else StepAgreement(book, self._steps, clock, self._index)
         )
@@ -82,9 +86,12 @@ class AskedSteps:
                     await self._take(served, signed)
                 self._wrong.pop(task_id, None)
             except ShoalError as error:
-                if self._wrong.get(task_id) != error.message:
-                    log.error("a step of a discovery is passed on to nobody", task=task_id)
-                self._wrong[task_id] = error.message
+                if task_id not in self._wrong:
+                    log.error(
+                        "a step of a discovery is passed on to nobody", task=task_id, error=error
+                    )
+                mend = f"; {_MEND}" if error.kind is Kind.CONFLICT else ""
+                self._wrong[task_id] = f"{error.message}{mend}"
 
     async def _take(self, served: ServedTask, signed: SignedStep) -> None:
         """Keep it, if it is the first of its window. Raises CONFLICT, and what the disk and the
@@ -145,6 +152,8 @@ class AskedSteps:
 
     def _index(self, task_id: TaskId) -> None:
         """Its names, and who verifies the proofs of devices that send under them."""
+        if task_id not in self._tasks.served:  # since the store was asked
+            return
         self._indexed.add(task_id)
         asking = {
             signed.name: WindowId(task_id, window)

@@ -16,6 +16,7 @@ from shoal.clocks.readings import Readings
 from shoal.clocks.timekeeper import Timekeeper
 from shoal.crypto.keyfiles import load_signing_key
 from shoal.crypto.signing import SigningKey
+from shoal.crypto.step_folder import STEPS_FOLDER
 from shoal.entropy import SYSTEM, Entropy
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
@@ -34,7 +35,6 @@ from shoal.services.process import DataFolder, Reloading, spare_collector
 from shoal.services.tracing import Tracer
 from shoal.services.watching import watch_disk
 from shoal.shuffler.analyzer_capacity import Serving, asking
-from shoal.shuffler.asked_steps import FOLDER as STEPS_FOLDER
 from shoal.shuffler.asked_steps import AskedSteps
 from shoal.shuffler.config import ShufflerConfig
 from shoal.shuffler.core import WindowId

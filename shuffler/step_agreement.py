@@ -64,7 +64,9 @@ class _Rows:
 def _judged(
     served: ServedTask, rows: Mapping[int, EnteredStep], known: Mapping[int, SignedStep]
 ) -> _Rows:
-    """``known``: verified before, so not again. By window: the same for everybody."""
+    """``known``: verified before, so not again. By window: the same for everybody. It may take a
+    second, for many windows with thousands of beginnings.
+    """
     judged, discovery = _Rows(), _of(served)
     for window, row in sorted(rows.items()):
         signed = known.get(window)
@@ -182,12 +184,12 @@ class StepAgreement:
         if now is None or self._agreed.get(task_id) == (list(there), known):
             return
         rows = {entry.window.window: entry for entry in there}
-        judged = _judged(served, rows, known)
+        judged = await asyncio.to_thread(_judged, served, rows, known)
         for window, mine in known.items():
             if window not in rows and not judged.follows(mine, _of(served)):
                 log.warning("the store lacks what a window of a discovery asks", task=task_id)
                 rows[window] = await self._book.enter(_entry(served, mine))
-                judged = _judged(served, rows, known)
+                judged = await asyncio.to_thread(_judged, served, rows, known)
         self._drop(served, judged)
         told = {**judged.damaged, **judged.contrary}
         self._wrong[task_id] = "; ".join(f"window {at}: {why}" for at, why in sorted(told.items()))

@@ -16,8 +16,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "constraints.txt"
-EXTRAS = "server,accounting,dev,docs,release"
+EXTRAS = "server,accounting,dev,docs,release,network"
 BUILDER = "setuptools"  # pip freeze leaves it out
+# What a build of PyTorch for CUDA brings and one for CPU does not; it names the versions itself.
+OF_BUILDS = re.compile(r"nvidia-.*|cuda-.*|triton")
 HEADER = f"""\
 # Exact versions of all that Shoal and its extras ({EXTRAS}) install, valid on Python 3.11 to 3.13.
 # Written by tools/constraints.py (make constraints).
@@ -62,9 +64,20 @@ def resolve() -> dict[str, str]:
         frozen = subprocess.run(
             [*pip, "freeze", "--all"], check=True, capture_output=True, text=True
         ).stdout
+    return kept(frozen)
+
+
+def kept(frozen: str) -> dict[str, str]:
+    """What of pip's list holds on every machine: not ourselves, and of a build (2.13.0+cpu) the
+    version alone.
+    """
     lines = [line for line in frozen.splitlines() if _LINE.fullmatch(line)]
     versions = read("\n".join(lines))
-    return {name: version for name, version in versions.items() if name not in {"pip", "shoal"}}
+    return {
+        name: version.partition("+")[0]
+        for name, version in versions.items()
+        if name not in {"pip", "shoal"} and not OF_BUILDS.fullmatch(name)
+    }
 
 
 def main() -> int:

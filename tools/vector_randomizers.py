@@ -38,6 +38,7 @@ from shoal.mechanisms.quantize import quantize
 from shoal.mechanisms.vectors.privunit import PrivUnit, create, design_at
 from shoal.privacy import LocalPrivacy
 from shoal.questions.learning import LearningPlan, after_round, begin_learning, gradients, vectors
+from shoal.questions.models import Logistic
 from tests.worlds.modules import ROOT
 
 PAGE = ROOT / "docs" / "MECHANISMS.md"
@@ -139,21 +140,21 @@ def learnt_locally(
     """Accuracy after all rounds: each device randomizes its clipped gradient, drawn by the code."""
     state, n = begin_learning(plan), len(many)
     for _ in range(plan.rounds):
-        own = vectors(plan, state.clip, gradients(state.weights, many.rows, many.malignant))
+        own = vectors(plan, state.clip, gradients(plan, state, many.rows, many.malignant))
         unit = own / plan.bound
         rows = np.array([quantize(row, mechanism.domain, entropy).vector for row in unit])
         reports = mechanism.randomize(rows, entropy)[:, 0]
         mean = mechanism.estimate(mechanism.tally(reports)).values * plan.bound
         state = after_round(plan, state, mean * n, n)
-    return accuracy(state.weights, held_out)
+    return accuracy(plan.model, state.weights, held_out)
 
 
 def learn() -> None:
     """Print accuracies: without privacy, a curator's, and from randomized gradients."""
     patients, held_out = load_patients()
-    many, features = crowd(patients, _LEARNERS), patients.rows.shape[1]
-    plan = LearningPlan(features=features, rounds=_ROUNDS, step=_STEP, clip=_CLIP)
-    sys.stdout.write(f"openly: {accuracy(learnt_openly(patients), held_out):.3f}\n")
+    many, model = crowd(patients, _LEARNERS), Logistic(patients.rows.shape[1])
+    plan = LearningPlan(model, rounds=_ROUNDS, step=_STEP, clip=_CLIP)
+    sys.stdout.write(f"openly: {accuracy(model, learnt_openly(model, patients), held_out):.3f}\n")
 
     def family(dimension: int, epsilon0: float) -> LocalPrivacy:
         return made(dimension, 256, epsilon0).privacy()

@@ -44,9 +44,10 @@ class GroupBound:
     """(epsilon_upper, delta) of ``devices`` of one person, replaced together in all of ``windows``.
     Direction: UPPER.
 
-    ``devices`` 1 to 1000, ``windows`` >= 1. ``method``: the way that gave the least. There is no
-    lower bound: a certificate's own is one, of a group of one. Raises CONFIG for numbers out of
-    range, INVALID for an epsilon below 0 or infinite.
+    ``devices`` 1 to 1000, ``windows`` >= 1. ``method``: the way that gave the least.
+    ``epsilon_lower``: that a real pair of datasets exceeds, where one is known (``of_dummies``);
+    else 0.0, and a certificate's own is one, of a group of one. Raises CONFIG for numbers out of
+    range, INVALID for an epsilon below 0 or infinite, or a lower one above it.
     """
 
     devices: int
@@ -54,6 +55,7 @@ class GroupBound:
     epsilon_upper: float
     delta: float
     method: str
+    epsilon_lower: float = 0.0
 
     def __post_init__(self) -> None:
         check_devices(self.devices)
@@ -62,6 +64,10 @@ class GroupBound:
             raise ShoalError(
                 Kind.INVALID, "a group's epsilon is finite and at least 0, its windows at least 1"
             )
+        if not 0.0 <= self.epsilon_lower <= self.epsilon_upper:
+            raise ShoalError(
+                Kind.INVALID, "a group's lower epsilon is at least 0, and at most the upper one"
+            )
 
     def to_json(self) -> dict[str, float | int | str]:
         """The stable machine shape."""
@@ -69,6 +75,7 @@ class GroupBound:
             "devices": self.devices,
             "windows": self.windows,
             "epsilon_upper": self.epsilon_upper,
+            "epsilon_lower": self.epsilon_lower,
             "delta": self.delta,
             "method": self.method,
         }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from shoal.accounting.certificate import SMALLEST_DELTA, check_delta
 from shoal.accounting.composition.basic import group
@@ -20,6 +21,7 @@ from shoal.accounting.groups.bound import (
     least,
 )
 from shoal.accounting.groups.chain import chained
+from shoal.accounting.groups.of_dummies import group_lower
 from shoal.accounting.numerics.curve import Direction
 from shoal.accounting.several_messages.messages import (
     LARGEST_EPSILON,
@@ -28,7 +30,7 @@ from shoal.accounting.several_messages.messages import (
 )
 from shoal.accounting.several_messages.of_mechanism import losses_of, protocol_of
 from shoal.errors import ShoalError
-from shoal.mechanisms.several.protocol import Several
+from shoal.mechanisms.several.protocol import Noisy, Several
 
 _TRIES = 8
 
@@ -49,7 +51,11 @@ def group_of_several(
             lambda small: losses_of(made, n_honest, small), delta, devices, windows
         ),
     }
-    return least(found, delta, devices, windows)
+    bound = least(found, delta, devices, windows)
+    if not isinstance(made, Noisy) or made.truth_law is not None:
+        return bound
+    lower = group_lower(made.noise, n_honest, delta, devices, bound.epsilon_upper)
+    return replace(bound, epsilon_lower=lower)
 
 
 def group_of_protocol(

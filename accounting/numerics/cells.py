@@ -59,8 +59,10 @@ _SMALL_TABLE = 12
 # ... and so many views are kept by each way of ranking them. Each is a valid lower bound; more can
 # only be tighter.
 _MOST_VIEWS = 3
-# Larger tables (entries times inputs) are not searched at all.
-_LARGE_TABLE = 4_000_000
+# Of larger tables (entries times inputs) few triples are climbed to, so many times at most, ...
+_LARGE_TABLE, _CLIMBS = 4_000_000, 2
+# ... and tables of more entries are not searched at all.
+_LARGEST_TABLE = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +204,13 @@ def dataset_sums(law: FiniteLaw | SymmetricLaw | KaryLaw, n: int) -> tuple[CellS
             dict.fromkeys(_dataset(law.one, law.two, third, law.total, n) for third in thirds)
         )
     rows = sorted(set(law.rows))
-    if len(rows) < 2 or len(rows) * len(law.rows[0]) * len(rows) > _LARGE_TABLE:
+    if len(rows) < 2 or len(rows) * len(law.rows[0]) > _LARGEST_TABLE:
         return ()
+    large = len(rows) * len(law.rows[0]) * len(rows) > _LARGE_TABLE
+    triples = (_climbed if large else _triples)(rows, law.total)
     return tuple(
         dict.fromkeys(
-            _dataset(rows[x], rows[other], rows[z], law.total, n)
-            for x, other, z in _triples(rows, law.total)
+            _dataset(rows[x], rows[other], rows[z], law.total, n) for x, other, z in triples
         )
     )
 
@@ -314,6 +317,27 @@ def _triples(rows: Sequence[tuple[int, ...]], total: int) -> list[tuple[int, int
                 )
     kept = [entry[1:] for entries in ranked.values() for entry in sorted(entries)[:_MOST_VIEWS]]
     return list(dict.fromkeys(kept))
+
+
+def _climbed(rows: Sequence[tuple[int, ...]], total: int) -> list[tuple[int, int, int]]:
+    """``_triples`` for tables whose pairs are too many to be ranked, by the same information: from
+    the two rows that differ most in one output, the best z, then the best x and x' for it, and so
+    on. It may end at a lower top than the highest.
+    """
+    table = np.array(rows, dtype=np.float64) / total  # it decides tightness only
+    table = table[:, table.min(axis=0) > 0.0]
+    apart = table.max(axis=0) / table.min(axis=0)
+    output = int(apart.argmax())
+    x, other = int(table[:, output].argmax()), int(table[:, output].argmin())
+    found = list[tuple[int, int, int]]()
+    for _ in range(_CLIMBS):
+        z = int(((table[x] - table[other]) ** 2 / table).sum(axis=1).argmax())
+        found += [(x, other, z), (other, x, z)]
+        seen = table / np.sqrt(table[z])
+        own = (seen**2).sum(axis=1)
+        spread = own[:, None] + own[None, :] - 2.0 * seen @ seen.T
+        x, other = divmod(int(spread.argmax()), len(rows))
+    return list(dict.fromkeys(found))
 
 
 def _pairs(table: Floats) -> list[tuple[int, int]]:

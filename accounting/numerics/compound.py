@@ -31,6 +31,7 @@ LARGEST_SUM = 500_000
 _SLACK = 1e-9
 _GRID = 64
 _LARGEST_EXPONENT = 600.0
+_FEW = 8  # sizes that are added up faster one by one
 _SHIFT = 600  # powers of two by which a recursion is scaled down where it has grown by as many
 
 
@@ -39,6 +40,43 @@ def masses(rates: Floats, last: int) -> tuple[Floats, float]:
 
     ``rates``: float64[largest + 1], >= 0, each within a unit of rounding of the true one.
     """
+    largest = len(rates) - 1
+    few = np.count_nonzero(rates[1:]) <= _FEW
+    grown, shifts = (_of_few if few else _of_many)(rates, last)
+    total = float(np.sum(rates[1:]))
+    up = shifts * _SHIFT * math.log(2.0)
+    # In two steps: neither may fall below the floats by itself.
+    half = math.exp((up - total) / 2.0)
+    error = (last * (largest + 5) + total + 4.0 * (up + total) + 2 * largest + 16) * UNIT
+    return grown * half * half, error * (1.0 + 1e-3)
+
+
+def _of_few(rates: Floats, last: int) -> tuple[Floats, int]:
+    """``_of_many``, in less time where few sizes have a rate: an array for each sum takes longer
+    than its terms. What came before is scaled at the end, once.
+    """
+    sizes = [int(size) + 1 for size in np.flatnonzero(rates[1:])]
+    weights = [(size, float(size * rates[size])) for size in sizes]
+    longest, limit, pieces = max(sizes, default=1), 2.0**_SHIFT, list[Floats]()
+    # of each piece first the values before it that are still looked at
+    values, begun = [0.0] * (longest - 1) + [1.0], longest - 1
+    for at in range(1, last + 1):
+        value = 0.0
+        for size, weight in weights:
+            value += weight * values[-size]
+        value /= at
+        values.append(value)
+        if value > limit:
+            pieces.append(np.array(values[begun:]))
+            values, begun = [each / limit for each in values[-longest:]], longest
+    pieces.append(np.array(values[begun:]))
+    shifts = len(pieces) - 1
+    scaled = [np.ldexp(piece, _SHIFT * (at - shifts)) for at, piece in enumerate(pieces)]
+    return np.concatenate(scaled), shifts
+
+
+def _of_many(rates: Floats, last: int) -> tuple[Floats, int]:
+    """(values, shifts): the recursion from 1 on, scaled down by 2^``_SHIFT`` so many times."""
     largest = len(rates) - 1
     weights = (np.arange(1, largest + 1) * rates[1:])[::-1]
     values = np.zeros(largest + last + 1)  # ``largest`` zeros before P(S = 0)
@@ -50,12 +88,7 @@ def masses(rates: Floats, last: int) -> tuple[Floats, float]:
         if value > limit:
             values[: at + largest + 1] /= limit
             shifts += 1
-    total = float(np.sum(rates[1:]))
-    up = shifts * _SHIFT * math.log(2.0)
-    # In two steps: neither may fall below the floats by itself.
-    half = math.exp((up - total) / 2.0)
-    error = (last * (largest + 5) + total + 4.0 * (up + total) + 2 * largest + 16) * UNIT
-    return values[largest:] * half * half, error * (1.0 + 1e-3)
+    return values[largest:], shifts
 
 
 def at_least(rates: Floats, first: int, log_tail: float) -> float:

@@ -78,7 +78,9 @@ class Processor:
         tracer: Tracer = NO_TRACES,
         level: LevelOf = no_level,
     ) -> None:
-        """``level``: what a batch of a discovery answers."""
+        """``level``: what a batch of a discovery answers; raises ShoalError where that is not known
+        yet.
+        """
         self._given_up, self._tracer, self._level = given_up, tracer, level
         self._sweep_now = False  # a window was given up, and heard of beside the sweep
         self._store, self._tasks, self._keys, self._spools, self._shredder = (
@@ -286,6 +288,7 @@ class Processor:
     async def _open(self, batch: Batch, path: Path) -> Prepared:
         manifest = batch.manifest
         served = self._tasks.get(manifest.task_id)
+        level = await asyncio.to_thread(self._level, served, manifest)
         key = await asyncio.to_thread(self._keys.load, manifest.analyzer_key_id)
         context = RowContext.of(
             served.task, served.task_id, manifest.window, key.config.key_id, manifest.row_size
@@ -294,7 +297,6 @@ class Processor:
             opened = await open_batch(
                 source, context, key, self._executor, self._delivery, path.parent
             )
-        level = await asyncio.to_thread(self._level, served, manifest)
         return await asyncio.to_thread(prepare, served, batch, opened, level)
 
     async def clean(self, batch: Batch) -> None:

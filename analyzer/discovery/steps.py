@@ -8,7 +8,8 @@ stored, by a rule that gives the same one again (``campaign``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from shoal.analyzer.discovery.campaign import ReleasedLevel, due_step
@@ -22,15 +23,16 @@ from shoal.crypto.signing import SigningKey
 from shoal.crypto.step_folder import StepFolder
 from shoal.crypto.trust import ServedTask
 from shoal.domain import Discovery
-from shoal.errors import ShoalError
+from shoal.errors import Kind, ShoalError
 from shoal.failpoints import hit
 from shoal.ids import Digest, TaskId
 from shoal.log import get_log
 from shoal.questions.discovery import DiscoveryLevel
+from shoal.services.conditions import Condition
 from shoal.services.whole_files import replace_whole
 
 log = get_log("analyzer")
-FOLDER = "steps"
+POINT = "analyzer.step"  # of the failpoints of a step's file
 _LOOK_S = 1.0  # between two looks at whether a step is due
 
 
@@ -48,7 +50,8 @@ class DiscoverySteps:
     ) -> None:
         self._store, self._tasks, self._key, self._clock = store, tasks, signing_key, clock
         self._given_up = given_up
-        self._steps = StepFolder(folder, replace_whole)
+        self._folder, self._steps = folder, StepFolder(folder, partial(replace_whole, point=POINT))
+        self._unknown: set[tuple[TaskId, int]] = set()  # windows that answer something else
         # of every window that is released: what it published, None: nothing
         self._released: dict[tuple[TaskId, int], ReleasedLevel | None] = {}
 
@@ -69,14 +72,43 @@ class DiscoverySteps:
         return level_asked(discovery, self._known(served), window)
 
     def level_of(self, served: ServedTask, manifest: Manifest) -> DiscoveryLevel | None:
-        """What a batch answers; None: nothing, or something else than this analyzer asked. So does
-        one whose folder was restored from before it asked: what it would ask now in that window
-        is another question than the one that devices and shuffler know.
+        """What a batch answers; None: nothing.
+
+        Raises MISMATCH: it answers something else than this analyzer asked. So does one whose
+        folder was restored from before it asked: what it would ask now in that window is another
+        question than the one that devices and shuffler know. The batch is kept: it can be released
+        once the steps are back.
         """
         signed = self._steps.of(served.task, served.task_id).get(manifest.window)
+        key = served.task_id, manifest.window
         if manifest.asked and (signed is None or signed.name.raw != manifest.asked):
-            return None
+            self._unknown.add(key)
+            raise ShoalError(
+                Kind.MISMATCH,
+                f"window {manifest.window} of task {served.task.name} answers what this analyzer "
+                f"does not know, {self._mend(served.task_id)}",
+            )
+        self._unknown.discard(key)
         return self.level(served, manifest.window)
+
+    def _mend(self, task_id: TaskId) -> str:
+        return (
+            "as one that was put back from an older copy: stop it, put the shuffler's files "
+            f"steps/{task_id.hex[:8]}... in place of those in {self._folder}, and start it, or "
+            "give the window up (docs/DISCOVERY.md)"
+        )
+
+    def conditions(self) -> Iterator[Condition]:
+        """Windows that were answered to other questions, for ``Conditions.watch``."""
+        for task_id, window in sorted(self._unknown):
+            if self._tasks.serves(task_id) and not self._store.released(task_id, window):
+                yield Condition(
+                    "task",
+                    f"{task_id.short}:{window}/steps",
+                    f"window {window} of task {task_id.short} answers what this analyzer does not "
+                    f"know, {self._mend(task_id)}",
+                    stops=False,
+                )
 
     def _known(self, served: ServedTask) -> Mapping[int, DiscoveryStep]:
         steps = self._steps.of(served.task, served.task_id)

@@ -16,7 +16,7 @@ import tomlkit
 
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.result import Plan
-from shoal.domain import Categories, Discovery, Domain, Numeric, Places
+from shoal.domain import Categories, Discovery, Domain, Numeric, Places, Vector
 from shoal.questions.coordinates import MICRO
 from shoal.questions.place_paths import PlacePaths
 from shoal.questions.spelling import readable
@@ -258,9 +258,24 @@ def _describe(table: Any, domain: Domain) -> None:
             "rows": domain.rows,
             "columns": domain.columns,
         }
+    elif isinstance(domain, Vector):
+        table |= vector_values(domain)
     else:
         table["kind"] = "yes_no"
     table.add(tomlkit.nl())
+
+
+def vector_values(domain: Vector) -> dict[str, Any]:
+    """The table of a vector's domain."""
+    names = list(domain.names)
+    return {
+        "kind": "vector",
+        **({"names": names} if names else {"dimension": domain.dimension}),
+        "norm": domain.norm.name.lower(),
+        "clip": domain.clip,
+        "unit": domain.unit,
+        "grid": domain.grid,
+    }
 
 
 def _box(places: Places) -> dict[str, float]:

@@ -14,12 +14,11 @@ from typing import Any
 from shoal.accounting.routes import BUDGET
 from shoal.analyzer.batches.manifest_signatures import FOLDER, ManifestSignatures
 from shoal.analyzer.config import AnalyzerConfig
-from shoal.analyzer.discovery.steps import FOLDER as STEPS
 from shoal.analyzer.results.files.exports import CHECKABLE, CHECKABLE_SUFFIX
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.crypto.signing import SigningContext, verify
-from shoal.crypto.step_folder import read_steps
+from shoal.crypto.step_folder import STEPS_FOLDER, read_steps
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
@@ -129,7 +128,7 @@ def _steps(
     """Of a discovery: what the window asks, and, of the release that it ends with, that it is
     over.
     """
-    known = read_steps(config.data_dir / STEPS, served.task, served.task_id)
+    known = read_steps(config.data_dir / STEPS_FOLDER, served.task, served.task_id)
     parts = dict[str, bytes]()
     for number, signed in known.items():
         ends = signed.step.is_over and signed.step.release == Digest.of(release)

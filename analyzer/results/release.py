@@ -211,8 +211,7 @@ def prepare_several(
         withheld = core.WITHHELD_NOT_WHOLE
     asks = isinstance(task.domain, Discovery)
     if withheld is None and asks and level is None:
-        named = batch.manifest.asked
-        withheld = core.WITHHELD_ASKED_OTHERWISE if named else core.WITHHELD_NOT_ASKED
+        withheld = core.WITHHELD_NOT_ASKED
     found, estimate = None, None
     if withheld is None and level is not None:
         found = findings(made, level, opened.tally, n)

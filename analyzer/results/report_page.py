@@ -123,11 +123,16 @@ def _maps(releases: Sequence[Mapping[str, Any]]) -> list[tuple[str, PlaceMap, st
     """Of every discovery of places: its name, what it found in all its windows, and the picture."""
     tasks = dict[str, list[Mapping[str, Any]]]()
     for release in releases:
-        found = release.get("discovered")
-        if isinstance(found, Mapping) and "cells" in found:
+        if _has_cells(release):
             tasks.setdefault(release["task_id"], []).append(release)
     found = [(of_task[0]["name"], place_map(of_task)) for of_task in tasks.values()]
     return [(name, one, tree_picture(one, name)) for name, one in found]
+
+
+def _has_cells(release: Mapping[str, Any]) -> bool:
+    """Whether it is a level of a discovery of places."""
+    found = release.get("discovered")
+    return isinstance(found, Mapping) and "cells" in found
 
 
 def section_of(index: int, release: Mapping[str, Any], truth: Mapping[str, float]) -> ReportSection:
@@ -139,7 +144,7 @@ def section_of(index: int, release: Mapping[str, Any], truth: Mapping[str, float
         rows = [
             {**row, "count": count} for row, count in zip(rows, processed["counts"], strict=True)
         ]
-    if "map" in release:
+    if "map" in release or _has_cells(release):
         rows = largest(rows)
     # means are in the domain's unit, while others count devices: they get an axis of their own
     raw_only = not summed and processed is None

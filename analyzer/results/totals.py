@@ -23,26 +23,11 @@ from shoal.questions.domain_codec import decode_layout, encode_layout
 from shoal.questions.layout import NamedShape, named_shape, spans
 from shoal.services.whole_files import whole_file
 from shoal.storage.array_files import ArrayFile, ArrayForm, npy_header, write_array
+from shoal.storage.released_arrays import DTYPE, array_name
 
-FOLDER, SUFFIX = "arrays", ".npy"
-DTYPE = "<i8"
+FOLDER = "arrays"
 _MOST_NAMED = 6  # arrays that people are told the names of
 MOST_FIRST = 8  # numbers that stand in the release itself
-
-
-def array_name(task_id: TaskId, window: int) -> str:
-    """The file's name in ``FOLDER``."""
-    return f"{task_id.hex}-{window}{SUFFIX}"
-
-
-def form_of(message: release_pb2.TotalsArray) -> ArrayForm:
-    """The form that a release states."""
-    return ArrayForm(message.dtype, message.length, message.segment, npy=True)
-
-
-def array_file(path: Path, message: release_pb2.TotalsArray) -> ArrayFile:
-    """The file of a release, to be read."""
-    return ArrayFile(path, form_of(message), message.segments)
 
 
 def write_totals(

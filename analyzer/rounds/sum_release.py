@@ -24,7 +24,7 @@ from shoal.accounting.sums.sum_task import check_sum
 from shoal.analyzer import core
 from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.results.privacy import privacy_message
-from shoal.analyzer.results.totals import array_name, write_totals
+from shoal.analyzer.results.totals import write_totals
 from shoal.analyzer.rounds.sum_errors import errors_of_sum, reach_of_sum
 from shoal.arrays import NDArray, np
 from shoal.codec import VERSION
@@ -36,6 +36,7 @@ from shoal.ids import Digest, TaskId
 from shoal.mechanisms.parts.sampling import blocks
 from shoal.mechanisms.quantize import bounds
 from shoal.protos import delivery_pb2, release_pb2
+from shoal.storage.released_arrays import array_name
 from shoal.task import PPM, Task
 
 UNIT = "one vector of one device in one window"

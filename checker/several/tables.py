@@ -106,10 +106,6 @@ def tables_law(mechanism: str, parameters: Mapping[str, int], messages: int) -> 
     return TablesLaw(tables, cells, Fraction(weight, _WORDS), shares, slots)
 
 
-def _histogram(parameters: Mapping[str, int]) -> tuple[int, int]:
-    return 1, parameters["k"]
-
-
 def _hierarchy(parameters: Mapping[str, int]) -> tuple[int, int]:
     """A table for each level: of k cells, then of blocks of ``base``, of blocks of those, ..."""
     base, levels = parameters["base"], parameters["levels"]
@@ -138,7 +134,6 @@ def _map(parameters: Mapping[str, int]) -> tuple[int, int]:
 # (tables, cells of all of them) from a task's integers
 _SHAPES: dict[str, Callable[[Mapping[str, int]], tuple[int, int]]] = {
     "blocks": _map,
-    "dummies": _histogram,
     "marginals": _tables,
     "ranges": _hierarchy,
 }

@@ -21,15 +21,18 @@ from shoal.accounting.accountant import certify
 from shoal.accounting.audit.attack import furthest_answers, views_of
 from shoal.accounting.audit.audit import AuditResult, Views, audit
 from shoal.accounting.audit.several import attacked_answers, several_views
+from shoal.accounting.audit.vectors import vector_views
 from shoal.cli.epsilon.several import Mixture
 from shoal.cli.output import stderr
 from shoal.domain import Domain
 from shoal.entropy import Entropy
 from shoal.mechanisms import create
+from shoal.mechanisms.vectors.registry import create as create_of_vectors
 from shoal.privacy import epsilon0_upper
 from shoal.task import MechanismSpec
 
 _MESSAGES = 50_000  # of several per device, at once: they are drawn one by one
+_VECTORS = 1_000  # reports of vectors at once: each looks at all directions of its seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,24 @@ def of_one(
             claimed,
             # Some 2e5 short reports at a time, fewer long ones: the bar moves a few times a second.
             max(1, 200_000 // (size * max(1, cells // 64))),
+        )
+        for kind, (size, allowed, claimed) in claims.items()
+    }
+
+
+def of_vectors(
+    spec: MechanismSpec, domain: Domain, n: int, delta: float, entropy: Entropy
+) -> dict[str, Attack]:
+    """As ``of_one``, of a device's vector and its opposite."""
+    made = create_of_vectors(spec, domain)
+    law = made.privacy()
+    claims = {
+        "local": (1, 0.0, epsilon0_upper(law)),
+        "shuffled": (n, delta, certify(law, n, delta).epsilon_upper),
+    }
+    return {
+        kind: Attack(
+            vector_views(made, size, entropy), size, allowed, claimed, max(1, _VECTORS // size)
         )
         for kind, (size, allowed, claimed) in claims.items()
     }

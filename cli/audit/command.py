@@ -13,16 +13,20 @@ from shoal.accounting.audit.audit import AuditResult, check_audit
 from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.meaning import bound_text
 from shoal.cli.audit import options as audit_options
-from shoal.cli.audit.attacks import Attack, attack_all, of_one, of_several
+from shoal.cli.audit.attacks import Attack, attack_all, of_one, of_several, of_vectors
 from shoal.cli.audit.options import DEVICES, REPORTS
 from shoal.cli.epsilon.mechanism_domain import domain_of
 from shoal.cli.epsilon.several import mixture_of
 from shoal.cli.options import SettingOption
 from shoal.cli.output import emit_json, say, say_table, stderr
+from shoal.domain import Norm, Vector
 from shoal.entropy import SYSTEM, Entropy, SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import REGISTRY, design
 from shoal.mechanisms.several.names import NAMES, is_several
+from shoal.mechanisms.vectors.registry import NAMES as VECTOR_NAMES
+from shoal.mechanisms.vectors.registry import design as design_of_vectors
+from shoal.mechanisms.vectors.registry import is_of_vectors
 from shoal.task import MechanismSpec
 
 # Beyond this nothing can be measured: no number of trials sees e^-30.
@@ -34,6 +38,8 @@ _SEVERAL = (
     f"{_LARGEST_EPSILON0:g}"
 )
 FAILED = 1  # exit status
+# Of vectors: what a report tells depends on how near a direction is, not on how many numbers it has
+_DIMENSION = 3
 
 
 def register(app: typer.Typer) -> None:
@@ -67,10 +73,13 @@ def command(
     Unary encoding with p by number: shoal audit unary --setting p=0.97 --epsilon0 2 --k 16
 
     Several messages per device, mixed: shoal audit cancelling --k 3 --target 2 --delta 0.01
+
+    Vectors: shoal audit privunit --setting K=64 --epsilon0 2 --trials 20000
     """
     name = _name(name, mechanism)
     entropy = SYSTEM if seed is None else SeededEntropy(seed)
-    size = n if n is not None else DEVICES if is_several(name) else REPORTS
+    slow = is_several(name) or is_of_vectors(name)
+    size = n if n is not None else DEVICES if slow else REPORTS
     _check(size, delta, trials)
     if is_several(name):
         if epsilon0 is not None or setting:
@@ -84,9 +93,8 @@ def command(
                 f"{name} sends one message: give --epsilon0, and leave --target and "
                 "--epsilon0-if-colluding out",
             )
-        domain = domain_of(name, k)
-        spec, cells = design(name, domain, _checked_epsilon0(epsilon0), setting), domain.size
-        attacks = of_one(spec, domain, size, delta, entropy)
+        design_with = name, k, _checked_epsilon0(epsilon0), setting
+        spec, cells, attacks = _one(*design_with, (size, delta), entropy)
     results = attack_all(attacks, trials)
     passed = not any(result.refuted for result in results.values())
     if as_json:
@@ -102,13 +110,35 @@ def command(
         raise typer.Exit(FAILED)
 
 
+def _one(
+    name: str,
+    k: int | None,
+    epsilon0: float,
+    setting: str,
+    aim: tuple[int, float],
+    entropy: Entropy,
+) -> tuple[MechanismSpec, int | None, dict[str, Attack]]:
+    """The integers for ``epsilon0``, the cells (None of a vector), and the attacks on so many
+    devices at delta (``aim``).
+    """
+    if not is_of_vectors(name):
+        domain = domain_of(name, k)
+        spec = design(name, domain, epsilon0, setting)
+        return spec, domain.size, of_one(spec, domain, *aim, entropy)
+    if k is not None:
+        raise ShoalError(Kind.CONFIG, f"{name} takes no --k, a vector has no cells: leave it out")
+    vector = Vector(_DIMENSION, Norm.L2, 1.0, 1 << 20)
+    spec = design_of_vectors(name, vector, epsilon0, setting)
+    return spec, None, of_vectors(spec, vector, *aim, entropy)
+
+
 def _several(
     name: str,
     k: int | None,
     if_colluding: float | None,
     aim: tuple[float, int, float],
     entropy: Entropy,
-) -> tuple[MechanismSpec, int, dict[str, Attack]]:
+) -> tuple[MechanismSpec, int | None, dict[str, Attack]]:
     """The integers for ``aim`` (epsilon, devices, delta), the cells, and the attacks."""
     mixture = mixture_of(name, {"k": k, "parameters": None, "if_colluding": if_colluding})
     target, n, delta = aim
@@ -158,7 +188,7 @@ def _name(argument: str, option: str) -> str:
             Kind.CONFIG, f"MECHANISM is {argument} and --mechanism is {option}: give one of them"
         )
     name = argument or option
-    known = (*sorted(REGISTRY), *NAMES)
+    known = (*sorted(REGISTRY), *VECTOR_NAMES, *NAMES)
     if name not in known:
         raise ShoalError(
             Kind.CONFIG,
@@ -168,7 +198,7 @@ def _name(argument: str, option: str) -> str:
 
 
 def _json(
-    spec: MechanismSpec, cells: int, n: int, results: dict[str, AuditResult], passed: bool
+    spec: MechanismSpec, cells: int | None, n: int, results: dict[str, AuditResult], passed: bool
 ) -> dict[str, Any]:
     parts: dict[str, Any] = {"local": None} | {
         kind: {"n": 1 if kind == "local" else n, **result.to_json()}

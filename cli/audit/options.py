@@ -8,6 +8,7 @@ import typer
 
 from shoal.mechanisms import REGISTRY
 from shoal.mechanisms.several.names import NAMES
+from shoal.mechanisms.vectors.registry import NAMES as VECTOR_NAMES
 
 REPORTS, DEVICES = 100, 5  # of a batch, by default
 
@@ -15,8 +16,8 @@ NameArgument = Annotated[
     str,
     typer.Argument(
         metavar="MECHANISM",
-        help=f"The randomizer to attack: {', '.join(sorted(REGISTRY))}; or one of several "
-        f"messages: {', '.join(NAMES)}.",
+        help=f"The randomizer to attack: {', '.join(sorted(REGISTRY))}; of vectors "
+        f"{', '.join(VECTOR_NAMES)}; or one of several messages: {', '.join(NAMES)}.",
     ),
 ]
 MechanismOption = Annotated[str, typer.Option(metavar="NAME", help="The same, as an option.")]
@@ -48,7 +49,7 @@ AuditNOption = Annotated[
     typer.Option(
         "--n",
         help="Devices of the shuffled batch, at least 1; a small batch shows more. Default: "
-        f"{REPORTS}, and {DEVICES} of several messages.",
+        f"{REPORTS}, and {DEVICES} of several messages or vectors.",
     ),
 ]
 TrialsOption = Annotated[

@@ -58,6 +58,7 @@ def demo(
     federated: demo_options.FederatedOption = False,
     rounds: demo_options.RoundsOption = None,
     adaptive: demo_options.AdaptiveOption = False,
+    model: demo_options.ModelOption = None,
     recipe: demo_options.RecipeOption = None,
     windows: demo_options.WindowsOption = None,
     mechanism: demo_options.MechanismOption = "",
@@ -80,7 +81,7 @@ def demo(
     by several messages of each device, and by a single one.
 
     With --federated, learns a model over rounds of clipped, noised and masked gradients of real
-    patients' rows, beside a curator's model at the same epsilon and one without privacy.
+    patients' rows, beside a curator's at the same epsilon; with --model network a small network.
 
     With --recipe, runs a deployment that people cite as it is claimed, and as Shoal would ask:
     shoal demo --recipe emoji-popularity
@@ -90,19 +91,18 @@ def demo(
     need("server")
     _check_alone(mechanism or setting, secagg=secagg, near_central=near_central)
     others = mechanism or setting or secagg or near_central
-    _check_federated(others, rounds or adaptive, federated=federated)
+    learning = _Learning(rounds, adaptive, model)
+    _check_federated(others, learning, federated=federated)
     _check_recipe(others or federated, windows, recipe)
     if recipe == LIST:
         show_list(json_path)
         return
     screen, started = stderr if json_path == STDOUT else console, time.monotonic()
-    asked: tuple[Question, ...] = ()
-    if recipe is None:
-        asked = _asked(devices, mechanism, setting, near_central=near_central)
+    asked = () if recipe else _asked(devices, mechanism, setting, near_central=near_central)
     if recipe is not None:
         kind = _recipe(recipe, devices, windows, workers, screen, full=full)
     elif secagg or federated:
-        kind = _vectors(devices, rounds, screen, secagg=secagg, adaptive=adaptive, full=full)
+        kind = _vectors(devices, screen, learning, secagg=secagg, full=full)
     else:
         terms = TERMS if near_central else DEMO
         kind = _reports(asked, devices, workers, screen, terms, long=full or near_central)
@@ -125,6 +125,15 @@ class _Kind:
     work: Work
     reports: int
     end: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class _Learning:
+    """How --federated learns, and what, as it was asked for."""
+
+    rounds: int | None
+    adaptive: bool
+    model: demo_options.Learnt | None
 
 
 def _asked(
@@ -151,9 +160,9 @@ def _check_alone(chosen: str, *, secagg: bool, near_central: bool) -> None:
         )
 
 
-def _check_federated(others: object, only: object, *, federated: bool) -> None:
-    """Raises CONFIG for options that do not go together. ``others``: questions of another demo;
-    ``only``: what --federated alone has.
+def _check_federated(others: object, only: _Learning, *, federated: bool) -> None:
+    """Raises CONFIG for options that do not go together, and where what learns is not installed.
+    ``others``: questions of another demo; ``only``: what --federated alone has.
     """
     if federated and others:
         raise ShoalError(
@@ -161,10 +170,13 @@ def _check_federated(others: object, only: object, *, federated: bool) -> None:
             "--federated asks a question of its own: leave --secagg, --near-central, --mechanism "
             "and --setting out",
         )
-    if only and not federated:
+    if only != _Learning(None, False, None) and not federated:
         raise ShoalError(
-            Kind.CONFIG, "--rounds and --adaptive go with --federated: add it, or leave them out"
+            Kind.CONFIG,
+            "--rounds, --adaptive and --model go with --federated: add it, or leave them out",
         )
+    if only.model is demo_options.Learnt.NETWORK:
+        need("network")
 
 
 def _check_recipe(others: object, only: object, recipe: str | None) -> None:
@@ -255,11 +267,10 @@ def _reports(
 
 def _vectors(
     devices: int | None,
-    rounds: int | None,
     screen: Console,
+    learning: _Learning,
     *,
     secagg: bool,
-    adaptive: bool,
     full: bool,
 ) -> _Kind:
     """By secure aggregation: sums, or a model."""
@@ -273,7 +284,10 @@ def _vectors(
         from shoal.cli.demo.federated.asked import ROUNDS  # as above
         from shoal.cli.demo.federated.run import run_federated
 
-        return await run_federated(folder, devices, rounds or ROUNDS, screen, adaptive=adaptive)
+        rounds, learnt = learning.rounds or ROUNDS, learning.model or demo_options.Learnt.LOGISTIC
+        return await run_federated(
+            folder, devices, rounds, screen, adaptive=learning.adaptive, learnt=learnt
+        )
 
     def ending(*told: Any) -> None:
         from shoal.cli.demo.federated.show import ending as end_learning

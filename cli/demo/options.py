@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,14 @@ import typer
 from shoal.mechanisms import REGISTRY
 
 _FEWEST = 50  # devices
+
+
+class Learnt(StrEnum):
+    """What --federated learns."""
+
+    LOGISTIC = "logistic"
+    NETWORK = "network"
+
 
 DemoDevicesOption = Annotated[
     int | None,
@@ -73,6 +82,16 @@ FederatedOption = Annotated[
 RoundsOption = Annotated[
     int | None,
     typer.Option(min=1, max=50, help="Rounds of learning of --federated. Default: 6."),
+]
+ModelOption = Annotated[
+    Learnt | None,
+    typer.Option(
+        "--model",
+        help=(
+            "What --federated learns: logistic regression, or a network of one hidden layer "
+            "(wants the extra [network], PyTorch). Default: logistic."
+        ),
+    ),
 ]
 AdaptiveOption = Annotated[
     bool,

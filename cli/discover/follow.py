@@ -14,7 +14,6 @@ from rich.tree import Tree
 
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.discovery.progress import Stand, WordProgress, progress
-from shoal.analyzer.discovery.steps import FOLDER
 from shoal.analyzer.results.maps.tree import PlaceMap, place_map
 from shoal.analyzer.results.reading import check_damage, read_releases, select
 from shoal.analyzer.results.word_tree import WordNode, WordTree, word_tree
@@ -22,10 +21,11 @@ from shoal.cli.discover.map import drawn_map, map_json
 from shoal.cli.output import console, emit_json, say
 from shoal.cli.results.terminal import up
 from shoal.crypto.discovery_steps import DiscoveryStep
-from shoal.crypto.step_folder import read_steps
+from shoal.crypto.step_folder import STEPS_FOLDER, read_steps
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
+from shoal.services import given_up
 from shoal.services.settings import load_settings
 
 _LOOK_S = 2.0  # between two looks at the store
@@ -109,18 +109,22 @@ def _progress(
     found: WordTree | PlaceMap | None,
 ) -> WordProgress:
     """How it stands. Without ``config`` nobody knows the task, nor what its windows are asked."""
-    served, steps = None, dict[int, DiscoveryStep]()
+    served, steps, gone = None, dict[int, DiscoveryStep](), dict[int, str]()
     if config is not None:
         served = _served(task, config, releases)
     if served is not None and config is not None:
-        folder = load_settings(AnalyzerConfig, config).data_dir / FOLDER
-        signed = read_steps(folder, served.task, served.task_id)
+        data_dir = load_settings(AnalyzerConfig, config).data_dir
+        signed = read_steps(data_dir / STEPS_FOLDER, served.task, served.task_id)
         steps = {window: one.step for window, one in signed.items()}
+        lines = [line for line in given_up.read(data_dir) if line.key[0] == served.task_id]
+        gone = {line.window: f"it was given up: {line.reason}" for line in lines}
+    released = [one["window"] for one in releases if not one["withheld"]]
+    withheld = {one["window"]: one["withheld"] for one in releases if one["withheld"]}
     return progress(
         None if served is None else served.task,
         steps,
-        [one["window"] for one in releases if not one["withheld"]],
-        {one["window"]: one["withheld"] for one in releases if one["withheld"]},
+        released,
+        {**{window: why for window, why in gone.items() if window not in released}, **withheld},
         time.time(),
         over=found is not None and not found.going_on,
     )

@@ -48,11 +48,13 @@ def group_bound(request: EpsilonRequest, bound: Bound, devices: int, rounds: int
 
 
 def group_sentence(group: GroupBound) -> str:
-    """The answer of --group in a line, rounded up."""
+    """The answer of --group in a line, rounded up; of a lower bound, down."""
     batches = "in this batch" if group.windows == 1 else f"in all {group.windows} batches"
+    least = bound_text(group.epsilon_lower, up=False, digits=6)
+    known = f" Two datasets need more than {least}." if group.epsilon_lower > 0.0 else ""
     return (
         f"{group.devices} devices of one person, all of them {batches}: epsilon <= "
         f"{bound_text(group.epsilon_upper, digits=6)} at delta = "
         f"{bound_text(group.delta, digits=6)} for all of their answers together (method: "
-        f"{group.method})."
+        f"{group.method}).{known}"
     )

@@ -52,8 +52,8 @@ def backup(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Copy configuration, tasks, certificates and, of an analyzer, all that is decided. Safe beside
-    a running service, and after every release.
+    """Copy configuration, tasks, certificates, what discoveries ask and, of an analyzer, all that
+    is decided. Safe beside a running service, and after every release.
 
     Never copied: reports, open windows, batches, sums of windows that may yet be withheld, and
     without --with-window-keys every window's private key: what a service deletes, no copy may keep.
@@ -133,11 +133,20 @@ def _public(path: Path, config: RoleSettings) -> tuple[Mapping[str, bytes], int]
     }
     files |= {name: read_bytes(file) for name, file in listed.items()}
     if not isinstance(config, AnalyzerConfig):
-        return files, 0
+        return files | _steps(config), 0
     with _scratch(config.data_dir) as folder:
         releases = copy_decided(config.data_dir, folder)
         files[places.STORE] = read_bytes(folder / places.STORE, _LARGEST)
-    return files, releases
+    return files | _steps(config), releases
+
+
+def _steps(config: RoleSettings) -> dict[str, bytes]:
+    """Read after the releases: of those that are copied, what follows was told by then, or was not
+    told to anybody.
+    """
+    from shoal.cli.operations import places
+
+    return {name: read_bytes(file) for name, file in places.steps(config).items()}
 
 
 @contextmanager

@@ -6,14 +6,17 @@ from pathlib import Path
 
 from shoal.analyzer.config import AnalyzerConfig
 from shoal.crypto.admission.revocation import SUFFIX
+from shoal.crypto.step_folder import STEP_SUFFIX, STEPS_FOLDER
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX, ServedTask
+from shoal.domain import Discovery
 from shoal.ids import KeyId
 from shoal.services import given_up
 from shoal.services.settings import RoleSettings
 from shoal.shuffler.config import ShufflerConfig
 
 TASKS, KEYS, CONFIG, STORE = "tasks/", "keys/", "config.toml", "analyzer.db"
+STEPS = f"{STEPS_FOLDER}/"
 GIVEN_UP = given_up.FILE_NAME
 
 
@@ -72,6 +75,15 @@ def task_files(folder: Path) -> dict[str, Path]:
     }
 
 
+def steps(config: RoleSettings) -> dict[str, Path]:
+    """What discoveries that are served ask, as it was told: signed and public. A service that has
+    not got it would ask otherwise in a window that devices answer.
+    """
+    ids = {one.task_id.hex for one in served(config)}
+    found = sorted((config.data_dir / STEPS_FOLDER).glob(f"*{STEP_SUFFIX}"))
+    return {f"{STEPS}{path.name}": path for path in found if path.name.split(".")[0] in ids}
+
+
 def served(config: RoleSettings) -> list[ServedTask]:
     """The tasks that verify. Raises CONFIG."""
     return list(load_task_folder(config.tasks_dir, config.authority_keys).served.values())
@@ -95,3 +107,9 @@ def not_begun(config: RoleSettings, now: float) -> set[KeyId]:
         if now < one.task.windows.start_of(window) - one.task.windows.skew_s
         and (one.task_id, window) not in ended
     }
+
+
+def discoveries(config: RoleSettings, now: float) -> int:
+    """How many are served that have begun and are not over. ``now``: Unix seconds."""
+    plans = [one.task.windows for one in served(config) if isinstance(one.task.domain, Discovery)]
+    return sum(plan.start_of(0) <= now < plan.end_of(plan.count - 1) for plan in plans)

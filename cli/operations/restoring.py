@@ -27,6 +27,8 @@ from shoal.cli.operations.restored_store import put_store
 from shoal.cli.output import read_bytes
 from shoal.clocks import timekeeper
 from shoal.crypto.admission.revocation import SUFFIX
+from shoal.crypto.discovery_steps import task_of_step
+from shoal.crypto.step_folder import STEP_SUFFIX, STEPS_FOLDER, StepFolder
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import SCHEDULE_SUFFIX, TASK_SUFFIX
 from shoal.errors import Kind, ShoalError
@@ -50,6 +52,8 @@ class Restored:
     nor the disk has; missing_keys: of those the private keys of windows to come. closed: windows of
     a shuffler closed for good. lost: windows of an analyzer that may have been released since.
     left_out: releases of a backup that anybody may have made, which the analyzer did not sign.
+    steps_left_out: the same of what discoveries ask. discoveries: of an analyzer, that go on: what
+    they asked since the backup is not in it; steps: the folder for it.
     authenticated: who made the backup knew the passphrase. made_at: of the backup, Unix seconds.
     """
 
@@ -61,6 +65,9 @@ class Restored:
     closed: int = 0
     lost: int = 0
     left_out: int = 0
+    steps_left_out: int = 0
+    discoveries: int = 0
+    steps: str = ""
     authenticated: bool = False
     made_at: int = 0
 
@@ -89,6 +96,19 @@ class Restored:
             told.append(
                 f"{self.left_out} releases of the backup are not what the analyzer of their task "
                 "signed: they were left out"
+            )
+        if self.steps_left_out:
+            told.append(
+                f"{self.steps_left_out} steps of discoveries in the backup are not what the "
+                "analyzer of a task here signed, or do not follow from those that are here: they "
+                "were left out"
+            )
+        if self.discoveries:
+            told.append(
+                f"{self.discoveries} discoveries go on, and what they asked since "
+                f"{_utc(self.made_at)} is not in it: before the service starts, put the shuffler's "
+                f"files steps/*.step into {self.steps}, in place of those there "
+                "(docs/DISCOVERY.md)"
             )
         if self.lost:
             told.append(
@@ -151,6 +171,8 @@ def put_back(
                 config, made, folder, now, authenticated=done.authenticated
             )
             done.written.append(places.STORE)
+            done.discoveries = places.discoveries(config, now)
+            done.steps = str(config.data_dir / STEPS_FOLDER)
         failpoints.hit("restore.filled")
         half.unlink()
         fsync_folder(folder)
@@ -206,6 +228,12 @@ def _check_names(made: Backup) -> None:
             name != places.TASKS + Path(name).name
             or Path(name).suffix not in (TASK_SUFFIX, SCHEDULE_SUFFIX, SUFFIX)
         )
+    ]
+    foreign += [
+        name
+        for name in made.files
+        if name.startswith(places.STEPS)
+        and (name != places.STEPS + Path(name).name or Path(name).suffix != STEP_SUFFIX)
     ]
     if made.service not in _KINDS or not wanted <= made.files.keys() or foreign:
         raise ShoalError(
@@ -265,6 +293,7 @@ def _put_files(
     if places.GIVEN_UP in made.files:
         name = places.GIVEN_UP
         _put(done, name, config.data_dir / name, made.files[name], secret=True, changed=True)
+    _put_steps(done, config, made)
     wanted = places.not_begun(config, now)
     for key_id in sorted(wanted):
         name = f"{places.KEYS}{key_id.hex}.key"
@@ -273,6 +302,28 @@ def _put_files(
             _put(done, name, target, secrets[name], secret=True)
         elif not target.exists():
             done.missing_keys += 1
+
+
+def _put_steps(done: Restored, config: RoleSettings, made: Backup) -> None:
+    """What the analyzer of a task signed, that does not contradict what is there: the service takes
+    no other, whoever made the backup.
+    """
+    steps = StepFolder(config.data_dir / STEPS_FOLDER, replace_whole)
+    by_id = {one.task_id: one.task for one in places.served(config)}
+    for name in sorted(one for one in made.files if one.startswith(places.STEPS)):
+        data = made.files[name]
+        try:
+            task_id = task_of_step(data)
+            task = by_id.get(task_id)
+            fresh = task is not None and steps.take(task, task_id, data)
+        except ShoalError as error:
+            if error.kind is Kind.OVERLOADED:  # the disk
+                raise
+            done.steps_left_out += 1
+            continue
+        done.steps_left_out += task is None
+        if task is not None:
+            (done.written if fresh else done.kept).append(name)
 
 
 def _put(

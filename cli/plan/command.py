@@ -19,7 +19,7 @@ from shoal.cli.options import HonestFractionOption
 from shoal.cli.output import check_new, emit_json, say, stderr
 from shoal.cli.pictures.writing import check_plot
 from shoal.cli.plan import options as plan_options
-from shoal.cli.plan import task_options, word_options
+from shoal.cli.plan import task_options, vector_options, word_options
 from shoal.cli.plan.options import Asked
 from shoal.cli.plan.output import show_plan, simulated
 from shoal.cli.plan.request import Given, devices, honest, limited
@@ -69,6 +69,9 @@ The sum, and quantiles, asked in twelve windows: shoal plan sum --high 50 --unit
 Words that nobody has listed, found letter by letter (shoal discover says more of them): shoal plan
 words --n 650000 --epsilon 1 --spare 2; shoal plan words --n 650000 --found-from 200
 
+The mean of vectors, randomized whole by each device or summed in rounds: shoal plan vectors
+--dimension 64 --n 10000 --epsilon 1 --one-visit --not-enrolled
+
 What a well-known deployment's number means: shoal plan --recipe list; shoal plan --recipe
 emoji-popularity
 
@@ -109,6 +112,12 @@ def command(
     leave_out: word_options.LeaveOutOption = None,
     found_from: word_options.FoundFromOption = None,
     fresh: word_options.FreshOption = False,
+    dimension: vector_options.DimensionOption = None,
+    clip: vector_options.ClipOption = None,
+    norm: vector_options.NormOption = None,
+    drop_out: vector_options.DropOutOption = None,
+    not_enrolled: vector_options.NotEnrolledOption = False,
+    one_visit: vector_options.OneVisitOption = False,
     min_batch: plan_options.MinBatchOption = None,
     honest_fraction: HonestFractionOption = "1",
     mechanism: plan_options.MechanismNamesOption = None,
@@ -145,13 +154,22 @@ def command(
     as_json: plan_options.PlanJsonOption = False,
 ) -> None:
     """See ``HELP``."""
-    given = dict(locals())
-    shown = _Shown(everything, several, colluding, emit, picture, as_json, Told.of(given))
-    if recipe is not None:
-        return _recipe(context, recipe, n, shown)
+    _answer(context, dict(locals()))
+
+
+def _answer(context: typer.Context, given: Mapping[str, Any]) -> None:
+    shown = _Shown(told=Told.of(given), **{name: given[name] for name in _SHOWN})
+    question = given["question"]
+    if given["recipe"] is not None:
+        return _recipe(context, given["recipe"], given["n"], shown)
     if question is Asked.words:
         return _words(context, given, shown)
+    if question is Asked.vectors:
+        return _vectors(context, given, shown)
     return _others(context, given, shown)
+
+
+_SHOWN = ("everything", "several", "colluding", "emit", "picture", "as_json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +223,8 @@ def _known(question: Asked | None) -> Asked:
     if question is None:
         raise ShoalError(
             Kind.CONFIG,
-            "what is asked? Give yes_no, categories, mean, sum, quantiles or words; or --recipe "
-            "NAME",
+            "what is asked? Give yes_no, categories, mean, sum, quantiles, words or vectors; or "
+            "--recipe NAME",
         )
     return question
 
@@ -229,8 +247,20 @@ def _words(context: typer.Context, given: Mapping[str, Any], shown: _Shown) -> N
     )
 
 
+def _vectors(context: typer.Context, given: Mapping[str, Any], shown: _Shown) -> None:
+    from shoal.cli.plan.vectors import show_vectors, vector_request
+
+    vector_options.check_vectors(context)
+    typed = vector_options.VectorsTyped(**_named(vector_options.VectorsTyped, given))
+    request = vector_request(typed, given)
+    told = shown.settings(request.smallest_batch)
+    with _bar() as tell:
+        show_vectors(request, shown.emit, told, tell, as_json=shown.as_json)
+
+
 def _others(context: typer.Context, given: Mapping[str, Any], shown: _Shown) -> None:
     word_options.check_others(context)
+    vector_options.check_no_vectors(context)
     asked = Given(**_named(Given, {**given, "asked": _known(given["question"])}))
     numbers = _Numbers(**_named(_Numbers, given))
     limits = _Limits(*(given[name] for name in _LIMITS))

@@ -20,6 +20,7 @@ class Asked(StrEnum):
     sum = "sum"
     quantiles = "quantiles"
     words = "words"
+    vectors = "vectors"
 
 
 class Data(StrEnum):
@@ -32,7 +33,7 @@ class Data(StrEnum):
 QuestionOption = Annotated[
     Asked | None,
     typer.Argument(
-        metavar="yes_no|categories|mean|sum|quantiles|words",
+        metavar="yes_no|categories|mean|sum|quantiles|words|vectors",
         help="What is asked; not with --recipe.",
     ),
 ]
@@ -77,7 +78,11 @@ PlanKOption = Annotated[
     typer.Option("--k", help="Cells of categories, that of no answer included: 3 or more."),
 ]
 LabelsOption = Annotated[
-    str | None, typer.Option(metavar="A,B,...", help="The categories by name, instead of --k.")
+    str | None,
+    typer.Option(
+        metavar="A,B,...",
+        help="The categories by name, instead of --k; the numbers of a vector.",
+    ),
 ]
 CountsOption = Annotated[
     Path | None,
@@ -155,7 +160,9 @@ MinBatchOption = Annotated[
 MechanismNamesOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--mechanism", help="Choose among these alone, in all their settings; repeat for several."
+        "--mechanism",
+        help="Choose among these alone, in all their settings; repeat for several. Of vectors: "
+        "privunit, default, strict, helper.",
     ),
 ]
 MaxBytesOption = Annotated[

@@ -86,7 +86,7 @@ _OF_WORDS = _OWN | _SHARED | {field.name for field in fields(Told)}
 
 def check_words(context: typer.Context) -> None:
     """Raises CONFIG for an option that words have nothing to do with."""
-    for name, option in _typed(context):
+    for name, option in typed(context):
         if name == "error":
             raise ShoalError(
                 Kind.CONFIG,
@@ -105,12 +105,12 @@ def check_words(context: typer.Context) -> None:
 
 def check_others(context: typer.Context) -> None:
     """Raises CONFIG for an option of words, where something else is asked."""
-    for name, option in _typed(context):
+    for name, option in typed(context):
         if name in _OWN:
             raise ShoalError(Kind.CONFIG, f"{option} is of words alone: leave it out")
 
 
-def _typed(context: typer.Context) -> list[tuple[str, str]]:
+def typed(context: typer.Context) -> list[tuple[str, str]]:
     """(name, option) of everything on the command line."""
     found = []
     for parameter in context.command.params:

@@ -104,6 +104,7 @@ def _show_estimates(release: dict[str, Any], processed: dict[str, Any] | None) -
 def _show_map(release: dict[str, Any]) -> Sequence[dict[str, Any]]:
     """Draw it; returns the cells that are listed below it."""
     from shoal.analyzer.results.maps.drawing import largest, text_of
+    from shoal.analyzer.results.maps.released import law_shown
 
     for line in text_of(release):
         say(line)
@@ -111,8 +112,9 @@ def _show_map(release: dict[str, Any]) -> Sequence[dict[str, Any]]:
     left = len(release["estimates"]) - len(rows)
     if left:
         say(f"the {len(rows) - 1} largest cells; shoal results export --format csv has all")
-    name = f"{release['name']}:{release['window']}"
-    say(f"shoal results rectangle {name} --south ... --north ... counts any rectangle of cells")
+    name, law = f"{release['name']}:{release['window']}", law_shown(release["map"])
+    if law.kept > law.other:
+        say(f"shoal results rectangle {name} --south ... --north ... counts any rectangle of cells")
     return rows
 
 

@@ -44,9 +44,10 @@ def numbered(label: object) -> bool:
 
 
 def unset_keys(values: Mapping[str, Any]) -> list[str]:
-    """The public keys that are empty, as ``keys.NAME``."""
+    """The public keys that are empty, as ``keys.NAME``; of enrolment where it is wanted."""
     keys = _table(values, "keys")
-    return [f"keys.{key}" for key in _KEYS if keys.get(key) == ""]
+    wanted = (*_KEYS, "enrolment") if values.get("admission") == "enrolled" else _KEYS
+    return [f"keys.{key}" for key in wanted if keys.get(key) == ""]
 
 
 def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

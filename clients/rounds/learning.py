@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 from shoal import codec
 from shoal.arrays import NDArray, np
@@ -25,10 +27,12 @@ from shoal.questions.learning import (
     LearningPlan,
     LearningState,
     after_nothing,
+    after_parts,
     after_round,
     gradients,
     vectors,
 )
+from shoal.storage.released_arrays import array_name, released_totals
 from shoal.task import Task
 
 # A clip of the domain that differs from the plan's by less than this is the same: it went through
@@ -48,7 +52,6 @@ def check_learning(task: Task, plan: LearningPlan) -> None:
     fits = (
         isinstance(domain, Vector)
         and task.pairwise is not None
-        and not task.pairwise.segmented  # whose totals are in no release file
         and domain.norm is Norm.L2
         and domain.dimension == plan.dimension
         and abs(domain.clip / plan.bound - 1.0) < _SAME
@@ -65,12 +68,20 @@ def check_learning(task: Task, plan: LearningPlan) -> None:
 
 
 def follow(
-    plan: LearningPlan, task: Task, task_id: TaskId, state: LearningState, signed: bytes
+    plan: LearningPlan,
+    task: Task,
+    task_id: TaskId,
+    state: LearningState,
+    signed: bytes,
+    folder: Path | None = None,
 ) -> LearningState:
     """The model after the next window. ``signed``: a SignedRelease of window ``state.done``.
+    ``folder``: where the array of a long vector lies, beside the release file; it is read one
+    segment at a time, and each must be what was signed.
 
     A withheld release leaves the model as it is. Raises INVALID for what is no release of this
-    shape, BAD_SIGNATURE, MISMATCH for a release of another task or window.
+    shape, BAD_SIGNATURE, MISMATCH for a release of another task or window, and for an array that is
+    not there or is not what was signed. ``state`` is left as it was.
     """
     message = codec.parse(release_pb2.SignedRelease, signed, "signed release")
     verify(task.analyzer_key, SigningContext.RELEASE, message.release, message.signature)
@@ -85,12 +96,32 @@ def follow(
         )
     if release.withheld:
         return after_nothing(plan, state)
+    if task.pairwise is not None and task.pairwise.segmented:
+        return after_parts(plan, state, _parts(task, release, folder), release.n)
     if tuple(row.label for row in release.estimates) != task.domain.labels:
         raise ShoalError(
             Kind.MISMATCH, f"task {task.name}: the release has other coordinates than the task"
         )
     totals = np.array([row.value for row in release.estimates], dtype=np.float64)
     return after_round(plan, state, totals, release.n)
+
+
+def _parts(
+    task: Task, release: release_pb2.Release, folder: Path | None
+) -> Iterator[NDArray[np.float64]]:
+    domain = task.domain
+    if not isinstance(domain, Vector) or not release.HasField("array"):
+        raise ShoalError(
+            Kind.MISMATCH, f"task {task.name}: this release has no array, as its task wants one"
+        )
+    name = array_name(TaskId(release.task_id), release.window)
+    if folder is None:
+        raise ShoalError(
+            Kind.MISMATCH,
+            f"task {task.name}: its totals are in the file {name}: say in which folder it lies "
+            "(shoal results export --format release writes it beside the release)",
+        )
+    return released_totals(folder / name, release.array, domain)
 
 
 def signed_release(file: bytes) -> bytes:
@@ -119,8 +150,9 @@ def answer(
     """float64[plan.dimension]: what a device with this row answers in window ``state.done``, at
     most ``plan.bound`` long; before rounding and noise (``clients.rounds.agent.noisy``).
 
-    ``row``: float64[features]. Raises INVALID for NaN or infinity.
+    ``row``: float64[features]. Raises INVALID for NaN, infinity or a number beyond 10^9, CONFIG on
+    a device that lacks what the model's gradient takes. Nothing is charged by then.
     """
-    own = gradients(state.weights, row[None, :], np.array([yes]))
+    own = gradients(plan, state, row[None, :], np.array([yes]))
     vector: NDArray[np.float64] = vectors(plan, state.clip, own)[0]
     return vector

@@ -1,4 +1,4 @@
-"""A question whose answer is a model: logistic regression, learnt in rounds of sums that hide every
+"""A question whose answer is a model (``models``), learnt in rounds of sums that hide every
 device's part.
 
 In each round a device answers with one vector: the gradient of its loss at the model so far, scaled
@@ -19,22 +19,29 @@ instead of 1.
 shown. A wrong plan or model costs accuracy, and no privacy. All the same the plan is signed: its
 words stand at the end of the task's question.
 
+*No model can be steered to where a gradient is no number.* There a device could not answer, and
+who is missing from a round would say something of its row. So the weights are bounded by what
+totals are accepted: at most ``_FURTHEST_MEAN`` clips a device, in each of 10,000 rounds. Then
+weights stay below 10^32, and for rows up to ``_MOST_OF_ROW`` gradients below 10^42, whose squares a
+float holds.
+
 Pure: no clock, no socket, no randomness.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from shoal.arrays import NDArray, np
-from shoal.errors import Kind, ShoalError
+from shoal.questions.models import Model, bad_model
 
-_MOST_FEATURES = 1 << 20
 _MOST_ROUNDS = 10_000
 _FURTHEST = 1e6  # the clip stays within this factor of where it began, whatever the noise says
+_FURTHEST_MEAN = 1e9  # far beyond any noise with which a sum says something
+_MOST_OF_ROW = 1e9
 BELOW = "within the clip"  # the name of the coordinate that an adapted clip adds
-INTERCEPT = "intercept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +66,27 @@ class ClipRule:
 class LearningPlan:
     """How a model is learnt: public, and the same for all. Raises INVALID.
 
-    ``features``: numbers of a row, 1 to 2^20; the model has a weight for each and an intercept.
-    ``rounds``: 1 to 10,000. ``step``: by how much of the mean clipped gradient a round moves the
-    weights, above 0. ``clip``: of a gradient's length, above 0, in the first round; in every round
-    where ``rule`` is None.
+    ``model``: what is learnt. ``rounds``: 1 to 10,000. ``step``: by how much of the mean clipped
+    gradient a round moves the weights, above 0. ``clip``: of a gradient's length, above 0, in the
+    first round; in every round where ``rule`` is None.
     """
 
-    features: int
+    model: Model
     rounds: int
     step: float
     clip: float
     rule: ClipRule | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.features <= _MOST_FEATURES:
-            raise _bad(f"a row has 1 to {_MOST_FEATURES} features, got {self.features}")
         if not 1 <= self.rounds <= _MOST_ROUNDS:
-            raise _bad(f"a model is learnt in 1 to {_MOST_ROUNDS} rounds, got {self.rounds}")
+            raise bad_model(f"a model is learnt in 1 to {_MOST_ROUNDS} rounds, got {self.rounds}")
         _check("step", self.step, 0.0, 1e6)
         _check("clip", self.clip, 0.0, 1e6)
 
     @property
     def dimension(self) -> int:
-        """Coordinates of a vector: features, intercept, and one for a clip that adapts."""
-        return self.features + 1 + (self.rule is not None)
+        """Coordinates of a vector: one for each weight, and one for a clip that adapts."""
+        return self.model.size + (self.rule is not None)
 
     @property
     def bound(self) -> float:
@@ -99,20 +103,21 @@ class LearningPlan:
             quantile, rate, mark = self.rule.quantile, self.rule.rate, self.rule.mark
             follows = f" following quantile {quantile!r} at rate {rate!r}, mark {mark!r}"
         return (
-            f"Logistic regression over {self.features} numbers in {self.rounds} rounds, step "
-            f"{self.step!r}, clip {self.clip!r}{follows}."
+            f"{self.model.words} in {self.rounds} rounds, step {self.step!r}, clip "
+            f"{self.clip!r}{follows}."
         )
 
     def names(self, features: tuple[str, ...]) -> tuple[str, ...]:
         """Of a vector's coordinates. Raises INVALID for another number of names."""
-        if len(features) != self.features:
-            raise _bad(f"{self.features} features have as many names, got {len(features)}")
-        return (*features, INTERCEPT, *(() if self.rule is None else (BELOW,)))
+        wanted = self.model.features
+        if len(features) != wanted:
+            raise bad_model(f"{wanted} features have as many names, got {len(features)}")
+        return (*self.model.names(features), *(() if self.rule is None else (BELOW,)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearningState:
-    """After ``done`` rounds. ``weights``: float64[features + 1], the intercept last. ``clip``: of
+    """After ``done`` rounds. ``weights``: float64[plan.model.size]. ``clip``: of
     the gradients in the next round.
     """
 
@@ -122,33 +127,41 @@ class LearningState:
 
 
 def begin_learning(plan: LearningPlan) -> LearningState:
-    """Before the first round: all weights are 0."""
-    return LearningState(np.zeros(plan.features + 1), plan.clip, 0)
-
-
-def predict(weights: NDArray[np.float64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64[n] in [0, 1]: how likely each row is a yes. ``rows``: float64[n, features]."""
-    logits: NDArray[np.float64] = rows @ weights[:-1] + weights[-1]
-    return 0.5 * (1.0 + np.tanh(0.5 * logits))  # the logistic function, without overflow
+    """Before the first round."""
+    return LearningState(plan.model.begin(), plan.clip, 0)
 
 
 def gradients(
-    weights: NDArray[np.float64], rows: NDArray[np.float64], yes: NDArray[np.bool_]
+    plan: LearningPlan,
+    state: LearningState,
+    rows: NDArray[np.float64],
+    yes: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
-    """float64[n, features + 1]: of the logistic loss of each row. ``rows``: float64[n, features],
-    ``yes``: bool[n].
+    """float64[n, plan.model.size]: of each row's loss at the model so far. ``rows``: float64[n,
+    plan.model.features], each number finite and at most 10^9 away from 0; ``yes``: bool[n]. Raises
+    INVALID for other rows, whatever the model is.
     """
-    off = predict(weights, rows) - yes
-    return np.concatenate([off[:, None] * rows, off[:, None]], axis=1)
+    if rows.ndim != 2 or rows.shape[1] != plan.model.features or yes.shape != rows.shape[:1]:
+        raise bad_model(f"a row has {plan.model.features} numbers, and one yes or no")
+    if not (np.abs(rows) <= _MOST_OF_ROW).all():
+        raise bad_model(f"a row holds NaN, or a number beyond {_MOST_OF_ROW:g}: scale it")
+    return plan.model.gradients(state.weights, rows, yes)
 
 
 def vectors(plan: LearningPlan, clip: float, of: NDArray[np.float64]) -> NDArray[np.float64]:
     """float64[n, plan.dimension]: what devices with these gradients answer; each at most
-    ``plan.bound`` long. ``of``: float64[n, features + 1]. Raises INVALID for NaN or infinity.
+    ``plan.bound`` long. ``of``: float64[n, plan.model.size], believed in nothing. Raises INVALID
+    for another shape, NaN, infinity, and numbers whose squares are infinite.
     """
-    lengths = np.linalg.norm(of, axis=1)
+    if of.ndim != 2 or of.shape[1] != plan.model.size or of.dtype != np.float64:
+        raise bad_model(f"a gradient of this model has {plan.model.size} numbers of 64 bits")
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.linalg.norm(of, axis=1)
     if not np.isfinite(lengths).all():
-        raise _bad("a gradient holds NaN or infinity: the row is no row of this question")
+        raise bad_model(
+            "a gradient holds NaN, infinity or numbers beyond 1e150: nothing was answered; look at "
+            "the model's own arithmetic"
+        )
     scaled: NDArray[np.float64] = of / np.maximum(lengths, clip)[:, None]
     if plan.rule is None:
         return scaled
@@ -160,15 +173,39 @@ def after_round(
     plan: LearningPlan, state: LearningState, totals: NDArray[np.float64], n: int
 ) -> LearningState:
     """The model after a round whose sum over ``n`` >= 1 devices is ``totals``: float64[
-    plan.dimension], finite. Raises INVALID for anything else, and after the last round.
+    plan.dimension], finite, and at most 10^9 n away from 0. Raises INVALID for anything else, and
+    after the last round.
+    """
+    return after_parts(plan, state, [totals], n)
+
+
+def after_parts(
+    plan: LearningPlan, state: LearningState, parts: Iterable[NDArray[np.float64]], n: int
+) -> LearningState:
+    """``after_round``, of totals that come in parts, one after the other: beside the weights before
+    and after there is one part in memory. The same model to the last bit, however they are cut.
+    Raises as ``after_round``, and what ``parts`` raises.
     """
     if state.done >= plan.rounds:
-        raise _bad(f"the model is learnt in {plan.rounds} rounds: there is none after them")
-    if n < 1 or totals.shape != (plan.dimension,) or not np.isfinite(totals).all():
-        raise _bad(f"a round gives {plan.dimension} finite totals over 1 device or more")
-    mean = totals / n
-    weights = state.weights - plan.step * state.clip * mean[: plan.features + 1]
-    return LearningState(weights, _next_clip(plan, state.clip, mean), state.done + 1)
+        raise bad_model(f"the model is learnt in {plan.rounds} rounds: there is none after them")
+    wrong = bad_model(f"a round gives {plan.dimension} finite totals over 1 device or more")
+    if n < 1:
+        raise wrong
+    weights, at, last = state.weights.copy(), 0, 0.0
+    for part in parts:
+        if part.ndim != 1 or not np.isfinite(part).all():
+            raise wrong
+        moved = weights[at : at + len(part)]  # not of the coordinate that a clip adds
+        mean = part / n
+        if len(part) and float(np.abs(mean).max()) > _FURTHEST_MEAN:
+            raise bad_model(
+                f"totals of {n} devices are further out than any noise: no model follows them"
+            )
+        moved -= plan.step * state.clip * mean[: len(moved)]
+        at, last = at + len(part), float(mean[-1]) if len(part) else last
+    if at != plan.dimension:
+        raise wrong
+    return LearningState(weights, _next_clip(plan, state.clip, last), state.done + 1)
 
 
 def after_nothing(plan: LearningPlan, state: LearningState) -> LearningState:
@@ -176,22 +213,19 @@ def after_nothing(plan: LearningPlan, state: LearningState) -> LearningState:
     INVALID after the last round.
     """
     if state.done >= plan.rounds:
-        raise _bad(f"the model is learnt in {plan.rounds} rounds: there is none after them")
+        raise bad_model(f"the model is learnt in {plan.rounds} rounds: there is none after them")
     return replace(state, done=state.done + 1)
 
 
-def _next_clip(plan: LearningPlan, clip: float, mean: NDArray[np.float64]) -> float:
+def _next_clip(plan: LearningPlan, clip: float, last: float) -> float:
+    """``last``: the mean of the last coordinate."""
     if plan.rule is None:
         return clip
-    within = min(1.0, max(0.0, float(mean[-1]) / plan.rule.mark + 0.5))
+    within = min(1.0, max(0.0, last / plan.rule.mark + 0.5))
     moved = clip * math.exp(-plan.rule.rate * (within - plan.rule.quantile))
     return min(max(moved, plan.clip / _FURTHEST), plan.clip * _FURTHEST)
 
 
 def _check(name: str, value: float, low: float, high: float, *, inside: bool = False) -> None:
     if not low < value <= high or (inside and value == high):
-        raise _bad(f"{name} is above {low:g} and {'below' if inside else 'at most'} {high:g}")
-
-
-def _bad(message: str) -> ShoalError:
-    return ShoalError(Kind.INVALID, f"learning: {message}")
+        raise bad_model(f"{name} is above {low:g} and {'below' if inside else 'at most'} {high:g}")

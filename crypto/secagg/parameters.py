@@ -79,6 +79,7 @@ from shoal.secagg import PPM, Mode, PairwisePlan
 # devices: rounds up to here use the complete graph, whose guarantees hold without chance
 COMPLETE_MOST = 50
 ETA = 20  # bits of correctness
+_STRICT_NEEDS = "; strict mode takes many times the neighbours of mode default"
 SIGMA = {Mode.DEFAULT: 40, Mode.STRICT: 80}  # bits of privacy
 
 
@@ -133,7 +134,8 @@ def parameters_for(plan: PairwisePlan, honest_fraction_ppm: int, n: int) -> Grap
         raise ShoalError(
             Kind.INVALID,
             f"a device of a round of {n} would have {found.neighbours} neighbours, and can have "
-            f"{LIMITS.neighbours}: make rounds smaller, or expect fewer corrupt or lost devices",
+            f"{LIMITS.neighbours}: lower cohort_max (a window has as many rounds as it needs) or "
+            "dropout, or raise honest_fraction" + _STRICT_NEEDS * (plan.mode is Mode.STRICT),
         )
     return found
 

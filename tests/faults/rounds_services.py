@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 from shoal.analyzer.results.release_json import decode_release
-from shoal.analyzer.results.totals import FOLDER, array_name
+from shoal.analyzer.results.totals import FOLDER
 from shoal.analyzer.rounds.sums import AnySum, StoredSum, SumStore
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.clients.rounds.exchange import RoundLine
@@ -42,6 +42,7 @@ from shoal.limits import LIMITS
 from shoal.protos import release_pb2
 from shoal.secagg import Mode
 from shoal.shuffler.core import WindowState
+from shoal.storage.released_arrays import array_name
 from tests.faults.conftest import Forge
 from tests.faults.rounds_child import SEND_S, SharedClock, brief
 from tests.worlds.ports import free_port

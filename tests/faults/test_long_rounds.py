@@ -16,8 +16,14 @@ import pytest
 from shoal.clients.rounds.participation import RoundState
 from shoal.clients.transports.rounds_transport import RoundTransport
 from shoal.crypto.secagg.device.machine import DeviceState
-from shoal.crypto.secagg.exchange import open_reply, open_request
+from shoal.crypto.secagg.exchange import (
+    open_reply,
+    open_request,
+    seal_reply,
+    seal_request,
+)
 from shoal.crypto.secagg.records import Commit, Status
+from shoal.entropy import SYSTEM
 from shoal.ids import Digest
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
@@ -164,6 +170,46 @@ async def test_a_device_that_dies_inside_a_segment_costs_the_others_nothing(
         for records in witness.commits.values():
             (record,) = records
             assert Commit.decode(record).statuses.count(Status.DROPPED) == 1
+
+
+class TwoFaced:
+    """Shows every session another commit of one round."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.shown = world, 0
+
+    async def exchange(self, frame: bytes, _: float) -> bytes:
+        key = open_request(self.world.published.hop, frame)[1]
+        self.shown += 1
+        statuses = bytes([Status.ALIVE] * self.shown + [Status.DROPPED] * (4 - self.shown))
+        record = Commit(Digest(bytes(32)), statuses).encode()
+        answer = pairwise_pb2.Answer(commit=pairwise_pb2.SignedRecord(record=record))
+        return seal_reply(key, answer.SerializeToString())
+
+    async def close(self) -> None: ...
+
+
+async def test_the_witness_sees_two_sets_and_two_vectors(tmp_path: Path) -> None:
+    """So the tests here can fail: shares given for two commits of a round, other bytes of a vector
+    than left before.
+    """
+    world = World(tmp_path)
+    witness = Witness(TwoFaced(world), world)
+
+    async def send(**kind: object) -> None:
+        step = pairwise_pb2.Step(**kind)  # type: ignore[arg-type]
+        data = step.SerializeToString()
+        await witness.exchange(seal_request(world.published.hop.config, data, SYSTEM).frame, 1.0)
+
+    for session in (b"a", b"b"):
+        witness.check()
+        await send(session=session, poll=pairwise_pb2.Poll())
+        await send(session=session, unmask=pairwise_pb2.Unmask())
+    with pytest.raises(AssertionError, match="several sets"):
+        witness.check()
+    await send(session=b"c", upload=pairwise_pb2.Upload(offset=0, chunk=b"one"))
+    with pytest.raises(AssertionError, match="two vectors"):
+        await send(session=b"c", upload=pairwise_pb2.Upload(offset=1, chunk=b"me"))
 
 
 async def test_too_many_that_stop_inside_a_segment_end_the_window_clearly(

@@ -66,6 +66,7 @@ LAZILY = {
     "common/pictures/templates.py": {"jinja2"},
     "common/mqtt/session.py": {"paho"},
     "crypto/signing.py": {"nacl"},
+    "common/questions/network.py": {"torch"},
 }
 # in a base install, for commands; nothing on a device's path loads them
 COMMAND_LINE = frozenset({"pydantic", "rich", "tomlkit", "typer"})
@@ -161,7 +162,7 @@ def declared_imports(module: Module) -> Iterator[str]:
         ):
             continue
         if distribution_of(one) not in declared(
-            "server", "parquet", "oidc", "postgresql-objects", "dask", "tables"
+            "server", "parquet", "oidc", "postgresql-objects", "dask", "tables", "network"
         ):
             yield f"{one.line}: {one.name} is in no dependency of pyproject.toml"
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from shoal import codec
 from shoal.analyzer.batches.manifest_signatures import FOLDER, ManifestSignatures
-from shoal.analyzer.discovery.steps import FOLDER as STEPS
 from shoal.analyzer.records import Spending
 from shoal.analyzer.results.checkable import checkable
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
@@ -19,7 +18,7 @@ from shoal.checker.check import check_releases
 from shoal.checker.findings import Outcome
 from shoal.crypto.discovery_steps import SignedStep
 from shoal.crypto.signing import SigningContext
-from shoal.crypto.step_folder import StepFolder
+from shoal.crypto.step_folder import STEPS_FOLDER, StepFolder
 from shoal.domain import Discovery
 from shoal.ids import Digest
 from shoal.protos import directory_pb2, release_pb2
@@ -41,7 +40,7 @@ def played(
         config.data_dir.mkdir()
         store = AnalyzerStore(config.data_dir / FILE_NAME)
         signatures = ManifestSignatures(config.data_dir / FOLDER)
-        steps = StepFolder(config.data_dir / STEPS, replace_whole)
+        steps = StepFolder(config.data_dir / STEPS_FOLDER, replace_whole)
         level, release, window, asked = discovery.level(0), None, 0, b""
         earlier = list[Spending]()
 

@@ -11,17 +11,23 @@ keeps an epsilon0 whoever works together; of the others owners are asked by name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from shoal.accounting.accountant import simplest, upper_curve
 from shoal.accounting.certificate import count_honest
+from shoal.accounting.composition.compose import compose, release_law
+from shoal.accounting.meaning import bound_text
 from shoal.accounting.several_messages.messages import LARGEST_EPSILON, certify_messages
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import protocol_of
+from shoal.accounting.several_messages.of_windows import epsilon_together
 from shoal.analyzer.discovery.place_plan import paths_of, plan_places
 from shoal.analyzer.discovery.plan import DiscoveryPlan, DiscoveryRequest
 from shoal.analyzer.planner.question import Frequencies, Request, wrong
+from shoal.analyzer.planner.task_file import ChosenTask, FileTerms
 from shoal.analyzer.planner.total import plan
 from shoal.analyzer.results.maps.released import law_of_rectangles
 from shoal.domain import Places
@@ -31,10 +37,13 @@ from shoal.mechanisms.maps.block_squares import mean_length
 from shoal.mechanisms.several.names import BLOCKS, CANCELLING, DUMMIES
 from shoal.mechanisms.several.protocol import Noisy
 from shoal.mechanisms.several.registry import create as create_several
+from shoal.privacy import epsilon0_upper
 from shoal.questions.place_paths import FIRST_ROWS
 from shoal.task import PPM, MechanismSpec
 
 KRR = "krr"
+UnsuitedWay = tuple[str, str]
+"""The name of a way, and why it does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +68,11 @@ class MapRequest:
 
 @dataclass(frozen=True, slots=True)
 class MapWay:
-    """``epsilon``: certified, an upper bound. Errors in devices: ``cell`` of the cell that errs
-    most (with one message: at an even share of the devices), ``rectangle`` the root of the mean
-    square over all rectangles, devices spread evenly. ``messages``: mean of a device; ``slots``:
-    most.
+    """``epsilon``: certified, an upper bound, of a release; ``together``: of all the windows that
+    were asked for, at the same delta, infinite where nothing is proven. Errors in devices:
+    ``cell`` of the cell that errs most (with one message: at an even share of the devices),
+    ``rectangle`` the root of the mean square over all rectangles, devices spread evenly.
+    ``messages``: mean of a device; ``slots``: most.
     """
 
     request: MapRequest
@@ -74,6 +84,7 @@ class MapWay:
     rectangle: float
     messages: float
     slots: int
+    together: float
 
     @property
     def name(self) -> str:
@@ -101,13 +112,22 @@ class TreeWay:
         return int(paths_of(self.plan).across ** self.plan.discovery.longest)
 
     @property
+    def levels(self) -> int:
+        """Windows, each of which asks for a level."""
+        return self.plan.discovery.levels
+
+    @property
+    def first_rows(self) -> int:
+        """Rows, and columns, of level 0."""
+        return int(paths_of(self.plan).across ** self.plan.discovery.first)
+
+    @property
     def rectangle(self) -> float:
         """As ``MapWay.rectangle``, of cells that are fitted to the parts that they lie in: what the
         cells of level 0 alone err by, as far as devices are spread evenly in those that are not
         followed. (Measured within 4 % of that: benchmarks/place_trees.py.)
         """
-        paths, discovery = paths_of(self.plan), self.plan.discovery
-        return self.plan.stderr * mean_length(paths.across**discovery.first)
+        return self.plan.stderr * mean_length(self.first_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +139,7 @@ class MapPlan:
 
     request: MapRequest
     ways: tuple[MapWay, ...]
-    unsuited: tuple[tuple[str, str], ...]
+    unsuited: tuple[UnsuitedWay, ...]
     tree: TreeWay | None = None
 
     @property
@@ -127,28 +147,67 @@ class MapPlan:
         """The least error of rectangles."""
         return self.ways[0]
 
+    def named(self, name: str | None) -> MapWay:
+        """The way of that mechanism; None: the best. Raises CONFIG for one that is not here."""
+        if name is None:
+            return self.best
+        for way in self.ways:
+            if way.name == name:
+                return way
+        why = dict(self.unsuited).get(name)
+        if why is not None:
+            raise wrong(f"{name} does not fit here: {why}")
+        fitting = ", ".join(way.name for way in self.ways)
+        raise wrong(f"{name} is none of the ways that fit: choose {fitting}")
+
 
 def plan_map(request: MapRequest) -> MapPlan:
     """Every way that fits. Raises CONFIG for bad numbers, and where none fits."""
+    return map_plan(request, list(each_way(request)))
+
+
+def each_way(request: MapRequest) -> Iterator[MapWay | UnsuitedWay]:
+    """Of each entry of ``WAYS`` the way, or why not, one after another. Raises CONFIG for bad
+    numbers.
+    """
     if not (0.0 < request.epsilon <= LARGEST_EPSILON and 0.0 < request.delta < 1.0):
         raise wrong(
             f"a map wants epsilon above 0 and up to {LARGEST_EPSILON:g}, and delta between 0 and "
             "1: 1 and 1e-6 are usual"
         )
     if request.windows < 1:
-        raise wrong("a map is asked in one window or more: give --windows 1 or more")
+        raise wrong("a map is asked in one window or more: give 1 or more (--windows)")
     if request.n_honest < 2:
-        raise wrong("a map wants two honest devices or more: raise n")
-    ways, unsuited = list[MapWay](), list[tuple[str, str]]()
+        raise wrong("a map wants two honest devices or more: give more devices (--n)")
     for name, make in WAYS.items():
         try:
-            ways.append(make(request, name))
+            yield make(request, name)
         except ShoalError as error:
-            unsuited.append((name, error.message))
+            yield name, _in_words(error.message)
+
+
+_NAMED = {
+    "raise min_batch or the target": "give more devices or a larger epsilon",
+    "give fewer answers to choose from": "fewer rows or columns",
+    "give a smaller s, a larger size of floods, or a larger target": "give a larger epsilon",
+    "a larger target": "a larger epsilon",
+}
+
+
+def _in_words(text: str) -> str:
+    """A refusal of a design, by what was asked of a map: it has no settings of other questions."""
+    for theirs, ours in _NAMED.items():
+        text = text.replace(theirs, ours)
+    return text
+
+
+def map_plan(request: MapRequest, found: Sequence[MapWay | UnsuitedWay]) -> MapPlan:
+    """Of all that ``each_way`` gave, with the tree beside them. Raises CONFIG where none fits."""
+    ways = sorted((one for one in found if isinstance(one, MapWay)), key=lambda way: way.rectangle)
+    unsuited = tuple(one for one in found if not isinstance(one, MapWay))
     if not ways:
         raise wrong(unsuited[0][1])
-    ways.sort(key=lambda way: way.rectangle)
-    return MapPlan(request, tuple(ways), tuple(unsuited), _tree(request))
+    return MapPlan(request, tuple(ways), unsuited, _tree(request))
 
 
 def _tree(request: MapRequest) -> TreeWay | None:
@@ -166,6 +225,22 @@ def _tree(request: MapRequest) -> TreeWay | None:
     return TreeWay(found) if found.discovery.levels > 1 else None
 
 
+def chosen_task(way: MapWay) -> tuple[ChosenTask, FileTerms]:
+    """What a task file says of a way."""
+    request = way.request
+    chosen = ChosenTask(
+        f"a map by {way.name}",
+        way.spec,
+        request.places,
+        bound_text(way.epsilon, digits=6),
+        f"epsilon0 = {bound_text(way.epsilon0, digits=6)}"
+        if math.isfinite(way.epsilon0)
+        else "no epsilon0, so owners have to agree by name",
+    )
+    terms = FileTerms(request.n, request.n, float(request.honest), request.delta, request.windows)
+    return chosen, terms
+
+
 def _several(request: MapRequest, name: str) -> MapWay:
     places, n = request.places, request.n
     spec = design_several(
@@ -174,7 +249,7 @@ def _several(request: MapRequest, name: str) -> MapWay:
     made = create_several(spec, places)
     bound = certify_messages(protocol_of(made), request.n_honest, request.delta)
     if bound is None or not isinstance(made, Noisy):
-        raise wrong(f"{name} has no account for so few devices: raise n")
+        raise wrong(f"{name} has no account for so few devices: give more devices")
     return MapWay(
         request,
         made,
@@ -185,6 +260,9 @@ def _several(request: MapRequest, name: str) -> MapWay:
         law_of_rectangles(made, n).mean_stderr(places, n),
         float(made.mean_messages),
         made.messages,
+        bound.epsilon_upper
+        if request.windows == 1
+        else epsilon_together(made, request.n_honest, request.delta, request.windows),
     )
 
 
@@ -214,7 +292,18 @@ def _one_message(request: MapRequest, name: str) -> MapWay:
         law.mean_stderr(places, n),
         1.0,
         1,
+        _anew(made, request, found.epsilon_upper),
     )
+
+
+def _anew(made: Mechanism, request: MapRequest, alone: float) -> float:
+    """Epsilon of all windows, in each of which a report is drawn anew."""
+    if request.windows == 1:
+        return alone
+    law = made.privacy()
+    losses = release_law(upper_curve, simplest(law), request.n_honest, request.delta)
+    found = compose([(losses, request.windows)], request.delta).epsilon_upper
+    return min(found, request.windows * epsilon0_upper(law))
 
 
 WAYS: Mapping[str, Callable[[MapRequest, str], MapWay]] = {

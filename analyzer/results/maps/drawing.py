@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from shoal.analyzer.results.maps.released import RectangleLaw, law_shown, places_of
@@ -47,9 +47,9 @@ class DrawnCells:
 
 
 @dataclass(frozen=True, slots=True)
-class MapPicture:
-    """``legend``: shade, opacity and words of each that there is. ``bar``, ``bar_words``: a length
-    on the ground. Sizes in the picture's own unit.
+class MapFrame:
+    """Where a map lies in a picture, and what is written around it. ``bar``, ``bar_words``: a
+    length on the ground. Sizes in the picture's own unit.
     """
 
     width: float
@@ -58,16 +58,48 @@ class MapPicture:
     top: float
     right: float
     bottom: float
-    cells: tuple[DrawnCells, ...]
-    legend: tuple[tuple[int, float, str], ...]
     south: str
     west: str
     north: str
     east: str
     bar: float
     bar_words: str
+
+
+@dataclass(frozen=True, slots=True)
+class MapPicture(MapFrame):
+    """``legend``: shade, opacity and words of each that there is. ``rectangles``: whether any of
+    them can be asked.
+    """
+
+    cells: tuple[DrawnCells, ...]
+    legend: tuple[tuple[int, float, str], ...]
     words: str
     elsewhere: str
+    rectangles: bool
+
+
+def frame_of(places: Places) -> MapFrame:
+    """Of a map in its own proportions."""
+    across, up = places.columns * places.cell_width_m, places.rows * places.cell_height_m
+    scale = min(_WIDTH / across, _HEIGHT / up)
+    width, height = across * scale, up * scale
+    bar = _round_length(across / 3.0)
+    south, west, north, east = map(_short, (places.south, places.west, places.north, places.east))
+    return MapFrame(
+        width=_LEFT + max(width, 120.0) + 20.0,
+        height=_TOP + height + _BELOW,
+        left=_LEFT,
+        top=_TOP,
+        right=_LEFT + width,
+        bottom=_TOP + height,
+        south=south,
+        west=west,
+        north=north,
+        east=east,
+        bar=round(bar * scale, 2),
+        bar_words=metres(bar),
+    )
 
 
 def shades_of(values: Sequence[float], errors: Sequence[float]) -> tuple[list[int], list[float]]:
@@ -112,32 +144,18 @@ def picture_of(release: Mapping[str, Any]) -> MapPicture | None:
     shown = release.get("map")
     if not shown:
         return None
-    places = places_of(shown)
+    places, law = places_of(shown), law_shown(shown)
     rows = release["estimates"]
     values, errors = ([float(row[key]) for row in rows[:-1]] for key in ("value", "stderr"))
     shades, starts = shades_of(values, errors)
-    across, up = places.columns * places.cell_width_m, places.rows * places.cell_height_m
-    scale = min(_WIDTH / across, _HEIGHT / up)
-    width, height = across * scale, up * scale
-    bar = _round_length(across / 3.0)
-    south, west, north, east = map(_short, (places.south, places.west, places.north, places.east))
+    frame = frame_of(places)
     return MapPicture(
-        width=_LEFT + max(width, 120.0) + 20.0,
-        height=_TOP + height + _BELOW,
-        left=_LEFT,
-        top=_TOP,
-        right=_LEFT + width,
-        bottom=_TOP + height,
-        cells=tuple(_drawn(places, shades, rows, width, height)),
+        **asdict(frame),
+        cells=tuple(_drawn(places, shades, rows, frame)),
         legend=tuple((one, opacity(one), words) for one, words in _legend(shades, starts)),
-        south=south,
-        west=west,
-        north=north,
-        east=east,
-        bar=round(bar * scale, 2),
-        bar_words=metres(bar),
         words=_words(places, shades),
         elsewhere=f"{rows[-1]['label'].capitalize()}: {_figures(rows[-1])}",
+        rectangles=law.kept > law.other,
     )
 
 
@@ -153,11 +171,11 @@ def _drawn(
     places: Places,
     shades: Sequence[int],
     rows: Sequence[Mapping[str, Any]],
-    width: float,
-    height: float,
+    frame: MapFrame,
 ) -> Iterator[DrawnCells]:
     one_by_one = len(shades) <= _MOST_NAMED
-    step, rise = width / places.columns, height / places.rows
+    step = (frame.right - frame.left) / places.columns
+    rise = (frame.bottom - frame.top) / places.rows
     for row in range(places.rows):
         first = row * places.columns
         start = 0

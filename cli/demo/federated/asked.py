@@ -12,6 +12,7 @@ from shoal.accounting.lint.task import lint
 from shoal.accounting.sums.sum_task import SumDesign, check_sum, design_sum
 from shoal.arrays import NDArray, np
 from shoal.cli.demo.federated.patients import FEATURES, Patients
+from shoal.cli.demo.options import Learnt
 from shoal.cli.demo.workspace import Site
 from shoal.clients.core import Assignment, assign
 from shoal.clients.memory.rounds_ledger import MemoryLedger
@@ -23,17 +24,21 @@ from shoal.domain import Norm
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
 from shoal.questions.learning import ClipRule, LearningPlan, LearningState, begin_learning
+from shoal.questions.models import Logistic, Model
+from shoal.questions.network import Network
 from shoal.secagg import Mode
 from shoal.task import Admission, Aggregator, Task, WindowPlan
 
 NAME = "malignant-masses"
 EPSILON, DELTA = 2.0, 1e-5  # of all rounds together
 ROUNDS = 6
+HIDDEN = 16
 MOST_ROUNDS = 50
 # Chosen on this data set for the demo. A choice of one's own must be made on public data, or it is
 # one more thing that is learnt of the devices.
 _STEP, _CLIP = 8.0, 0.5
 _WIDE_CLIP = 4.0  # where an adapted clip begins: far too wide, so that one sees it move
+_SEED = 1  # of the network's first weights: the first that was tried
 _HONEST_PPM, _DROPOUT_PPM = 900_000, 100_000
 _LEAST_OF_COHORT = 95  # percent of the devices: with fewer no round begins
 # seconds of join, share (and check), mask, unmask, for up to _QUICK devices; more take longer
@@ -72,10 +77,19 @@ class Learner:
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
 
 
-def plan_of(rounds: int, *, adaptive: bool) -> LearningPlan:
-    """Public. ``adaptive``: the clip begins too wide and follows the gradients."""
+def model_of(learnt: Learnt) -> Model:
+    """Over a patient's measurements."""
+    if learnt is Learnt.NETWORK:
+        return Network(len(FEATURES), HIDDEN, _SEED)
+    return Logistic(len(FEATURES))
+
+
+def plan_of(rounds: int, *, adaptive: bool, learnt: Learnt = Learnt.LOGISTIC) -> LearningPlan:
+    """Public, and the same numbers for both models. ``adaptive``: the clip begins too wide and
+    follows the gradients.
+    """
     rule = ClipRule() if adaptive else None
-    return LearningPlan(len(FEATURES), rounds, _STEP, _WIDE_CLIP if adaptive else _CLIP, rule)
+    return LearningPlan(model_of(learnt), rounds, _STEP, _WIDE_CLIP if adaptive else _CLIP, rule)
 
 
 def design_learning(plan: LearningPlan, devices: int) -> SumDesign:

@@ -22,11 +22,12 @@ from shoal.questions.learning import (
     after_round,
     begin_learning,
     gradients,
-    predict,
     vectors,
 )
+from shoal.questions.models import Model
 
-_OPEN_ROUNDS, _OPEN_STEP = 5_000, 2.0
+OPEN_ROUNDS = 5_000
+_OPEN_STEP = 2.0
 _NORMAL = NormalDist()
 
 
@@ -44,17 +45,19 @@ class CentralAccuracy:
     runs: int
 
 
-def accuracy(weights: NDArray[np.float64], patients: Patients) -> float:
+def accuracy(model: Model, weights: NDArray[np.float64], patients: Patients) -> float:
     """The share of them that the model tells rightly, in [0, 1]."""
-    told = predict(weights, patients.rows) > 0.5
+    told = model.predict(weights, patients.rows) > 0.5
     return float((told == patients.malignant).mean())
 
 
-def learnt_openly(patients: Patients, rounds: int = _OPEN_ROUNDS) -> NDArray[np.float64]:
-    """float64[31]: the weights of the same model, without clip and noise, in many small rounds."""
-    weights = np.zeros(patients.rows.shape[1] + 1)
+def learnt_openly(
+    model: Model, patients: Patients, rounds: int = OPEN_ROUNDS
+) -> NDArray[np.float64]:
+    """float64[model.size]: its weights, without clip and noise, after many small rounds."""
+    weights = model.begin()
     for _ in range(rounds):
-        own = gradients(weights, patients.rows, patients.malignant)
+        own = model.gradients(weights, patients.rows, patients.malignant)
         weights = weights - _OPEN_STEP * own.mean(axis=0)
     return weights
 
@@ -74,11 +77,11 @@ def learnt_centrally(
     for run in range(runs):
         state = begin_learning(plan)
         for at in range(plan.rounds):
-            own = gradients(state.weights, patients.rows, patients.malignant)
+            own = gradients(plan, state, patients.rows, patients.malignant)
             total = vectors(plan, state.clip, own).sum(axis=0)
             total = total + noise * _normals(plan.dimension, entropy)
             state = after_round(plan, state, total, len(patients))
-            found[run, at] = accuracy(state.weights, held_out)
+            found[run, at] = accuracy(plan.model, state.weights, held_out)
     last = np.sort(found[:, -1])
     low, high = np.quantile(last, (0.025, 0.975))
     by_round = tuple(found.mean(axis=0).tolist())

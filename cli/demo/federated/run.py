@@ -26,6 +26,7 @@ from shoal.cli.demo.federated.beside import accuracy
 from shoal.cli.demo.federated.outcome import Course, finish_round, made_of, measure
 from shoal.cli.demo.federated.patients import load_patients
 from shoal.cli.demo.made import Made
+from shoal.cli.demo.options import Learnt
 from shoal.cli.demo.processes import Process, progress_bars, running, until
 from shoal.cli.demo.workspace import Site, prepare
 from shoal.clients.rounds.agent import noisy
@@ -54,14 +55,23 @@ class _Fleet:
 
 
 async def run_federated(
-    folder: Path, devices: int | None, rounds: int, screen: Console, *, adaptive: bool
+    folder: Path,
+    devices: int | None,
+    rounds: int,
+    screen: Console,
+    *,
+    adaptive: bool,
+    learnt: Learnt = Learnt.LOGISTIC,
 ) -> Made:
     """Everything that is shown of it. Raises INTERNAL if a sum is not exactly that of its devices,
     CONFIG for too few devices or too many, UNAVAILABLE without a release.
     """
     everybody, held_out = await asyncio.to_thread(load_patients)
     patients = everybody.first(devices or len(everybody))
-    plan = plan_of(rounds, adaptive=adaptive)
+    plan = plan_of(rounds, adaptive=adaptive, learnt=learnt)
+    if learnt is Learnt.NETWORK:
+        screen.print("The network is trained by a curator and without privacy first ...")
+        await asyncio.to_thread(_alone)
     site = await asyncio.to_thread(prepare, folder)
     central = await asyncio.to_thread(measure, plan, patients, held_out, SYSTEM)
     asked = await asyncio.to_thread(make_learning, site, plan, len(patients))
@@ -96,11 +106,21 @@ async def run_federated(
                         finish_round, site, asked, window, fleet.learners
                     )
                     learner = fleet.learners[0]
-                    course.add(release, learner, accuracy(learner.state.weights, held_out))
+                    right = accuracy(plan.model, learner.state.weights, held_out)
+                    course.add(release, learner, right)
                     show.row(screen, course)
     finally:
         await transport.close()
     return await asyncio.to_thread(made_of, site, course, len(patients), len(held_out))
+
+
+def _alone() -> None:
+    """PyTorch keeps to one thread: on a machine whose cores are taken, threads that wait for one
+    another are slower than one.
+    """
+    import torch
+
+    torch.set_num_threads(1)
 
 
 async def _play(fleet: _Fleet, window: int, moved: Callable[[int], None]) -> None:

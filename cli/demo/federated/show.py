@@ -56,6 +56,7 @@ def ending(
         "showed nobody their row",
         f"   {told['central']:>6.1%}   by a curator who sees every row, at the same epsilon "
         f"(95 % of runs: {told['central_low']:.1%} to {told['central_high']:.1%})",
+        *_logistic(told),
         f"   {told['open']:>6.1%}   without privacy",
         "",
         f"The promise: all {composed['windows']} rounds together have epsilon <= "
@@ -69,6 +70,13 @@ def ending(
             _say(screen, part)
     for line in places(out, keep):
         _say(screen, line)
+
+
+def _logistic(told: dict[str, Any]) -> list[str]:
+    """Beside another model."""
+    if "central_logistic" not in told:
+        return []
+    return [f"   {told['central_logistic']:>6.1%}   logistic regression by such a curator"]
 
 
 def _say(screen: Console, line: str, style: str | None = None) -> None:

@@ -151,14 +151,12 @@ def _planned(
 def _way(found: MapPlan, name: str | None) -> MapWay:
     from shoal.errors import Kind, ShoalError
 
-    known = {way.name: way for way in found.ways}
-    if name is None:
-        return found.best
     if name == "tree":
         raise ShoalError(Kind.CONFIG, "a tree has tasks of its own: shoal discover plan --places")
-    if name not in known:
-        raise ShoalError(Kind.CONFIG, f"--way {name}: one of {', '.join(known)}")
-    return known[name]
+    try:
+        return found.named(name)
+    except ShoalError as error:
+        raise ShoalError(Kind.CONFIG, f"--way: {error.message}") from None
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from shoal.accounting.meaning import bound_text
-from shoal.analyzer.planner.frontier.maps import MapPlan, MapWay, TreeWay
+from shoal.analyzer.planner.frontier.maps import MapPlan, MapWay, TreeWay, chosen_task
 from shoal.analyzer.planner.simulation.maps import MapPlayed
-from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, file_text
+from shoal.analyzer.planner.task_file import file_text
 from shoal.analyzer.results.maps.drawing import text_of
 from shoal.analyzer.results.maps.released import BOUNDS
 from shoal.cli.figures import figure
@@ -27,6 +27,7 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
         "mechanism",
         "a device names",
         "epsilon <=",
+        *([f"of {request.windows} windows"] if request.windows > 1 else []),
         "to both",
         "error of a cell",
         "of a rectangle",
@@ -38,6 +39,7 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
             way.name,
             way.shape,
             bound_text(way.epsilon),
+            *([_bound(way.together)] if request.windows > 1 else []),
             bound_text(way.epsilon0 if math.isfinite(way.epsilon0) else None),
             figure(way.cell),
             figure(way.rectangle),
@@ -45,14 +47,19 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
             f"{way.slots:,}",
         )
     if plan.tree is not None:
-        _add_tree(table, plan.tree)
+        _add_tree(table, plan.tree, several=request.windows > 1)
     say_table(table)
     if plan.tree is not None:
         say(_of_tree(plan.tree))
+    together = (
+        f"; of {request.windows} windows: of a device that answers in all, at the same delta"
+        if request.windows > 1
+        else ""
+    )
     say(
-        f"epsilon: of a release, at delta {request.delta:g}; to both: what is left if shuffler and "
-        "analyzer work together. Errors: standard errors in devices, of a rectangle root mean "
-        "square over all of them."
+        f"epsilon: of a release, at delta {request.delta:g}{together}; to both: what is left if "
+        "shuffler and analyzer work together. Errors: standard errors in devices, of a rectangle "
+        "root mean square over all of them."
     )
     for name, why in plan.unsuited:
         say(why if why.startswith(f"{name}:") else f"{name}: {why}")
@@ -67,12 +74,19 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
     say(f"{chosen.name}: {best}{asked}")
 
 
-def _add_tree(table: Table, tree: TreeWay) -> None:
+def _bound(epsilon: float) -> str:
+    """An upper bound that may be infinite."""
+    return bound_text(epsilon if math.isfinite(epsilon) else None)
+
+
+def _add_tree(table: Table, tree: TreeWay, *, several: bool) -> None:
+    """``several``: whether there is a column for all windows, which of a tree are its levels."""
     found, discovery = tree.plan, tree.plan.discovery
     table.add_row(
         "tree",
         f"parts of parts, in {discovery.levels} windows",
         bound_text(found.epsilon),
+        *(["its own"] if several else []),
         bound_text(None),
         figure(found.stderr),
         figure(tree.rectangle),
@@ -108,6 +122,7 @@ def plan_json(plan: MapPlan) -> dict[str, Any]:
                 "mechanism": way.name,
                 "parameters": dict(way.spec.parameters),
                 "epsilon_upper": way.epsilon,
+                "epsilon_together": way.together if math.isfinite(way.together) else None,
                 "epsilon0": way.epsilon0 if math.isfinite(way.epsilon0) else None,
                 "error_cell": way.cell,
                 "error_rectangle": way.rectangle,
@@ -137,18 +152,7 @@ def _tree_json(tree: TreeWay) -> dict[str, Any]:
 
 def task_file(way: MapWay, length_s: int) -> str:
     """The task of a way, as TOML."""
-    request = way.request
-    chosen = ChosenTask(
-        f"a map by {way.name}",
-        way.spec,
-        request.places,
-        bound_text(way.epsilon, digits=6),
-        f"epsilon0 = {bound_text(way.epsilon0, digits=6)}"
-        if math.isfinite(way.epsilon0)
-        else "no epsilon0, so owners have to agree by name",
-    )
-    terms = FileTerms(request.n, request.n, float(request.honest), request.delta, request.windows)
-    return file_text(chosen, terms, length_s, command="shoal places plan")
+    return file_text(*chosen_task(way), length_s, command="shoal places plan")
 
 
 def say_done(done: MapPlayed) -> None:

@@ -16,15 +16,20 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
+from shoal.accounting.several_messages.messages import LARGEST_EPSILON
 from shoal.analyzer.discovery.plan import DiscoveryRequest
 from shoal.analyzer.planner.accuracy.answers import request_for
+from shoal.analyzer.planner.frontier.maps import MapPlan, MapRequest
 from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles, Question, Request, Sum
+from shoal.console.operator.planner.places import WAY_NAMES, lacking
 from shoal.console.operator.planner.several import ONE
 from shoal.console.operator.planner.words import WordsQuestion
-from shoal.domain import Categories, YesNo
+from shoal.domain import Categories, Places, YesNo
 from shoal.errors import ShoalError
+from shoal.limits import LIMITS
 from shoal.mechanisms.several.names import NAMES
 from shoal.pictures.axes import number
+from shoal.questions.coordinates import exact_microdegrees
 from shoal.questions.spelling import LETTERS
 from shoal.task import SHUFFLER_NOISE
 
@@ -35,6 +40,7 @@ KINDS = {
     "sum": "a number: its sum",
     "quantiles": "a number: its quantiles",
     "words": "a word that nobody has listed",
+    "places": "a place on a map",
 }
 MOST_DEVICES, MOST_ANSWERS, MOST_WINDOWS, MOST_QUANTILES = 100_000_000, 1_000, 1_000, 9
 USUAL = {
@@ -51,6 +57,11 @@ USUAL = {
     "letters": "8",
     "spare": "2",
     "fresh": "",
+    "map": "48, 11.3, 48.3, 11.8",
+    "rows": "32",
+    "columns": "32",
+    "epsilon": "1",
+    "way": "",
     "windows": "1",
     "memoized": "",
     "changes": "0",
@@ -133,7 +144,7 @@ class PlannerForm:
     @property
     def counted(self) -> bool:
         """Whether devices are counted; else a figure of a number is asked."""
-        return self.kind in {"yes_no", "categories", "words"}
+        return self.kind in {"yes_no", "categories", "words", "places"}
 
     def sliders(self) -> dict[str, Slider]:
         """By the field that each stands beside."""
@@ -185,6 +196,52 @@ class PlannerForm:
             self.wrong["n"] = error.message
             return None
         return WordsQuestion(asked, math.floor(wanted))
+
+    def places(self) -> MapRequest | None:
+        """What is asked of a map; None where something is wrong, which ``wrong`` says."""
+        n = self.number("n", 2, MOST_DEVICES, whole=True)
+        epsilon = self.number("epsilon", 0.001, LARGEST_EPSILON)
+        windows = self.number("windows", 1, MOST_WINDOWS, whole=True)
+        honest, delta = self.number("honest", 1, 100), self.number("delta", 1e-30, 0.1)
+        if self.typed["way"] not in WAY_NAMES:
+            self.wrong["way"] = "there is no such way: choose one of the list"
+        places = self._places()
+        if self.wrong or places is None:
+            return None
+        share = Fraction(math.floor(honest * 10_000), 1_000_000)
+        found = MapRequest(places, int(n), epsilon, delta, share, int(windows))
+        if found.n_honest < 2:
+            self.wrong["honest"] = "two honest devices or more are wanted: give more, or raise n"
+            return None
+        return found
+
+    def check_way(self, plan: MapPlan) -> None:
+        """Say in ``wrong`` what the plan of a map lacks of what was chosen."""
+        why = lacking(plan, self.typed["way"])
+        if why is not None:
+            self.wrong["way"] = why
+
+    def _places(self) -> Places | None:
+        """The map and its cells; None where something is wrong, which ``wrong`` says."""
+        most = LIMITS.cells - 1
+        rows, columns = (self.number(each, 1, most, whole=True) for each in ("rows", "columns"))
+        bounds = re.split(r"[,;\s]+", self.typed["map"].strip(" ,;"))
+        if len(bounds) != 4:
+            self.wrong["map"] = "give south, west, north and east in degrees: 48, 11.3, 48.3, 11.8"
+            return None
+        try:
+            south, west, north, east = map(exact_microdegrees, bounds)
+            Places(south, west, north, east, 1, 1)
+        except ShoalError as error:
+            self.wrong["map"] = str(error)
+            return None
+        if math.isnan(rows) or math.isnan(columns):
+            return None
+        try:
+            return Places(south, west, north, east, int(rows), int(columns))
+        except ShoalError as error:
+            self.wrong["rows"] = str(error)
+            return None
 
     def request(self) -> Request | None:
         """What the planner is asked; None where something is wrong, which ``wrong`` says."""

@@ -13,10 +13,17 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from shoal.analyzer.planner.accuracy.answers import AccuracyAnswer
+from shoal.analyzer.planner.frontier.maps import MapRequest
 from shoal.analyzer.planner.question import Request as Asked
 from shoal.analyzer.planner.result import Plan
 from shoal.console.operator.desk import Desk
 from shoal.console.operator.planner.form import CHOICES, KINDS, PlannerForm
+from shoal.console.operator.planner.places import (
+    WAY_NAMES,
+    PlacesAnswer,
+    chosen_way,
+    places_view,
+)
 from shoal.console.operator.planner.several import (
     SeveralAnswer,
     SeveralQuestion,
@@ -28,6 +35,7 @@ from shoal.console.operator.planner.task import (
     DAYS,
     check_words,
     pattern,
+    places_written,
     words_written,
     written,
 )
@@ -42,6 +50,7 @@ NAVIGATION = NavItem("Planner", "/planner")
 _PATIENCE_S = 0.25  # for a first answer; a page that comes back for a better one has one already
 _WHOLE_S = 60.0  # for a final one, before a task file can be written
 # below what the audit calls taking something away
+AnyAsked = Asked | WordsQuestion | MapRequest
 _TASK, _CA = "/download/planned.toml", f"/download/{CA_FILE}"
 
 
@@ -50,7 +59,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
     workshop = Workshop()
     desk.opened.append(workshop.warm)  # with the first page of all: here somebody waits already
 
-    def page(request: Request, form: PlannerForm, asked: Asked | WordsQuestion | None) -> Response:
+    def page(request: Request, form: PlannerForm, asked: AnyAsked | None) -> Response:
         workshop.warm()
         # a page that a script asked for comes back; one that somebody opened may not
         opened = request.headers.get("sec-fetch-mode", "navigate") == "navigate"
@@ -62,6 +71,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             wrong=form.wrong,
             kinds=KINDS,
             choices=CHOICES,
+            ways=WAY_NAMES,
             sliders=form.sliders(),
             answer=answer,
             days=DAYS,
@@ -71,45 +81,61 @@ def routes(desk: Desk) -> list[BaseRoute]:
 
     def planner(request: Request) -> Response:
         form = PlannerForm.of(dict(request.query_params))
-        return page(request, form, form.words() if form.kind == "words" else form.request())
-
-    def words_task(request: Request, form: PlannerForm) -> Response:
-        asked = form.words()
-        mended = not form.wrong
-        check_words(form)
-        if asked is None or form.wrong:
-            return page(request, form, asked if mended else None)
-        plan = _whole(workshop, asked).plan
-        assert plan is not None  # noqa: S101 - it is whole
-        name, text = words_written(plan, form, pattern(desk.holdings()), desk.now())
-        return _file(text.encode(), f"{name}.toml", "application/toml")
+        return page(request, form, _asked(form))
 
     def task(request: Request) -> Response:
         form = PlannerForm.of(dict(request.query_params))
-        if form.kind == "words":
-            return words_task(request, form)
-        asked = form.request()
+        asked = _asked(form)
         mended = not form.wrong
         check_words(form)
         if asked is None or form.wrong:
             return page(request, form, asked if mended else None)
-        plan = _final(workshop, asked)
-        several = None
-        if form.several:
-            several_known = _whole(workshop, SeveralQuestion(asked))
-            line = chosen_line(several_known.beside(plan), form.typed["choose"])
-            if line is None:
-                form.wrong["choose"] = "the table has no such line: choose one that it has"
-                return page(request, form, asked)
-            several = line.several
-        model = pattern(desk.holdings())
-        name, text = written(plan, form, model, desk.now(), several)
+        found = _task_file(workshop, asked, form, desk)
+        if found is None:
+            return page(request, form, asked)
+        name, text = found
         return _file(text.encode(), f"{name}.toml", "application/toml")
 
     def ca(_: Request) -> Response:
         return _ca(pattern(desk.holdings()))
 
     return [Route(NAVIGATION.path, planner), Route(_TASK, task), Route(_CA, ca)]
+
+
+def _asked(form: PlannerForm) -> AnyAsked | None:
+    """What the form asks; None where something is wrong with it."""
+    if form.kind == "words":
+        return form.words()
+    return form.places() if form.kind == "places" else form.request()
+
+
+def _task_file(
+    workshop: Workshop, asked: AnyAsked, form: PlannerForm, desk: Desk
+) -> tuple[str, str] | None:
+    """(name, text) of what is planned; None where it does not have what was chosen, which ``wrong``
+    then says.
+    """
+    if isinstance(asked, WordsQuestion):
+        words = _whole(workshop, asked).plan
+        assert words is not None  # noqa: S101 - it is whole
+        return words_written(words, form, pattern(desk.holdings()), desk.now())
+    if isinstance(asked, MapRequest):
+        found = _whole(workshop, asked).plan
+        assert found is not None  # noqa: S101 - it is whole
+        form.check_way(found)
+        if form.wrong:
+            return None
+        way = chosen_way(found, form.typed["way"])
+        return places_written(way, form, pattern(desk.holdings()), desk.now())
+    plan, several = _final(workshop, asked), None
+    if form.several:
+        several_known = _whole(workshop, SeveralQuestion(asked))
+        line = chosen_line(several_known.beside(plan), form.typed["choose"])
+        if line is None:
+            form.wrong["choose"] = "the table has no such line: choose one that it has"
+            return None
+        several = line.several
+    return written(plan, form, pattern(desk.holdings()), desk.now(), several)
 
 
 def _ca(model: Task | None) -> Response:
@@ -124,7 +150,7 @@ def _ca(model: Task | None) -> Response:
 def _answer(
     workshop: Workshop,
     form: PlannerForm,
-    asked: Asked | WordsQuestion | None,
+    asked: AnyAsked | None,
     lease: tuple[float, ...],
 ) -> dict[str, Any] | None:
     """What the page shows of what is known by now; None where nothing can be asked."""
@@ -133,6 +159,11 @@ def _answer(
     if isinstance(asked, WordsQuestion):
         known = workshop.look(asked, _PATIENCE_S, *lease)
         return words_view(asked, known.answer, known.trouble)
+    if isinstance(asked, MapRequest):
+        found = workshop.look(asked, _PATIENCE_S, *lease)
+        if found.answer is not None and found.answer.plan is not None:
+            form.check_way(found.answer.plan)
+        return places_view(asked, found.answer, found.trouble, form.typed["way"])
     worked = workshop.look(asked, _PATIENCE_S, *lease)
     answer = view(asked, worked)
     if form.several and worked.over:
@@ -166,14 +197,18 @@ def _whole(workshop: Workshop, question: SeveralQuestion) -> SeveralAnswer: ...
 def _whole(workshop: Workshop, question: WordsQuestion) -> WordsAnswer: ...
 
 
+@overload
+def _whole(workshop: Workshop, question: MapRequest) -> PlacesAnswer: ...
+
+
 def _whole(
-    workshop: Workshop, question: SeveralQuestion | WordsQuestion
-) -> SeveralAnswer | WordsAnswer:
+    workshop: Workshop, question: SeveralQuestion | WordsQuestion | MapRequest
+) -> SeveralAnswer | WordsAnswer | PlacesAnswer:
     """Waits for it. Raises UNAVAILABLE, INVALID where there is none."""
     until = time.monotonic() + _WHOLE_S
     while True:
         worked: Worked[Any] = workshop.look(question, _PATIENCE_S)
-        answer: SeveralAnswer | WordsAnswer | None = worked.answer
+        answer: SeveralAnswer | WordsAnswer | PlacesAnswer | None = worked.answer
         if answer is not None and answer.done:
             return answer
         if worked.trouble is not None:

@@ -10,9 +10,10 @@ from typing import Any
 
 from shoal.analyzer.discovery.plan import DiscoveryPlan
 from shoal.analyzer.discovery.task_file import task_file
+from shoal.analyzer.planner.frontier.maps import MapWay, TreeWay, chosen_task
 from shoal.analyzer.planner.frontier.option import SeveralOption
 from shoal.analyzer.planner.result import Plan
-from shoal.analyzer.planner.task_file import Settings, name_of, task_text
+from shoal.analyzer.planner.task_file import Settings, file_text, name_of, task_text
 from shoal.console.operator.holdings import Holdings
 from shoal.console.operator.planner.form import PlannerForm
 from shoal.domain import Categories
@@ -81,6 +82,19 @@ def words_written(
     """The same of a discovery."""
     told = _told(form, model, now)
     return told.texts["name"], task_file(plan, told=told, command="shoal plan words")
+
+
+def places_written(
+    way: MapWay | TreeWay, form: PlannerForm, model: Task | None, now: float
+) -> tuple[str, str]:
+    """The same of a map; of a tree the task of a discovery."""
+    told = _told(form, model, now)
+    if isinstance(way, TreeWay):
+        text = task_file(way.plan, told=told, command="shoal discover plan --places")
+    else:
+        length = int(told.windows["length_s"])
+        text = file_text(*chosen_task(way), length, told, "shoal places plan")
+    return told.texts["name"], text
 
 
 def _told(form: PlannerForm, model: Task | None, now: float) -> Settings:

@@ -22,7 +22,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar, overload
 
 from shoal.analyzer.planner.accuracy.answers import AccuracyAnswer, answers, request_for
+from shoal.analyzer.planner.frontier.maps import MapRequest
 from shoal.analyzer.planner.question import Frequencies, Mean, Quantiles, Request
+from shoal.console.operator.planner.places import PlacesAnswer, places_answers
 from shoal.console.operator.planner.several import (
     SeveralAnswer,
     SeveralQuestion,
@@ -37,9 +39,9 @@ from shoal.services.workers import deaf_to_interrupts
 
 log = get_log("console")
 
-Asked = Request | SeveralQuestion | WordsQuestion
-Answer = AccuracyAnswer | SeveralAnswer | WordsAnswer
-Known = TypeVar("Known", AccuracyAnswer, SeveralAnswer, WordsAnswer)
+Asked = Request | SeveralQuestion | WordsQuestion | MapRequest
+Answer = AccuracyAnswer | SeveralAnswer | WordsAnswer | PlacesAnswer
+Known = TypeVar("Known", AccuracyAnswer, SeveralAnswer, WordsAnswer, PlacesAnswer)
 
 _KEPT = 128  # answers
 LIVE_S, _LEASE_S = 2.5, 30.0  # so long after a look a question is still worked at, by who looks
@@ -117,6 +119,11 @@ class Workshop:
     def look(
         self, request: WordsQuestion, patience_s: float, lease_s: float = _LEASE_S
     ) -> Worked[WordsAnswer]: ...
+
+    @overload
+    def look(
+        self, request: MapRequest, patience_s: float, lease_s: float = _LEASE_S
+    ) -> Worked[PlacesAnswer]: ...
 
     def look(self, request: Asked, patience_s: float, lease_s: float = _LEASE_S) -> Worked[Any]:
         """What is known of ``request``; waits ``patience_s`` at most for a first answer. It is
@@ -347,6 +354,8 @@ def _answer(end: Connection, request: Asked, brief: bool) -> None:
             _send_each(end, several_answers(request))
         elif isinstance(request, WordsQuestion):
             _send_each(end, words_answers(request))
+        elif isinstance(request, MapRequest):
+            _send_each(end, places_answers(request))
         else:
             _send(end, request, brief)
     except ShoalError as error:

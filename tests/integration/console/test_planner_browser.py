@@ -197,6 +197,41 @@ def test_words_are_planned_by_how_many_have_them(
     assert 'kind = "discovery"' in (tmp_path / "kept.toml").read_text()
 
 
+def test_a_map_is_planned_drawn_and_kept(url: str, running: Browser, tmp_path: Path) -> None:
+    """By the keyboard, narrow: the kind, its own fields, the grid that follows the rows, the way,
+    the file. Planted: the kind left out of the style sheet -> fields of other kinds show, and this
+    fails; the choice of the way quiet -> the figures stay those of another, and this fails.
+    """
+    with page_of(running, width=NARROW) as page:
+        troubles: list[str] = []
+        page.on("console", lambda message: troubles.append(message.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(f"{url}/planner?n=3000&kind=words&rows=8&columns=9")
+        assert not page.locator("#map").is_visible()
+        page.focus("[name=kind][value=words]")
+        page.keyboard.press("ArrowRight")
+        assert page.locator("[name=kind][value=places]").is_checked()
+        seen = {"map": True, "epsilon": True, "off": False, "several": False, "letters": False}
+        for name, shown in seen.items():
+            assert page.locator(f"#{name}").is_visible() == shown, name
+        page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
+        page.fill("#rows", "6")
+        page.wait_for_selector("#grid-t:has-text('6 x 9 cells')", state="attached")
+        page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
+        page.select_option("#way", "krr")
+        page.wait_for_selector("#answer .tiles:has-text('As you chose')")
+        assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+        assert Axe().run(page).response["violations"] == []
+        page.fill("#question", "Where do you park?")
+        with page.expect_download(timeout=_PATIENCE_MS) as waiting:
+            page.get_by_role("button", name="Write the task file").click()
+        waiting.value.save_as(tmp_path / "kept.toml")
+        assert troubles == []
+    kept = (tmp_path / "kept.toml").read_text()
+    assert 'kind = "places"' in kept
+    assert 'name = "krr"' in kept
+
+
 def test_for_everybody(url: str, running: Browser) -> None:
     """Coarse and final, light, dark and narrow. Planted: a slider without a name -> axe says so;
     the chart with a fixed width -> it scrolls sideways at 390 px.

@@ -10,6 +10,7 @@ expected at most, and 6 or more have a chance of 2e-5.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
@@ -21,13 +22,15 @@ from shoal.analyzer.results.checkable import checkable
 from shoal.checker.check import check_releases
 from shoal.checker.findings import Outcome
 from shoal.cli.demo.workspace import Site, prepare
+from shoal.cli.main import main
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, assign, seal
 from shoal.clients.owner.policy import Policy
 from shoal.clients.settings.config import AgentConfig
 from shoal.clients.transports.grpc_transport import GrpcTransport
-from shoal.crypto.discovery_steps import DiscoveryStep, sign_step
+from shoal.crypto.discovery_steps import DiscoveryStep, check_step, sign_step
 from shoal.crypto.keyfiles import load_signing_key
+from shoal.crypto.step_folder import STEPS_FOLDER
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
@@ -37,8 +40,9 @@ from shoal.mechanisms.several.registry import create
 from shoal.protos.release_pb2 import Release
 from shoal.questions.spelling import ANOTHER, MORE, shown, spell
 from shoal.services.settings import load_settings
-from tests.sizes import size
+from tests.sizes import FULL, size
 from tests.worlds import discoveries
+from tests.worlds.operations import agreed
 from tests.worlds.ports import free_port
 from tests.worlds.services.releasing import running
 
@@ -215,3 +219,45 @@ async def test_a_lost_window_and_killed_services_cost_no_level(tmp_path: Path) -
     assert step.is_over
     assert sorted(releases) == [begun, ended]
     checked(asked, words, releases)
+
+
+@pytest.mark.skipif(not FULL, reason="waits for windows to pass; SHOAL_FULL=1 runs it")
+@pytest.mark.timeout(600)
+async def test_an_analyzer_of_an_older_copy_goes_on_with_the_shufflers_steps(
+    tmp_path: Path,
+) -> None:
+    """The analyzer loses its disk while devices answer window 1. Its copy is of window 0: it lacks
+    that release, so that window is given up, and what was asked since. With the shuffler's files it
+    releases window 1 as what devices answered, and goes on to the end, with steps that follow from
+    theirs.
+
+    Planted: without the shuffler's files -> nothing follows window 1, it waits and fails.
+    """
+    site = prepare(tmp_path, free_port)
+    discovery = Discovery(first=2, longest=4, most=31)
+    words = discoveries.words_of_pages(400)
+    asked = discoveries.ask(site, discovery, len(words), windows=8, length_s=20, epsilon=3.0)
+    heard, file = discoveries.Heard(site, asked), tmp_path / "copy"
+    window, signed_step, told = 0, b"", list[DiscoveryStep]()
+    config, steps = str(site.analyzer_config), site.analyzer_data / STEPS_FOLDER
+    async with running(site) as (_, analyzer):
+        assert main(["backup", "--analyzer", config, "--out", str(file)]) == 0
+        while not told or not told[-1].is_over:
+            await discoveries.answer(site, asked, words, window, signed_step)
+            if window == 1:
+                analyzer.stop()
+                shutil.rmtree(site.analyzer_data)
+                assert main(["restore", str(file), "--config", config, *agreed()]) == 0
+                gone = [asked.task.name, "0", "--config", config, "--reason", "its key", "--yes"]
+                assert main(["analyzer", "window", "abandon", *gone]) == 0
+                shutil.copytree(site.folder / "shuffler" / "data" / STEPS_FOLDER, steps)
+                analyzer.start()
+                await analyzer.ready()
+            step, signed_step = await heard.after(window)
+            check_step(step, told, discovery)
+            told.append(step)
+            window = step.window
+        releases = await discoveries.releases_of(site, asked)
+    levels = [releases[window].discovered.level for window in sorted(releases)]
+    assert (sorted(releases)[0], levels) == (1, [1, 2])
+    assert not any(release.withheld for release in releases.values())

@@ -13,18 +13,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from shoal.analyzer.results.maps.tree import place_map
+from shoal.analyzer.results.maps.tree import PlaceMap, place_map
 from shoal.analyzer.results.release_json import to_json
 from shoal.cli.demo.workspace import prepare
 from shoal.cli.main import main
-from shoal.domain import Discovery
+from shoal.domain import Discovery, Places
 from shoal.entropy import SeededEntropy
 from shoal.mechanisms.several.levels import level_of
 from shoal.mechanisms.several.registry import create
 from shoal.protos.release_pb2 import Release
+from shoal.questions.coordinates import MICRO
 from shoal.questions.discovery import DiscoveryLevel
 from tests.sizes import size
 from tests.worlds import discoveries
@@ -59,6 +61,47 @@ def check_level(asked: discoveries.Asked, level: DiscoveryLevel, release: Releas
     assert len(crowded) > 0
     assert crowded <= set(told.beginnings)
     return sum(not truth[level.cell_of(one)] for one in told.beginnings)
+
+
+def check_rectangles(
+    found: PlaceMap, places: tuple[str, ...], data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the command says of a part of level 0, of one of its parts, of the southern half, and
+    of edges that cut cells nobody was asked for the parts of: within 9 standard errors. Where
+    cells are cut there is the interval's own room besides.
+    """
+    south, west, north, east = found.box
+    part, cell = found.followed[0], found.found[0]
+    boxes = [
+        (part.south, part.west, part.north, part.east),
+        (cell.south, cell.west, cell.north, cell.east),
+        (south, west, (south + north) / 2, east),
+        (south + (north - south) * 0.3217, west + (east - west) * 0.111, north, east),
+    ]
+    cut = list[int]()
+    for box in boxes:
+        told = rectangle(box, data, capsys)
+        edges = [round(edge * MICRO) for edge in box]
+        here = Places(edges[0], edges[1], edges[2], edges[3], 1, 1)
+        truth = sum(here.encode(place) == 0 for place in places)
+        slack = 9 * told["stderr"]
+        assert told["ci_low"] - slack <= truth <= told["ci_high"] + slack, (told, truth)
+        if not told["cut"]:
+            assert abs(told["value"] - truth) < slack, (told, truth)
+        cut.append(told["cut"])
+    assert cut[:3] == [0, 0, 0]
+    assert cut[3] > 0
+
+
+def rectangle(
+    box: tuple[float, ...], data: Path, capsys: pytest.CaptureFixture[str]
+) -> dict[str, Any]:
+    """As ``shoal results rectangle --json`` has it."""
+    bounds = zip(("south", "west", "north", "east"), box, strict=True)
+    asked = [word for side, edge in bounds for word in (f"--{side}", f"{edge:.6f}")]
+    assert main(["results", "rectangle", "words", *asked, "--data", str(data), "--json"]) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return told
 
 
 @pytest.mark.timeout(size(300, 2_000))
@@ -103,6 +146,7 @@ async def test_places_are_found_part_by_part(
     assert len(json.loads(capsys.readouterr().out)["cells"]) == len(found.cells)
     assert main([*show, "--watch"]) == 0
     assert found.found[0].label in capsys.readouterr().out
+    check_rectangles(found, places, site.analyzer_data, capsys)
     files, config = tmp_path / "files", str(site.analyzer_config)
     export = ["results", "export", "--format", "release", "--out", str(files)]
     assert main([*export, "--config", config]) == 0

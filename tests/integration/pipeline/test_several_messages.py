@@ -9,6 +9,7 @@ truth: for noise with the tails of a Laplace law a false alarm has a probability
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from pathlib import Path
@@ -25,6 +26,7 @@ from shoal.analyzer.core import UNOPENABLE, WITHHELD_NOT_WHOLE
 from shoal.analyzer.results.maps.released import rectangle_of
 from shoal.analyzer.results.ranges import range_of
 from shoal.cli.demo.workspace import Site, prepare
+from shoal.cli.main import main
 from shoal.clients.agent import Agent
 from shoal.clients.core import Assignment, ReportState, assign, seal
 from shoal.clients.fleet.misbehaviour import Carrier
@@ -141,7 +143,9 @@ async def answer(site: Site, asked: list[Asked[Several]], folder: Path) -> None:
 
 
 @pytest.mark.timeout(size(240, 3_000))
-async def test_tasks_of_several_messages_from_agent_to_release(tmp_path: Path) -> None:
+async def test_tasks_of_several_messages_from_agent_to_release(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Totals, the certificate of the law, and every hostile message counted as rejected, in one
     release per task, which says how far one device could move it; no device answers what keeps no
     epsilon0 without its owner's word.
@@ -168,6 +172,20 @@ async def test_tasks_of_several_messages_from_agent_to_release(tmp_path: Path) -
         found = await releases(site.analyzer_data, len(asked))
     for one in asked:
         check(one, found[one.task_id.hex])
+    asks_rectangle(site.analyzer_data, found, capsys)
+
+
+def asks_rectangle(
+    data: Path, found: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command, on what the services released: the same as of the release itself."""
+    (told,) = (one for one in found.values() if "map" in one)
+    asked = ["results", "rectangle", f"{told['name']}:0", "--north", "48.1", "--data", str(data)]
+    assert main([*asked, "--json"]) == 0
+    counted = json.loads(capsys.readouterr().out)
+    assert counted["value"] == pytest.approx(rectangle_of(told, north=48.1).value)
+    assert main([*asked, "--west", "11.15"]) == 2
+    assert "11.100000 or 11.200000" in capsys.readouterr().err
 
 
 def values_of(one: Asked[Several]) -> tuple[Value, ...]:

@@ -1,7 +1,8 @@
 """A vector that every device randomizes by itself, from the agent to the release: real services in
 processes of their own, TLS.
 
-Most devices are simulated (with the code of real ones), one is an ``Agent`` that is given a list,
+One task is written by hand; the other is what ``shoal plan vectors --emit`` wrote. Most devices are
+simulated (with the code of real ones), one is an ``Agent`` that is given a list,
 and three are hostile: their reports name a direction that no seed has. Every coordinate of the mean
 lies within 5.5 of its standard errors of the truth: a normal error does not with probability 4e-8,
 that of 200 bounded summands with one below 1e-6; of 303 coordinates a false alarm in 3,000 runs.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import json
 import math
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,15 @@ import numpy as np
 import pytest
 
 from shoal.accounting.of_task import guaranteed
+from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.results.checkable import checkable
 from shoal.analyzer.results.processed import MEANS
 from shoal.analyzer.results.report_page import section_of
+from shoal.checker.check import check_releases
+from shoal.checker.findings import Outcome
 from shoal.cli.demo.workspace import Site, prepare
+from shoal.cli.main import main
+from shoal.cli.task.file import read_task
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, assign, seal
 from shoal.clients.fleet.misbehaviour import Carrier
@@ -36,6 +45,8 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.vectors.protocol import VectorRandomizer
 from shoal.mechanisms.vectors.registry import create, design
 from shoal.privacy import epsilon0_upper
+from shoal.services.settings import load_settings
+from shoal.task import WindowPlan
 from tests.integration.pipeline.test_mechanisms import (
     DELTA,
     EPSILON0,
@@ -52,6 +63,8 @@ SIMULATED = size(200, 4_000)
 N = SIMULATED + 1  # and the agent
 NAMES = ("x", "y", "z")
 DOMAIN = Vector(3, Norm.L2, 2.0, 1 << 20, NAMES, "km")
+MOST_EPSILON0 = 8.0  # of the owner's policy
+PLANNED = 2.0  # the central epsilon of what is planned
 UNNAMED = Vector(size(300, 4_000), Norm.L2, 1.0, 1 << 20)
 AGENTS = [1.0, -2.0, 0.5]  # longer than the clip
 
@@ -71,6 +84,28 @@ def texts(domain: Vector) -> tuple[Value, ...]:
     return tuple(None if one is None else json.dumps(one) for one in found)
 
 
+def planned(site: Site, folder: Path) -> Asked[VectorRandomizer]:
+    """The task that ``shoal plan vectors --emit`` writes, with its window moved to now."""
+    # fmt: off
+    options = (
+        "plan", "vectors", "--labels", ",".join(NAMES), "--clip", "2", "--unit", "km", "--n",
+        str(N), "--epsilon", str(PLANNED), "--delta", str(DELTA), "--honest-fraction", "0.9",
+        "--one-visit", "--not-enrolled", "--max-batch", str(N + HOSTILE), "--question", "How far?",
+        "--name", "moves", "--purpose", "tests", "--shuffler", site.shuffler_address, "--ca",
+        str(folder / "ca.pem"), "--authority", site.authority.public.hex(), "--shuffler-key",
+        site.shuffler.hex(), "--analyzer-key", site.analyzer.hex(), "--emit",
+        str(folder / "moves.toml"),
+    )
+    # fmt: on
+    (folder / "ca.pem").write_bytes(site.ca)
+    assert main(list(options)) == 0
+    task = read_task(folder / "moves.toml")
+    assert task.domain == DOMAIN
+    now = WindowPlan(start_s=int(time.time()) - 60, length_s=3_600, count=1, grace_s=0, skew_s=60)
+    task = replace(task, windows=now, retention_s=3 * 3_600)
+    return Asked(create(task.mechanism, task.domain), task, *site.add(task))
+
+
 async def send_hostile(site: Site, asked: list[Asked[VectorRandomizer]]) -> None:
     transport = GrpcTransport(site.shuffler_address, site.ca)
     try:
@@ -86,7 +121,7 @@ async def send_hostile(site: Site, asked: list[Asked[VectorRandomizer]]) -> None
 
 async def answer(site: Site, asked: list[Asked[VectorRandomizer]], folder: Path) -> None:
     """What is no vector of the task is refused before anything is charged; then a list is taken."""
-    policy = Policy(frozenset({site.authority.public}), 8.0, 10, {"tests": "allowed"})
+    policy = Policy(frozenset({site.authority.public}), MOST_EPSILON0, 10, {"tests": "allowed"})
     async with Agent(AgentConfig(site.folder / "tasks", folder / "outbox.db", policy)) as agent:
         for one in asked:
             told = "\n".join(await agent.explain(one.task.name))
@@ -97,7 +132,7 @@ async def answer(site: Site, asked: list[Asked[VectorRandomizer]], folder: Path)
                 with pytest.raises(ShoalError) as refused:
                     await agent.report(one.task.name, wrong)
                 assert refused.value.kind is Kind.INVALID, wrong
-            values: Any = AGENTS if one.mechanism.domain is DOMAIN else np.zeros(UNNAMED.dimension)
+            values: Any = AGENTS if one.mechanism.domain == DOMAIN else np.zeros(UNNAMED.dimension)
             outcome = await agent.report(one.task.name, values)
             assert outcome.state is ReportState.ACKED, outcome
             again = await agent.report(one.task.name, right)
@@ -106,16 +141,14 @@ async def answer(site: Site, asked: list[Asked[VectorRandomizer]], folder: Path)
 
 @pytest.mark.timeout(size(240, 3_000))
 async def test_vectors_from_agent_to_release(tmp_path: Path) -> None:
-    """Means with their errors, the certificate of the law, hostile reports counted as rejected.
+    """Means with their errors, the certificate of the law, hostile reports counted as rejected; and
+    ``shoal verify`` confirms each release, and both together.
 
     Planted: the last coordinate of what is lengthened tallied as the first -> fails.
     """
     site = prepare(tmp_path, free_port)
-    made = [
-        (name, domain, create(design("privunit", domain, EPSILON0, "K=64"), domain))
-        for name, domain in (("moves", DOMAIN), ("gradient", UNNAMED))
-    ]
-    asked = [ask(site, name, domain, mechanism, N) for name, domain, mechanism in made]
+    made = create(design("privunit", UNNAMED, EPSILON0, "K=64"), UNNAMED)
+    asked = [planned(site, tmp_path), ask(site, "gradient", UNNAMED, made, N)]
     async with running(site):
         await send_hostile(site, asked)
         await answer(site, asked, tmp_path)
@@ -133,6 +166,9 @@ async def test_vectors_from_agent_to_release(tmp_path: Path) -> None:
         found = await releases(site.analyzer_data, len(asked))
     for one in asked:
         check(one, found[one.task_id.hex])
+    files = [data for _, data in checkable(load_settings(AnalyzerConfig, site.analyzer_config))]
+    verified = list(check_releases(files, [site.authority.public]))
+    assert [one.outcome for one in verified] == [Outcome.HOLDS] * len(asked), verified
 
 
 def check(asked: Asked[VectorRandomizer], release: dict[str, Any]) -> None:
@@ -142,14 +178,16 @@ def check(asked: Asked[VectorRandomizer], release: dict[str, Any]) -> None:
     assert release["rejected"] == {"invalid value": HOSTILE}
     law = mechanism.privacy()
     privacy, guarantee = release["privacy"], guaranteed(law, N, task.honest_fraction, DELTA)
-    assert privacy["epsilon0"] == epsilon0_upper(law) <= EPSILON0
+    most = EPSILON0 if domain is UNNAMED else MOST_EPSILON0
+    assert privacy["epsilon0"] == epsilon0_upper(law) <= most
     assert privacy["epsilon_upper"] == guarantee.epsilon_upper
+    assert domain is UNNAMED or guarantee.epsilon_upper <= PLANNED
     rows = [
         given(device, domain.dimension) or [0.0] * domain.dimension for device in range(SIMULATED)
     ]
     own = (
         np.array(AGENTS) * 2.0 / np.linalg.norm(AGENTS)
-        if domain is DOMAIN
+        if domain == DOMAIN
         else np.zeros(UNNAMED.dimension)
     )
     truth = (np.sum(rows, axis=0) + own) / N

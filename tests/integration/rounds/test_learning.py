@@ -17,13 +17,14 @@ from shoal.clients.rounds.agent import TAKEN
 from shoal.clients.rounds.learning import answer, check_learning, follow
 from shoal.domain import Norm, Vector
 from shoal.protos.release_pb2 import SignedRelease
-from shoal.questions.learning import LearningPlan, LearningState, begin_learning, gradients, vectors
+from shoal.questions.learning import LearningPlan, LearningState, begin_learning, vectors
+from shoal.questions.models import Logistic
 from shoal.task import MechanismSpec, Task
 from tests.integration.rounds.test_agent import NAME, agent_of, config
 from tests.worlds.rounds.services import Running, World, running
 from tests.worlds.services.shuffler import GRACE, LENGTH
 
-PLAN = LearningPlan(features=2, rounds=2, step=8.0, clip=0.5)
+PLAN = LearningPlan(Logistic(2), rounds=2, step=8.0, clip=0.5)
 ROWS = np.linspace(-1.0, 1.0, 16).reshape(8, 2)
 YES = np.ones(8, dtype=bool)  # all gradients point one way, and are small once that is learnt
 GRID, VARIANCE = 16, 64
@@ -60,7 +61,7 @@ def check_sum_of(one: Running, window: int, weights: Any) -> None:
     than one of 10^7 runs.
     """
     (stored,) = one.sums(window)
-    expected = vectors(PLAN, PLAN.clip, gradients(weights, ROWS, YES)).sum(axis=0) * GRID
+    expected = vectors(PLAN, PLAN.clip, PLAN.model.gradients(weights, ROWS, YES)).sum(axis=0) * GRID
     variance = VARIANCE / (6 * 0.9 // 1) * 8 + 8 / 4
     assert np.all(np.abs(stored.vector - expected) <= 6 * np.sqrt(variance))
 

@@ -10,6 +10,7 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,9 @@ from shoal.clients.transports.rounds_transport import GrpcRoundTransport
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.envelope import verify_receipt
 from shoal.crypto.signing import SigningKey
+from shoal.domain import Norm, Vector
 from shoal.limits import LIMITS
+from shoal.questions.places import Places
 from shoal.rpc.channel import build_channel, call
 from shoal.shuffler.core import WindowId, WindowState
 from shoal.shuffler.service import Shuffler
@@ -43,6 +46,11 @@ LINKS = (
     if FULL
     else [(0.15, 0.2)]
 )
+
+
+TOWN = Places(48_100_000, 11_500_000, 48_136_000, 11_554_000, 6, 6)
+# two uploads of each device, which end inside a segment
+LONG = {"dimension": 66_000, "segment_words": 20_000, "target_epsilon": 1e12}
 
 
 class Running(FakeClock):
@@ -87,12 +95,16 @@ async def flushed(owner: Owner) -> None:
 
 
 async def by_batch(link: SlowLink) -> None:
-    """What a relay or a load test sends: many frames in one call."""
-    world = make_world()
-    far, many = (
-        FarEnd([world.hop]),
-        [prepare(assignment_of(world), 0, value % 6) for value in range(size(60, 600))],
+    """What a relay or a load test sends: many frames in one call. Answers, places and vectors."""
+    world, place, vector = (
+        make_world(),
+        make_world(domain=TOWN, mechanism="planar"),
+        make_world(domain=Vector(64, Norm.L2, 1.0, 65_536), mechanism="privunit"),
     )
+    far = FarEnd([one.hop for one in (world, place, vector)])
+    many = [prepare(assignment_of(world), 0, value % 6) for value in range(size(60, 600))]
+    many += [prepare(assignment_of(place), 0, "48.12, 11.52") for _ in range(10)]
+    many += [prepare(assignment_of(vector), 0, str([0.5] * 64)) for _ in range(10)]
     async with far.serving():
         link.target = far.port
         async with link.open():
@@ -175,11 +187,13 @@ async def short(seconds: float) -> None:
     await asyncio.sleep(seconds / 10)
 
 
-async def by_rounds(folder: Path, link: SlowLink) -> None:
+async def by_rounds(folder: Path, link: SlowLink, **changes: Any) -> None:
     """A sum, in rounds whose phases are as long as tasks have them by default: devices far from the
-    shuffler, it far from the analyzer.
+    shuffler, it far from the analyzer. ``changes``: of the task.
     """
-    world = rounds_world.World(folder, devices=4, dropout_ppm=100_000, honest_ppm=990_000)
+    world = rounds_world.World(
+        folder, devices=4, dropout_ppm=100_000, honest_ppm=990_000, **changes
+    )
     devices, one, onward = (
         world.devices(4),
         rounds_world.Running(world),
@@ -236,7 +250,7 @@ async def test_everything_arrives_over_a_long_link(
     can't be sent; services, which try again and again, take longer. Planted: mqtt_connect_s = 0.3
     -> the broker's way fails.
     """
-    ways = ("hand", "batch", "broker", "analyzer", "several", "rounds")
+    ways = ("hand", "batch", "broker", "analyzer", "several", "rounds", "long")
     links = {way: SlowLink(0, rtt_s, loss, seed=number) for number, way in enumerate(ways)}
     async with asyncio.TaskGroup() as together:
         together.create_task(by_hand(tmp_path / "device", links["hand"]))
@@ -245,6 +259,7 @@ async def test_everything_arrives_over_a_long_link(
         together.create_task(to_the_analyzer(tmp_path / "shuffler", links["analyzer"]))
         together.create_task(to_the_analyzer(tmp_path / "several", links["several"], most=4))
         together.create_task(by_rounds(tmp_path / "rounds", links["rounds"]))
+        together.create_task(by_rounds(tmp_path / "long", links["long"], **LONG))
 
 
 @pytest.mark.parametrize("command", [("report", "visits", "3"), ("flush",)])

@@ -198,3 +198,14 @@ def test_bad_numbers_are_refused() -> None:
         metric_guarantee(mechanism, 10, 2.0, 2.0)
     with pytest.raises(ShoalError, match="a row for every cell"):
         epsilon_per_km(SMALL, Plane(3, 3, KM, KM))
+
+
+def test_a_large_map_has_both_ends() -> None:
+    """Of 13 x 13 cells and more all pairs are too many to be looked at: the upper end is that of
+    any randomizer of its epsilon0, the lower one of datasets that are climbed to. Planted: tables
+    of that size not searched -> 0, fails; what it climbs from left as it is -> two thirds, fails.
+    """
+    certificate = certify(
+        made(Plane(13, 13, 500_000, 500_000), 6.0, wide=True).privacy(), 100_000, 1e-6
+    )
+    assert 0.75 * certificate.epsilon_upper < certificate.epsilon_lower < certificate.epsilon_upper

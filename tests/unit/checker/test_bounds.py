@@ -24,7 +24,7 @@ from shoal.checker.exponential import exp_above, exp_below, log_above
 from shoal.checker.findings import Decision, Outcome
 from shoal.checker.laws import OutputLaw, law_of
 from shoal.checker.two_outputs import Coin, largest_divergence
-from shoal.domain import Numeric
+from shoal.domain import Norm, Numeric, Vector
 from shoal.mechanisms import create
 from shoal.mechanisms.categories.binary_rr import BinaryResponse
 from shoal.mechanisms.categories.hadamard import HadamardBit
@@ -33,6 +33,7 @@ from shoal.mechanisms.categories.projective import ProjectiveResponse
 from shoal.mechanisms.categories.subset import SubsetSelection
 from shoal.mechanisms.categories.unary import UnaryEncoding
 from shoal.mechanisms.numbers.piecewise import LikelyWindow
+from shoal.mechanisms.vectors.privunit import PrivUnit
 from shoal.privacy import FiniteLaw, LocalPrivacy
 from shoal.task import MechanismSpec
 from tests.cases import for_each
@@ -249,6 +250,63 @@ def test_what_is_certified_is_confirmed_and_less_is_not(name: str) -> None:
         assert too_small.outcome is Outcome.WRONG
 
 
+def vectors(candidates: int, inside: int, uniform: int) -> tuple[OutputLaw, LocalPrivacy]:
+    law = known("privunit", dimension=9, candidates=candidates, inside=inside, uniform=uniform)
+    made = PrivUnit(Vector(9, Norm.L2, 1.0, 1 << 20), candidates, inside, uniform)
+    return law, made.privacy()
+
+
+@for_each("candidates, inside, seeds, n", [(4, 1, 1, 3), (4, 2, 1, 4), (6, 2, 1, 2), (4, 2, 2, 2)])
+def test_vectors_may_share_near_candidates(
+    candidates: int, inside: int, seeds: int, n: int
+) -> None:
+    """Every set of t candidates of every seed is some vector's here, which is more than vectors
+    have: no dataset of them, whatever they share, exceeds what holds.
+
+    Planted: t of K - t candidates taken for t of K; a blanket of the likelier probability -> fails.
+    """
+    uniform = WORDS // 3
+    law = known("privunit", candidates=candidates, inside=inside, uniform=uniform)
+    share = Fraction(uniform, WORDS)
+    near, other = (1 - share) / inside + share / candidates, share / candidates
+    sets = list(itertools.combinations(range(candidates), inside))
+    table = [
+        tuple((near if j in one else other) / seeds for one in each for j in range(candidates))
+        for each in itertools.product(sets, repeat=seeds)
+    ]
+    assert law.ratio == max(max(column) / min(column) for column in zip(*table, strict=True))
+    for epsilon in (0.2, 0.7, 1.0):
+        true = exact_divergence(table, n, exp_below(epsilon))
+        assert true > 0
+        assert decide(law, n, epsilon, float(true * Fraction(99, 100))).outcome is not Outcome.HOLDS
+        assert decide(law, n, epsilon, min(0.999, float(true * 3))).outcome is Outcome.HOLDS
+
+
+VECTORS = {
+    "the usual": (vectors(1_024, 64, WORDS // 4), 10_000, 1e-6),
+    "two classes": (vectors(64, 32, WORDS // 2), 1_000, 1e-6),
+    "one near": (vectors(1_024, 1, WORDS // 2), 20_000, 1e-8),
+    "few devices": (vectors(16, 2, WORDS // 2), 5, 1e-3),
+}
+
+
+@for_each("name", VECTORS)
+def test_a_promise_of_vectors_of_1_percent_less_does_not_hold(name: str) -> None:
+    """What is certified holds, and 1 % less does not; less than a real pair shows is wrong.
+
+    Planted: the ratio without the uniform draws of near candidates; datasets left out in which the
+    others hold the first of the two -> fails.
+    """
+    (law, privacy), n, delta = VECTORS[name]
+    certificate = certify(privacy, n, delta)
+    assert law.ratio == privacy.max_ratio
+    assert decide(law, n, certificate.epsilon_upper, delta).outcome is Outcome.HOLDS
+    less = decide(law, n, certificate.epsilon_upper * 0.99, delta)
+    assert less.outcome is not Outcome.HOLDS
+    shown = decide(law, n, certificate.epsilon_lower * 0.99, delta)
+    assert shown.outcome is Outcome.WRONG
+
+
 PROJECTIVE = {
     "some cells": (projective(40, 5, 7 * WORDS // 8), 20_000, 1e-8),
     "many cells": (projective(200, 7, 2 * WORDS // 3), 100_000, 1e-8),
@@ -395,6 +453,10 @@ def test_numbers_that_promise_nothing_are_refused(epsilon: float, delta: float) 
         ("one_bit_mean", {"k": 2, "slope": 1}),
         ("hadamard", {"k": 3, "flip": WORDS // 2}),
         ("piecewise", {"k": 64, "outputs": 4_000, "window": 9, "gain": 1}),
+        ("privunit", {"candidates": 8, "inside": 5, "uniform": 9}),
+        ("privunit", {"candidates": 8, "inside": 0, "uniform": 9}),
+        ("privunit", {"candidates": 8, "inside": 2, "uniform": 0}),
+        ("privunit", {"candidates": 8, "inside": 2}),
         ("projective", {"k": 9, "field": 4, "include": 15 * WORDS // 16}),
         ("projective", {"k": 2, "field": 2, "include": 15 * WORDS // 16}),
         ("projective", {"k": 9, "field": 2, "include": WORDS // 4}),

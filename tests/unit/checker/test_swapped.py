@@ -18,10 +18,11 @@ from shoal.checker import crowds
 from shoal.checker.crowds import CrowdWeights, crowd_of
 from shoal.checker.enumeration import exact_divergence
 from shoal.checker.epsilon import decide
+from shoal.checker.expectation import saddle
 from shoal.checker.exponential import exp_above, exp_below
 from shoal.checker.findings import Outcome
 from shoal.checker.laws import OutputLaw
-from shoal.checker.swapped import LEAST_N, Swapping, SwapProver, _Answer, _saddle, ways
+from shoal.checker.swapped import LEAST_N, Swapping, SwapProver, _Answer, ways
 from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.checker.test_bounds import (
@@ -197,7 +198,7 @@ def test_every_answer_counts_at_one_t() -> None:
     numbers = pair([o.first for o in law.outputs], [o.second for o in law.outputs], e)
     values = numbers / way.rows
     worst = int((values * values * way.rows).sum(axis=1).argmax())
-    crowd, t = way.crowd(500, 63, 1e-6), _saddle(values[worst], way.rows[worst], 436)
+    crowd, t = way.crowd(500, 63, 1e-6), saddle(values[worst], way.rows[worst], 436)
     assert _Answer(values[worst], way.rows[worst], t, crowd).mean(0.02, 0) / 436 < 1e-6
     assert not way.proves(numbers, crowd, t, 1e-6)
 

@@ -20,7 +20,7 @@ from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome
 from shoal.checker.promise import decided, law_of_task, promise
 from shoal.checker.release_file import SignedParts
-from shoal.checker.several.dummies import DummiesLaw
+from shoal.checker.several.dummies import DummiesLaw, dummies_law
 from shoal.checker.several.losses_sum import SMOOTHING
 from shoal.checker.several.tables import (
     TablesLaw,
@@ -30,7 +30,7 @@ from shoal.checker.several.tables import (
     shown_by,
     tables_law,
 )
-from shoal.checker.together import _composed
+from shoal.checker.together import _as_tables, _composed
 from shoal.codec import encode_task
 from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Places
 from shoal.mechanisms.several.in_tables import InTables
@@ -50,7 +50,11 @@ Parameters = dict[str, int]
 
 
 def checked(name: str, law: NoiseLaw) -> TablesLaw:
-    found = tables_law(name, dict(spec_of(name, law).parameters), law.slots)
+    parameters = dict(spec_of(name, law).parameters)
+    if name == "dummies":
+        found = _as_tables(dummies_law(parameters))
+    else:
+        found = tables_law(name, parameters, law.slots)
     assert found is not None
     return found
 
@@ -229,9 +233,21 @@ BAD: dict[str, tuple[str, Parameters, int]] = {
         {"k": 5, "tables": 3, "shares": 5, "slots": 9, "dummies": 99},
         9,
     ),
-    "no dummies": ("dummies", {"k": 5, "shares": 5, "slots": 9, "dummies": 0}, 9),
-    "nobody": ("dummies", {"k": 5, "shares": 0, "slots": 9, "dummies": 9}, 9),
-    "other slots": ("dummies", {"k": 5, "shares": 5, "slots": 9, "dummies": 9}, 8),
+    "no dummies": (
+        "marginals",
+        {"k": 5, "tables": 2, "shares": 5, "slots": 9, "dummies": 0},
+        9,
+    ),
+    "nobody": (
+        "marginals",
+        {"k": 5, "tables": 2, "shares": 0, "slots": 9, "dummies": 9},
+        9,
+    ),
+    "other slots": (
+        "marginals",
+        {"k": 5, "tables": 2, "shares": 5, "slots": 9, "dummies": 9},
+        8,
+    ),
     "a level of one block": (
         "ranges",
         {"k": 16, "base": 4, "levels": 3, "shares": 5, "slots": 9, "dummies": 99},

@@ -14,6 +14,8 @@ import pytest
 from shoal.domain import AnswerRecord, Categories, Norm, Numeric, Vector, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
+from shoal.questions.layout import NamedShape
+from shoal.secagg import Mode
 from shoal.task import (
     Admission,
     Aggregator,
@@ -314,6 +316,22 @@ BAD_SUMS: list[tuple[dict[str, Any], str]] = [
         "segment_words",
     ),
     ({"pairwise": dataclasses.replace(PLAN, segment_words=2)}, "leave names out"),
+    (
+        {
+            "domain": Vector(LIMITS.whole_words + 1, Norm.L2, 1.0, 1_000),
+            "pairwise": dataclasses.replace(PLAN, mode=Mode.HELPER),
+            "report_size": PLAN.vector_bytes(LIMITS.whole_words + 1),
+        },
+        "take mode default or strict, or send fewer",
+    ),
+    (
+        {
+            "domain": Vector(3, Norm.L2, 1.0, 1_000, layout=(NamedShape("a", (3,)),)),
+            "pairwise": dataclasses.replace(PLAN, mode=Mode.HELPER),
+        },
+        "take mode default or strict, or leave layout out",
+    ),
+    ({"domain": Vector(3, Norm.L2, 1.0, 1_000, layout=(NamedShape("a", (3,)),))}, "or leave lay"),
 ]
 
 

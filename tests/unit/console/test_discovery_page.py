@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +60,8 @@ def client_of(
 @for_each("levels, fresh", [(1, False), (3, False), (1, True), (3, True)])
 def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int, fresh: bool) -> None:
     """Of devices that answer every level, or one. Planted: the tree of the shown window alone -> no
-    "cat"; all branches of one -> no "more".
+    "cat"; all branches of one -> 13 of them
+    at level 0.
     """
     asked = replace(ASKED, fresh=fresh)
     world = words_world(asked, devices=1_000) if fresh else WORLD
@@ -71,6 +73,8 @@ def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int, fre
     assert "and 1 more" in text
     assert "Over the windows" not in text
     if levels == 1:
+        tree = text[text.index('<ul class="tree">') : text.index("and 1 more")]
+        assert tree.count("<li>") == 12
         assert "The next level asks how 13 beginnings go on." in text
         assert "cat" not in text
     else:
@@ -81,7 +85,9 @@ def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int, fre
 
 @pytest.mark.parametrize("levels", [1, 3])
 def test_places_are_drawn_as_a_map(tmp_path: Path, levels: int) -> None:
-    """Planted: the map of the shown window alone -> fewer cells; words of a tree -> fails."""
+    """All of it, whatever window is shown. Planted: the map of the shown window alone -> a part of
+    it is not drawn; words of a tree -> fails.
+    """
     world = words_world(SMALL)
     places = places_of(400, SeededEntropy("places"))
     with client_of(tmp_path, levels, world, SMALL, places) as client:
@@ -93,3 +99,8 @@ def test_places_are_drawn_as_a_map(tmp_path: Path, levels: int) -> None:
     tiles = text.count('class="tile"')
     assert tiles == 16 if levels == 1 else tiles > 40
     assert ("Nothing is left to follow." in text) == (levels == 3)
+    picture = text[text.index('<svg class="map"') :]
+    whole = [float(size) for size in re.findall(r'viewBox="0 0 (\S+) (\S+)"', picture)[0]]
+    sizes = re.findall(r'class="tile"[^>]* width="(.*?)" height="(.*?)"', picture)
+    drawn = sum(float(width) * float(height) for width, height in sizes)
+    assert drawn == pytest.approx(whole[0] * whole[1], rel=0.01)

@@ -34,3 +34,4 @@ def test_the_map_is_on_the_page(tmp_path: Path) -> None:
     assert "6 x 5 cells of 5,560 m" in text
     assert 'pattern id="map-hatch"' in text
     assert "style=" not in text
+    assert "shoal results rectangle visits:0 --south" in text

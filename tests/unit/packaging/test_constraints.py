@@ -17,7 +17,7 @@ from tests.cases import for_each
 from tests.unit.packaging.test_generated import tool
 
 ROOT = Path(__file__).resolve().parents[3]
-EXTRAS = ("server", "accounting", "dev", "docs", "release")
+EXTRAS = ("server", "accounting", "dev", "docs", "release", "network")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -36,6 +36,7 @@ def needed() -> list[Requirement]:
         *(line for extra in EXTRAS for line in project["optional-dependencies"][extra]),
     ]
     todo, seen, found = [Requirement(line) for line in lines], set(), []
+    of_builds = tool("constraints").OF_BUILDS  # there are none where PyTorch is one for CPU
     while todo:
         requirement = todo.pop()
         key = (canonicalize_name(requirement.name), frozenset(requirement.extras))
@@ -49,6 +50,8 @@ def needed() -> list[Requirement]:
                 child.marker.evaluate({"extra": extra}) for extra in requirement.extras | {""}
             ):
                 todo.append(child)
+            if todo and of_builds.fullmatch(canonicalize_name(todo[-1].name)):
+                todo.pop()
     return found
 
 
@@ -105,6 +108,12 @@ def test_names_and_versions_only() -> None:
 def test_anything_else_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"constraints\.txt"):
         tool("constraints").read(line)
+
+
+def test_a_build_is_no_version() -> None:
+    """What holds on every machine. Planted: 2.13.0+cpu kept -> no build for CUDA fits it, fails."""
+    frozen = "torch==2.13.0+cpu\nnvidia-cublas==13.1\ntriton==3.8.0\nsympy==1.14.0\npip==26.1\n"
+    assert tool("constraints").kept(frozen) == {"torch": "2.13.0", "sympy": "1.14.0"}
 
 
 def test_the_script_writes_what_it_reads() -> None:

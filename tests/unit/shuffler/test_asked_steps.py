@@ -123,6 +123,7 @@ async def test_a_second_step_of_a_window_is_told_to_nobody_also_after_a_restart(
         assert bench.steps.listed() == (FIRST.data,)
         (condition,) = bench.steps.conditions()
         assert "words" in condition.message
+        assert "docs/DISCOVERY.md" in condition.message
         assert not condition.stops
         await bench.steps.hear([FIRST.data])
         assert list(bench.steps.conditions()) == []

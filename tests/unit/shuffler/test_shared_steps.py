@@ -333,3 +333,24 @@ async def test_no_condition_is_left_of_a_task_that_is_served_no_more(tmp_path: P
     cast(ServedBook, one._tasks).served.clear()
     await one.look()
     assert list(one.conditions()) == []
+
+
+async def test_a_task_that_goes_while_the_store_is_asked_is_known_when_it_comes_back(
+    tmp_path: Path,
+) -> None:
+    """Planted: a task looked up that is served no more -> KeyError, fails."""
+    book = MemoryBook()
+    one = asking(book, tmp_path / "one", 1.0, WORLD)
+    tasks, enter = cast(ServedBook, one._tasks), book.enter
+
+    async def entering(step: EnteredStep) -> EnteredStep:
+        tasks.served.clear()
+        return await enter(step)
+
+    book.enter = entering  # type: ignore[method-assign]
+    await one.hear([FIRST.data])
+    assert one.find(FIRST.name) is None
+    tasks.served[WORLD.task_id] = WORLD.served
+    await one.look()
+    assert one.find(FIRST.name) == ONE
+    assert one.listed() == (FIRST.data,)

@@ -27,11 +27,14 @@ from shoal.crypto.hpke import HpkePrivateKey, generate
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.crypto.suites import SuiteId
 from shoal.crypto.tlscerts import issue, make_authority
-from shoal.domain import Categories, Domain
+from shoal.domain import Categories, Domain, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
 from shoal.mechanisms import create, design
+from shoal.mechanisms.base import Mechanism
+from shoal.mechanisms.vectors import registry as vectors
+from shoal.mechanisms.vectors.protocol import VectorRandomizer
 from shoal.protos import submit_pb2
 from shoal.rpc.call import Call
 from shoal.rpc.server import Method, RpcServer, Service
@@ -129,8 +132,13 @@ def make_world(
     purpose: str = "to plan clinics",
     min_batch: int = 1_000,
 ) -> World:
-    spec = design(mechanism, domain, epsilon0)
-    made = create(spec, domain)
+    made: Mechanism | VectorRandomizer
+    if isinstance(domain, Vector):
+        spec = vectors.design(mechanism, domain, epsilon0)
+        made = vectors.create(spec, domain)
+    else:
+        spec = design(mechanism, domain, epsilon0)
+        made = create(spec, domain)
     authority = authority or SigningKey.generate()
     services = SigningKey.generate()
     task = Task(

@@ -24,6 +24,7 @@ RATES = {
     "rare and large": [0.0, 1e-3, 0.0, 0.0, 2e-4, 0.0, 0.0, 0.0, 0.0, 1e-7],
     "many": [0.0, 30.0, *[0.5] * 60],
     "more than floats hold": [0.0, 900.0, 400.0],
+    "many, more than floats hold": [0.0, 900.0, *[10.0] * 20],
 }
 
 
@@ -60,7 +61,8 @@ def test_windows_and_tails_hold_what_they_say(name: str) -> None:
     """Chernoff's windows lose no more than asked, and are not wide of it; tails are above the sums
     of the masses and meet them.
 
-    Planted: t for -t in ``lowest`` -> fails; scaling left out of ``masses`` -> overflows.
+    Planted: t for -t in ``lowest``; a piece of few sizes scaled as the next one -> fails. Scaling
+    left out of either recursion -> overflows.
     """
     rates = np.array(RATES[name])
     low, high = lowest(rates, math.log(1e-12)), highest(rates, math.log(1e-12))

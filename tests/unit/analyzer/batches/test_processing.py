@@ -15,6 +15,7 @@ import pytest
 from shoal.analyzer.batches import processing
 from shoal.analyzer.batches.executor import ProcessExecutor
 from shoal.analyzer.batches.key_delivery import InMemoryDelivery
+from shoal.analyzer.batches.opening import open_batch
 from shoal.analyzer.batches.processing import Processor
 from shoal.analyzer.batches.shredding import Shredder
 from shoal.analyzer.batches.spool import Spools, spool_path
@@ -28,6 +29,8 @@ from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.backoff import Backoff
 from shoal.clocks.clock import FakeClock
+from shoal.codec import Manifest
+from shoal.errors import Kind, ShoalError
 from shoal.services.given_up import GivenUp, GivenUpWindows, add
 from tests.worlds.services import analyzer as analyzer_world
 from tests.worlds.services.analyzer import World, make_world
@@ -107,6 +110,38 @@ async def test_what_fails_is_tried_again_and_holds_nobody_up(bench: Bench) -> No
     hidden.rename(bench.key_path(0))
     await until(lambda: bench.released() == [0, 1])
     await until(lambda: bench.processor.trouble is None and bench.processor.waiting == 0)
+
+
+async def test_a_batch_whose_question_is_not_known_waits_unopened(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for it, it costs no work, and it is released once the question is known.
+    Planted: opened first -> counted again and again, fails; withheld for good -> released at once,
+    fails.
+    """
+    first, second = bench.complete(0), bench.complete(1)
+    known, opened, tried = list[int](), list[object](), list[int]()
+    whole = open_batch
+
+    async def counted(*given: Any) -> Any:
+        opened.append(given)
+        return await whole(*given)
+
+    def level_of(_: object, manifest: Manifest) -> None:
+        tried.append(manifest.window)
+        if manifest.window not in known:
+            raise ShoalError(Kind.MISMATCH, "it answers what is not known here")
+
+    monkeypatch.setattr(processing, "open_batch", counted)
+    monkeypatch.setattr(bench.processor, "_level", level_of)
+    known.append(1)
+    bench.processor.add(first)
+    bench.processor.add(second)
+    await until(lambda: bench.released() == [1] and tried.count(0) > 2)
+    assert len(opened) == 1
+    assert "window 0" in (bench.processor.trouble or "")
+    known.append(0)
+    await until(lambda: bench.released() == [0, 1])
 
 
 async def test_a_bug_in_one_batch_is_no_end_of_the_others(

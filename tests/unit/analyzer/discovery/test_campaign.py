@@ -115,6 +115,14 @@ def test_steps_that_were_lost_with_a_disk_are_no_reason_to_begin_again() -> None
     assert due([], {0: FOUND_0, 1: FOUND_1}, at(1.4)) == STEP_2
 
 
+def test_releases_that_were_lost_with_a_disk_are_no_reason_to_begin_again() -> None:
+    """The steps say which level was reached. Planted: goes by its releases alone -> level 0 again,
+    which devices refuse.
+    """
+    again = due([STEP_1], {}, at(2.1), lost={0, 1})
+    assert again == made(2, 1, A, B, release=FOUND_0.release)
+
+
 def test_a_window_without_a_step_asks_nothing() -> None:
     assert level_asked(SMALL, {}, 0) == SMALL.level(0)
     assert level_asked(SMALL, {}, 1) is None

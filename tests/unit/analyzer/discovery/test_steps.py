@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from shoal.analyzer.core import WITHHELD_ASKED_OTHERWISE, WITHHELD_NOT_ASKED
+from shoal.analyzer.core import WITHHELD_NOT_ASKED
 from shoal.analyzer.discovery.steps import DiscoverySteps
 from shoal.analyzer.records import StoredRelease
 from shoal.analyzer.results.release import prepare
@@ -15,7 +16,8 @@ from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.analyzer.tasks import AnalyzerTasks
 from shoal.clocks.clock import FakeClock
-from shoal.crypto.discovery_steps import SignedStep, trust_step
+from shoal.crypto.discovery_steps import SignedStep, check_step, trust_step
+from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest, TaskId
 from shoal.questions.spelling import ANOTHER
 from tests.worlds.services.analyzer import LENGTH, START, World
@@ -159,10 +161,11 @@ def test_a_release_is_looked_for_once(desk: Desk, monkeypatch: pytest.MonkeyPatc
     assert len(reads) == 1
 
 
-def test_a_batch_that_answers_another_question_is_not_counted(tmp_path: Path) -> None:
+def test_a_batch_that_answers_another_question_waits_for_its_step(tmp_path: Path) -> None:
     """The analyzer's folder is restored from before it asked window 1: by now that window asks
-    something else by it, and devices answered what they were told before. Planted: the name in the
-    manifest not looked at -> answers of one level are counted as those of another, fails.
+    something else by it, and devices answered what they were told before. It is not counted, nor
+    withheld for good: with the step put back it is released. Planted: the name in the manifest not
+    looked at -> answers of one level are counted as those of another, fails.
     """
     desk = Desk(tmp_path, words_world())
     desk.release(0)
@@ -180,6 +183,68 @@ def test_a_batch_that_answers_another_question_is_not_counted(tmp_path: Path) ->
 
     assert counted(step.name.raw) is None
     assert counted(b"") is None  # of a shuffler that says nothing of it
-    assert counted(bytes(32)) == WITHHELD_ASKED_OTHERWISE
+    assert list(desk.steps.conditions()) == []
+    with pytest.raises(ShoalError):
+        counted(bytes(32))
+    assert len(list(desk.steps.conditions())) == 1
+    assert counted(step.name.raw) is None  # of another batch of that window
+    assert list(desk.steps.conditions()) == []
     desk.restart("restored")
-    assert counted(step.name.raw) == WITHHELD_ASKED_OTHERWISE
+    for asked in (bytes(32), step.name.raw):
+        with pytest.raises(ShoalError) as unknown:
+            counted(asked)
+        assert unknown.value.kind is Kind.MISMATCH
+        (condition,) = desk.steps.conditions()
+        assert not condition.stops
+        assert str(tmp_path / "restored") in condition.message
+    shutil.copytree(tmp_path / "steps", tmp_path / "restored")
+    desk.restart("restored")
+    assert counted(step.name.raw) is None
+    assert list(desk.steps.conditions()) == []
+
+
+def test_no_condition_is_left_of_a_window_that_is_over(desk: Desk) -> None:
+    """Given up, or beyond its retention. Planted: it stays -> fails."""
+    batch = desk.world.batch([b""] * 400, 1, reports=400, asked=bytes(32))
+    with pytest.raises(ShoalError):
+        desk.steps.level_of(desk.world.served, batch.manifest)
+    assert len(list(desk.steps.conditions())) == 1
+    desk.release(1)
+    assert list(desk.steps.conditions()) == []
+
+
+def test_with_its_steps_an_older_copy_goes_on_where_devices_are(tmp_path: Path) -> None:
+    """The copy has no release at all, and window 1 was asked level 1 since. By itself the analyzer
+    would ask level 0 again, which follows from nothing that devices were told. With the shuffler's
+    files it waits for window 1, and asks level 2 of what that released. Planted: the first window
+    that was not released is asked again, whatever is known to be asked -> fails.
+    """
+    desk = Desk(tmp_path, words_world())
+    desk.release(0)
+    desk.clock.advance(LENGTH)
+    desk.steps.look()
+    told = desk.last()
+    assert told is not None
+    (tmp_path / "older").mkdir()
+    older = Desk(tmp_path / "older", desk.world)
+    older.clock.advance(2.6 * LENGTH)
+    older.given_up = {0}  # as what may be lost since
+    older.steps.look()
+    other = older.last()
+    assert other is not None
+    assert other.step.level == SMALL.level(0)
+    with pytest.raises(ShoalError):
+        check_step(other.step, [told.step], SMALL)
+    mended = Desk(tmp_path / "older", desk.world)
+    shutil.rmtree(tmp_path / "older" / "steps")
+    shutil.copytree(tmp_path / "steps", tmp_path / "older" / "steps")
+    mended.clock.advance(1.9 * LENGTH)
+    mended.steps.look()
+    assert mended.last() == told
+    mended.release(1)
+    mended.steps.look()
+    step = mended.last()
+    assert step is not None
+    assert step.step.level is not None
+    assert step.step.level.number == 2
+    check_step(step.step, [told.step], SMALL)

@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 
+from shoal.analyzer.planner.deployments.accounts import account
 from shoal.analyzer.planner.frontier.maps import WAYS, MapRequest, plan_map
 from shoal.analyzer.planner.simulation.maps import _spread_over, play_map
 from shoal.analyzer.results.maps.drawing import text_of
@@ -15,6 +16,7 @@ from shoal.analyzer.results.maps.released import law_of_rectangles, law_shown, p
 from shoal.arrays import np
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.categories.krr import KaryResponse
 from tests.cases import for_each
 from tests.worlds.maps import MAP, town
 
@@ -88,7 +90,8 @@ def test_rectangles_that_are_looked_at_are_all_or_spread_over_them() -> None:
         ({"delta": 1.0}, "delta between 0 and 1"),
         ({"epsilon": math.nan}, "epsilon above 0"),
         ({"epsilon": math.inf}, "epsilon above 0"),
-        ({"n": 1}, "raise n"),
+        ({"n": 1}, "more devices"),
+        ({"windows": 0}, "1 or more"),
     ],
 )
 def test_wrong_requests(changed: dict[str, float], mends: str) -> None:
@@ -98,10 +101,28 @@ def test_wrong_requests(changed: dict[str, float], mends: str) -> None:
     assert caught.value.kind is Kind.CONFIG
 
 
+def test_all_windows_together_are_composed() -> None:
+    """Of 30 windows: more than one costs, less than 30 times that, and with krr no more than what
+    is composed of its releases elsewhere. Planted: one window's for all -> fails.
+    """
+    asked = replace(REQUEST, n=5_000, windows=30)
+    found = {way.name: way for way in plan_map(asked).ways}
+    for way in found.values():
+        assert 2.0 * way.epsilon < way.together < 30 * way.epsilon
+    made = found["krr"].made
+    assert isinstance(made, KaryResponse)
+    account_ = account(made, 31, 5_000, 1e-6, windows=30, per_day=1, memoized=False)
+    assert found["krr"].together == pytest.approx(account_.apart.run, rel=1e-9)
+    assert all(way.together == way.epsilon for way in PLAN.ways)
+
+
 def test_what_does_not_fit_is_said_with_its_reason() -> None:
-    """So many cells for so few devices: cancelling would send too many messages."""
+    """So many cells for so few devices: cancelling would send too many messages. By what was asked,
+    not by names of other places. Planted: a design's own words -> fails.
+    """
     large = plan_map(replace(REQUEST, places=replace(MAP, rows=32, columns=32)))
     unsuited = dict(large.unsuited)
     assert "messages" in unsuited["cancelling"]
+    assert "more devices or a larger epsilon, fewer rows or columns" in unsuited["cancelling"]
     with pytest.raises(ShoalError, match="as many devices as it was planned for"):
         play_map(PLAN.best, np.zeros(3, dtype=np.int64))

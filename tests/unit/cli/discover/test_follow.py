@@ -9,9 +9,12 @@ import pytest
 
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
+from shoal.crypto.step_folder import STEPS_FOLDER, StepFolder
 from shoal.domain import Discovery
 from shoal.questions.discovery import DiscoveryLevel
-from tests.worlds.words import found_in, store_release, words_world
+from shoal.services.given_up import GivenUp, add
+from shoal.services.whole_files import replace_whole
+from tests.worlds.words import found_in, step_of, store_release, words_world
 
 Capture = pytest.CaptureFixture[str]
 ASKED = Discovery(first=1, longest=3, most=8)
@@ -109,6 +112,31 @@ def test_watching_ends_when_windows_ran_out(
     assert slept[-1] < WORLD.task.windows.end_of(WORLD.task.windows.count)
     assert main(["discover", "show", "words", "--config", path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "ran out"
+
+
+def test_a_window_that_was_given_up_is_waited_for_no_more(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no release, and never will. Planted: releases alone looked at -> awaited, fails; also
+    lines of other tasks -> not awaited, fails.
+    """
+    config, plan = WORLD.config(tmp_path), WORLD.task.windows
+    config.data_dir.mkdir(exist_ok=True)
+    analyzer = Analyzer(config.data_dir)
+    analyzer.release()
+    steps = StepFolder(config.data_dir / STEPS_FOLDER, replace_whole)
+    step = step_of(WORLD, 1, analyzer.level)
+    steps.take(WORLD.task, WORLD.task_id, step.data)
+    now = plan.deadline_of(1) + 1.0
+    monkeypatch.setattr("shoal.cli.discover.follow.time.time", lambda: now)
+    show = ["discover", "show", "words", "--config", str(tmp_path / "analyzer.toml"), "--json"]
+    add(config.data_dir, GivenUp("ab" * 32, 1, int(now), "somebody", "another's", "expected"))
+    for state, count in (("awaited", 0), ("next", 1)):
+        assert main(show) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["state"], len(told["withheld"])) == (state, count)
+        line = GivenUp(WORLD.task_id.hex, 1, int(now), "somebody", "its key is lost", "expected")
+        add(config.data_dir, line)
 
 
 def test_what_cannot_be_shown_is_said_in_a_line(analyzer: Analyzer, capsys: Capture) -> None:

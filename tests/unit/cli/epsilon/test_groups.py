@@ -12,7 +12,7 @@ from shoal.privacy import KaryLaw
 from tests.cases import for_each
 from tests.unit.cli.epsilon.test_command import KEYS, NUMBERS, RR, Capture, ask, run
 
-GROUP = ["devices", "windows", "epsilon_upper", "delta", "method"]
+GROUP = ["devices", "windows", "epsilon_upper", "epsilon_lower", "delta", "method"]
 
 
 def test_the_certificate_stays_and_the_group_stands_beside_it(capsys: Capture) -> None:

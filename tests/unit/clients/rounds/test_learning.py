@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import replace
+import math
+import sys
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from shoal import codec
+from shoal.clients.rounds.agent import noisy
 from shoal.clients.rounds.learning import answer, check_learning, follow, signed_release
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.domain import Norm, Vector
+from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from shoal.mechanisms.quantize import bounds, quantize
 from shoal.protos import release_pb2
-from shoal.questions.learning import LearningPlan, LearningState, begin_learning
+from shoal.questions.learning import LearningPlan, LearningState, after_round, begin_learning
+from shoal.questions.models import Logistic
+from shoal.questions.network import Network
 from shoal.task import Task
 from tests.cases import for_each
+from tests.worlds.pytorch import needs_pytorch
 from tests.worlds.tasks import PAIRWISE, pairwise, window_plan
 
+Floats = NDArray[np.float64]
 KEY = SigningKey.generate()
-PLAN = LearningPlan(features=2, rounds=3, step=2.0, clip=0.5)
+PLAN = LearningPlan(Logistic(2), rounds=3, step=2.0, clip=0.5)
 NAMES = ("a", "b", "intercept")
 ID = TaskId(bytes(range(32)))
 TOTALS = (3.0, -1.0, 0.5)
@@ -128,8 +138,71 @@ def test_an_answer_is_within_the_bound() -> None:
         assert value.shape == (3,)
         assert np.linalg.norm(value) <= PLAN.bound * (1 + 1e-12)
         assert value[-1] < 0  # towards yes
-    with pytest.raises(ShoalError, match="NaN or infinity"):
+    with pytest.raises(ShoalError, match="holds NaN"):
         answer(PLAN, state, np.array([np.nan, 0.0]), True)
+
+
+@dataclass(frozen=True)
+class Rubbish(Logistic):
+    """Its library is broken, or another's."""
+
+    value: object = math.nan
+
+    def gradients(self, weights: Floats, rows: Floats, yes: NDArray[np.bool_]) -> Floats:
+        return np.broadcast_to(np.asarray(self.value), (len(rows), self.size)).copy()
+
+
+@for_each("value", [math.nan, math.inf, -1e200, np.float32(1.0), 3])
+def test_rubbish_ends_before_the_noise(value: object) -> None:
+    """Whatever a model returns, nothing of it is noised or charged, and the state is as it was; the
+    next answer, by a model that works, is what it would have been. Planted: the gradient handed on
+    as it is -> NaN reaches the rounding, fails.
+    """
+    plan = replace(PLAN, model=Rubbish(2, value))
+    state = begin_learning(plan)
+    with pytest.raises(ShoalError, match="a gradient") as raised:
+        answer(plan, state, np.array([0.1, 0.2]), True)
+    assert raised.value.kind is Kind.INVALID
+    assert (state.weights.tolist(), state.clip, state.done) == ([0.0, 0.0, 0.0], 0.5, 0)
+    assert np.linalg.norm(answer(PLAN, state, np.array([0.1, 0.2]), True)) <= PLAN.bound
+
+
+def test_the_rounding_believes_no_model_either() -> None:
+    """A program that calls ``noisy`` with what it likes: NaN is refused, and a vector a million
+    clips long becomes one of a clip. Planted: ``noisy`` without ``quantize`` -> fails.
+    """
+    asked = sized()
+    for wrong in (math.nan, math.inf):
+        with pytest.raises(ShoalError) as raised:
+            noisy(asked, np.array([0.0, wrong, 0.0]), SeededEntropy("none"))
+        assert raised.value.kind is Kind.INVALID
+    domain = asked.domain
+    assert isinstance(domain, Vector)
+    rounded = quantize(np.array([0.0, 1e6, 0.0]), domain, SeededEntropy("long")).vector
+    assert int((rounded.astype(object) ** 2).sum()) <= bounds(domain).l2_squared
+
+
+def test_a_network_is_followed_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that lacks it says so in one line, answers nothing, and goes on following: once it
+    is installed the next window is answered. Planted: an import when the model is made -> fails.
+    """
+    monkeypatch.setitem(sys.modules, "torch", None)
+    plan = replace(PLAN, model=Network(1, 1, 0))
+    assert plan.dimension == 4
+    state = begin_learning(plan)
+    with pytest.raises(ShoalError, match="install") as raised:
+        answer(plan, state, np.array([0.1]), True)
+    assert raised.value.kind is Kind.CONFIG
+    assert after_round(plan, state, np.ones(4), 10).done == 1
+
+
+@needs_pytorch
+def test_a_networks_answer_is_within_the_bound() -> None:
+    """At the demo's size. Planted: the gradient itself sent -> longer than 1, fails."""
+    plan = LearningPlan(Network(30, 16, 1), rounds=6, step=8.0, clip=0.5)
+    value = answer(plan, begin_learning(plan), np.full(30, 0.9), True)
+    assert value.shape == (513,)
+    assert 0.99 < np.linalg.norm(value) <= 1.0 + 1e-12
 
 
 def test_the_task_fits_its_plan() -> None:
@@ -147,6 +220,7 @@ def test_the_task_fits_its_plan() -> None:
         sized(question="How must a model change?"),
         sized(question=replace(PLAN, step=3.0).words),
         sized(question=f"{PLAN.words} Or not."),
+        sized(question=replace(PLAN, model=Network(1, 1, 0)).words),
     )
     for one in changed:
         with pytest.raises(ShoalError, match="is not asked by this plan") as raised:

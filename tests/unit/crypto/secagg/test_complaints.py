@@ -7,15 +7,15 @@ masking, each round here with a bad dealer ended without a sum, with every devic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from shoal.crypto.secagg import pads
-from shoal.crypto.secagg.complaints import Dispute, dealt_bytes
+from shoal.crypto.secagg.complaints import Dispute
 from shoal.crypto.secagg.device.machine import DeviceState
 from shoal.crypto.secagg.device.secrets import AfterShare
 from shoal.crypto.secagg.records import Reason, Status
@@ -27,62 +27,13 @@ from shoal.errors import Kind, ShoalError
 from shoal.protos import pairwise_pb2
 from shoal.secagg import Mode
 from tests.cases import for_each
+from tests.worlds.rounds.dealers import BadDealers, charged, flipped, guilty, signed
 from tests.worlds.rounds.secagg import Play, Step, World, identity
 
 # 3 of 12 may be lost; complete, 11 neighbours each
 WORLD = World(12, dropout_ppm=250_000, honest_ppm=900_000)
 STRICT = World(12, Mode.STRICT, dropout_ppm=250_000, honest_ppm=900_000)
 THRESHOLD = WORLD.terms.parameters(12).threshold
-Spoil = Callable[[bytes], bytes]
-
-
-def flipped(ciphertext: bytes) -> bytes:
-    return bytes((ciphertext[0] ^ 1,)) + ciphertext[1:]
-
-
-def signed(
-    play: Play, number: int, message: pairwise_pb2.Shares, ciphertexts: bytes
-) -> pairwise_pb2.Shares:
-    """Other ciphertexts, signed by the dealer itself."""
-    device = play.devices[number]
-    assert device.round_id is not None
-    data = dealt_bytes(device.round_id, play.position(number), message.commitment, ciphertexts)
-    signature = identity(number).key.sign(SigningContext.ROUND_SHARES, data)
-    return pairwise_pb2.Shares(
-        ciphertexts=ciphertexts, commitment=message.commitment, signature=signature
-    )
-
-
-@dataclass
-class BadDealers(Play):
-    """``bad``: to how many of its neighbours a device deals what does not open, from its first one
-    on.
-    """
-
-    bad: Mapping[int, int] = field(default_factory=dict)
-    spoil: Spoil = flipped
-
-    def shares(self, number: int, message: pairwise_pb2.Shares) -> pairwise_pb2.Shares:
-        if number not in self.bad:
-            return message
-        parts = [
-            message.ciphertexts[at : at + CIPHERTEXT_SIZE]
-            for at in range(0, len(message.ciphertexts), CIPHERTEXT_SIZE)
-        ]
-        parts[: self.bad[number]] = map(self.spoil, parts[: self.bad[number]])
-        return signed(self, number, message, b"".join(parts))
-
-
-def guilty(play: Play) -> set[int]:
-    return {
-        number
-        for number, device in enumerate(play.devices)
-        if device.session in play.coordinator.guilty
-    }
-
-
-def charged(play: Play) -> set[int]:
-    return {number for number, ledger in enumerate(play.ledgers) if ledger.answers()}
 
 
 @for_each("world", [WORLD, STRICT], ids=["default", "strict"])

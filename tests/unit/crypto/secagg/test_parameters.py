@@ -128,6 +128,8 @@ def test_more_neighbours_than_a_reply_holds_are_refused() -> None:
         parameters_for(many, 900_000, 10_000)
     assert caught.value.kind is Kind.INVALID
     assert f"can have {LIMITS.neighbours}" in caught.value.message
+    assert "lower cohort_max" in caught.value.message
+    assert "mode default" in caught.value.message  # has a twentieth of them
     assert parameters_for(replace(many, dropout_ppm=50_000), 950_000, 10_000).neighbours < 1_023
 
 

@@ -243,3 +243,7 @@ def test_a_plan_says_how_long_segments_may_be() -> None:
     with pytest.raises(ShoalError) as caught:
         replace(WORLD.plan, mode=Mode.HELPER)
     assert "segment_words" in caught.value.message
+    for mode, most in ((Mode.DEFAULT, LIMITS.cohort), (Mode.HELPER, LIMITS.helper_cohort)):
+        with pytest.raises(ShoalError, match=f"cohort_max is at most {most} ") as caught:
+            replace(WORLD.plan, mode=mode, segment_words=0, cohort_max=most + 1)
+        assert caught.value.kind is Kind.INVALID

@@ -89,8 +89,9 @@ def test_a_text_has_the_north_on_top_and_puts_cells_of_a_large_map_together() ->
 
 
 def test_the_page_has_the_map_and_the_largest_cells() -> None:
-    """Its own patterns alone, no text of a label unescaped, nothing fetched. Planted: a pattern
-    without the section's id -> fails.
+    """Its own patterns alone, no text of a label unescaped, nothing fetched; rectangles are named
+    where they can be asked. Planted: a pattern without the section's id -> fails; rectangles of
+    every map -> fails.
     """
     world = several_world("blocks", domain=MAP, min_batch=1_500)
     release = released_map(world, town(MAP, 1_500), SeededEntropy(1))
@@ -100,4 +101,7 @@ def test_the_page_has_the_map_and_the_largest_cells() -> None:
     assert set(re.findall(r"url\(#([^)]+)\)", page)) == set(ids)
     assert page.count('class="edge"') == 4
     assert "Elsewhere, or no answer: " in page
+    assert page.count("shoal results rectangle visits:") == 2
+    unknown = {**release, "map": {**release["map"], "side": 0, "kept": 0.0}}
+    assert "shoal results rectangle" not in render_report([unknown])
     assert 'href="http' not in page.replace("http://www.w3.org", "")

@@ -100,6 +100,20 @@ def test_words_and_places_are_not_taken_for_one_another() -> None:
         assert caught.value.kind is Kind.NOT_FOUND
 
 
+@pytest.mark.parametrize("levels", [1, 2])
+def test_the_report_says_what_the_next_level_asks_for(levels: int) -> None:
+    """As the console does: where the largest cells are, and that they are followed. Planted: the
+    cells of the last level alone -> no table before it; words of the end at once -> fails.
+    """
+    found = place_map(released(levels))
+    page = render_report(released(levels))
+    assert f"asks for the parts of {len(found.going_on)} cells" in page
+    assert "Nothing is left to follow" not in page
+    assert "Cells of the last level with most devices" in page
+    assert f'<tr><th scope="row">{found.going_on[0].label}</th>' in page
+    assert "shoal results rectangle words --south" in page
+
+
 def test_the_report_draws_every_cell_once_with_its_interval() -> None:
     """Planted: text that is not escaped -> a tag of the task's name is there."""
     releases = [{**one, "name": "<b>"} for one in released(3)]

@@ -1,0 +1,134 @@
+"""``shoal plan vectors``: a mean of vectors, randomized by each device or summed in rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from shoal.accounting.meaning import bound_text
+from shoal.analyzer.planner.order import TellProgress
+from shoal.analyzer.planner.vectors.asked import VectorRequest, wrong
+from shoal.analyzer.planner.vectors.choose import plan_vectors
+from shoal.analyzer.planner.vectors.task_text import vectors_text
+from shoal.analyzer.planner.vectors.way import VectorPlan, VectorWay
+from shoal.cli.figures import counted, figure
+from shoal.cli.output import emit_json, say, say_table
+from shoal.cli.plan.request import devices, honest
+from shoal.cli.plan.task import write_task
+from shoal.cli.plan.told import Settings
+from shoal.cli.plan.vector_options import VectorsTyped
+from shoal.domain import Norm
+from shoal.task import PPM
+
+_DROP_OUT = 0.2
+
+
+def vector_request(typed: VectorsTyped, given: Mapping[str, Any]) -> VectorRequest:
+    """From the options of the command, of which ``given`` has all. Raises CONFIG."""
+    names = tuple(name.strip() for name in (given["labels"] or "").split(",") if name.strip())
+    if typed.dimension is None and not names:
+        raise wrong("--dimension is wanted: how many numbers a vector has; or --labels A,B,...")
+    if typed.dimension is not None and names and typed.dimension != len(names):
+        raise wrong(f"--labels names {len(names)} numbers, --dimension says {typed.dimension}")
+    if given["epsilon"] is None:
+        raise wrong("--epsilon is wanted: the central guarantee of all windows together")
+    drop_out = _DROP_OUT if typed.drop_out is None else typed.drop_out
+    if not 0.0 <= drop_out < 1.0:
+        raise wrong("--drop-out: at least 0 and below 1")
+    most = given["max_epsilon0"]
+    return VectorRequest(
+        typed.dimension if typed.dimension is not None else len(names),
+        1.0 if typed.clip is None else typed.clip,
+        devices(given["n"], None),
+        given["epsilon"],
+        given["delta"],
+        Norm.L2 if typed.norm is None else Norm[typed.norm.value.upper()],
+        names,
+        given["unit"],
+        given["min_batch"] or 0,
+        honest(given["honest_fraction"]),
+        given["windows"],
+        math.ceil(Fraction(repr(drop_out)) * PPM),
+        not typed.not_enrolled,
+        not typed.one_visit,
+        math.inf if most is None else most,
+        given["max_bytes"],
+        tuple(given["mechanism"] or ()),
+    )
+
+
+def show_vectors(
+    request: VectorRequest,
+    emit: Path | None,
+    told: Settings,
+    tell: TellProgress,
+    *,
+    as_json: bool,
+) -> None:
+    """Plan it, write the task file if it is wanted, and say what each way would err."""
+    plan = plan_vectors(request, tell)
+    written = None if emit is None else write_task(emit, vectors_text(plan, told))
+    if as_json:
+        emit_json(plan.to_json())
+        return
+    _say_plan(plan)
+    if written is not None:
+        say(written)
+
+
+def _say_plan(plan: VectorPlan) -> None:
+    request = plan.request
+    unit = f" {request.unit}" if request.unit else ""
+    say(
+        f"The mean of vectors of {counted(request.dimension, 'number')}, "
+        f"{request.norm.name.lower()} norm up to {request.clip:g}{unit}, of {request.n:,} devices "
+        f"in {counted(request.windows, 'window')}: epsilon <= {request.epsilon:g} at delta = "
+        f"{request.delta:g}."
+    )
+    table = Table()
+    table.add_column("way")
+    for column in ("error of a number", "report, bytes", "visits", "rounds", "to both", "each"):
+        table.add_column(column, justify="right")
+    impossible = []
+    for way in (plan.chosen, *plan.others):
+        if math.isnan(way.error):
+            impossible.append(way)
+        else:
+            table.add_row(*_cells(way))
+    say_table(table)
+    say(
+        "To both: what is left, about one window, if shuffler and analyzer work together "
+        "(epsilon0). Each: the epsilon of one window. A sum sends some kilobytes beside its "
+        "vector; the error is of one coordinate of the mean, of all devices."
+    )
+    for way in impossible:
+        say(f"{way.title}, not possible: {way.reason}")
+    for way in plan.others:
+        if not way.possible and not math.isnan(way.error):
+            say(f"{way.title}, over the limit: {way.reason}")
+    say(_recommended(plan))
+
+
+def _cells(way: VectorWay) -> tuple[str, ...]:
+    return (
+        way.title,
+        figure(way.error),
+        f"{way.report_bytes:,}",
+        f"{way.visits}",
+        f"{way.rounds:,}",
+        bound_text(way.epsilon0) if math.isfinite(way.epsilon0) else "the vector",
+        bound_text(way.epsilon),
+    )
+
+
+def _recommended(plan: VectorPlan) -> str:
+    chosen = plan.chosen
+    start = f"Recommended: {chosen.title}, with the least error that keeps what was asked."
+    if chosen.plan is not None:
+        return f"{start} Devices have to be enrolled (docs/SECAGG.md)."
+    return f"{start} No enrolment, no rounds: a report may wait in a queue (docs/MECHANISMS.md)."

@@ -1,0 +1,126 @@
+"""``shoal plan vectors``: figures, limits, and a file that lint certifies at the plan's figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.accounting.of_task import guarantee_of
+from shoal.accounting.sums.windows import epsilon_of_task
+from shoal.cli.main import main
+from shoal.cli.task.file import read_task
+from shoal.task import Admission, Aggregator
+from tests.cases import for_each
+
+Capture = pytest.CaptureFixture[str]
+PLAN = ("plan", "vectors", "--labels", "x, y", "--clip", "2.5", "--unit", "km", "--n", "600")
+SET = ("--epsilon", "1", "--delta", "1e-6", "--honest-fraction", "0.9")
+
+
+def run(capsys: Capture, *arguments: str, status: int = 0) -> str:
+    assert main(list(arguments)) == status
+    out, err = capsys.readouterr()
+    return out if not status else err
+
+
+def filled(path: Path) -> Path:
+    """The file with the enrolment's key, which no option of a plan has."""
+    text = path.read_text()
+    path.write_text(text.replace('enrolment = ""', f'enrolment = "{"07" * 32}"'))
+    return path
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> tuple[str, ...]:
+    monkeypatch.chdir(tmp_path)
+    run(capsys, "keys", "ca", "--out", "tls")
+    # fmt: off
+    return (
+        "--question", "How far did you go?", "--length", "6h", "--shuffler", "localhost:7443",
+        "--ca", "tls/ca.pem", "--authority", "01" * 32, "--shuffler-key", "02" * 32,
+        "--analyzer-key", "03" * 32,
+    )
+    # fmt: on
+
+
+@for_each(
+    "way, windows",
+    [("privunit", "1"), ("privunit", "3"), ("default", "1"), ("default", "12"), ("helper", "3")],
+)
+def test_lint_certifies_what_was_planned(
+    told: tuple[str, ...], capsys: Capture, way: str, windows: str
+) -> None:
+    """Integers, noise and epsilons of the file are the plan's, and all windows keep the target.
+    Planted: the target of one of several windows written rounded up -> their sum is above it; the
+    grid left out of a sum's file, as the plan's own dropout is -> other noise, fails.
+    """
+    options = (*PLAN, *SET, "--mechanism", way, "--windows", windows, "--drop-out", "0.1")
+    emitted = f"{way}-{windows}.toml"
+    plan = json.loads(run(capsys, *options, "--emit", emitted, *told, "--json"))
+    choice: dict[str, Any] = plan["choice"]
+    task = read_task(filled(Path(emitted)))
+    assert (task.name, task.windows.count) == ("how-far-did-you-go", int(windows))
+    assert task.domain.labels == ("x", "y")
+    assert task.mechanism.name == choice["noise_or_mechanism"]
+    assert dict(task.mechanism.parameters) == choice["parameters"]
+    assert guarantee_of(task).epsilon_upper == choice["epsilon"] <= task.target_epsilon
+    assert choice["epsilon_of_all_windows"] <= 1.0
+    assert task.report_size == choice["report_bytes"]
+    if way == "privunit":
+        assert (task.aggregator, task.min_batch) == (Aggregator.SHUFFLED, 600)
+    else:
+        assert task.pairwise is not None
+        assert (task.admission, task.pairwise.cohort_max) == (Admission.ENROLLED, 600)
+        assert epsilon_of_task(task, int(windows), 1e-6) <= 1.0
+    assert "guaranteed" in run(capsys, "task", "lint", emitted)
+
+
+def test_what_people_read(capsys: Capture) -> None:
+    """The table has every way, and the last line which is recommended and what it wants."""
+    out = run(capsys, *PLAN, *SET)
+    assert out.splitlines()[-1].startswith("Recommended: sum, default")
+    for title in ("sum, strict", "sum, helper", "privunit K=64"):
+        assert title in out
+    alone = run(capsys, *PLAN, *SET, "--not-enrolled")
+    assert alone.splitlines()[-1].startswith("Recommended: privunit")
+    assert "sum, strict, not possible" in alone
+
+
+def test_a_sum_wants_the_key_of_the_enrolment(told: tuple[str, ...], capsys: Capture) -> None:
+    out = run(capsys, *PLAN, *SET, "--mechanism", "strict", "--emit", "t.toml", *told)
+    assert "keys.enrolment" in out.splitlines()[-1]
+    assert "keys.enrolment" in run(capsys, "task", "lint", "t.toml", status=2)
+
+
+@for_each(
+    "options, said",
+    [
+        (("--error", "5"), "--epsilon"),
+        (("--epsilon", "1", "--k", "9"), "--k"),
+        (("--epsilon", "1", "--several-messages"), "--several-messages"),
+        (("--epsilon", "1", "--dimension", "3"), "--labels"),
+        (("--epsilon", "1", "--drop-out", "1"), "--drop-out"),
+        (("--epsilon", "1", "--drop-out", "nan"), "--drop-out"),
+        (("--epsilon", "1", "--mechanism", "krr"), "privunit"),
+        (("--epsilon", "1", "--min-batch", "700"), "--min-batch"),
+        (("--epsilon", "1", "--clip", "-1"), "clip"),
+        ((), "--epsilon"),
+    ],
+)
+def test_what_does_not_go_with_vectors(
+    capsys: Capture, options: tuple[str, ...], said: str
+) -> None:
+    (line,) = run(capsys, *PLAN, *options, status=2).splitlines()
+    assert said in line
+
+
+@for_each("option", ["--dimension", "--clip", "--drop-out"])
+def test_what_is_of_vectors_alone(capsys: Capture, option: str) -> None:
+    """Planted: such options are passed over in silence -> fails."""
+    asked = ("plan", "yes_no", "--n", "2000", "--epsilon", "1", option, "0.5")
+    asked = (*asked[:-1], "5") if option == "--dimension" else asked
+    assert option in run(capsys, *asked, status=2)
+    assert "--dimension" in run(capsys, "plan", "vectors", "--n", "9", "--epsilon", "1", status=2)
