@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from shoal.analyzer.discovery.plan import DiscoveryRequest, plan_discovery
 from shoal.analyzer.discovery.played import Population, simulate_discovery, words_of
 from shoal.analyzer.planner.simulation.processes import Processes
 from shoal.entropy import Entropy, SeededEntropy
 from shoal.mechanisms.several.events import below
 from shoal.questions.spelling import shown
-from tests.sizes import FULL
+from tests.sizes import FULL, size
 
 _HEADS = ("s", "t", "m", "gr", "l", "pr", "n", "w", "c", "b", "st", "d", "v", "tr", "r", "f")
 _VOWELS = ("a", "e", "i", "o", "u", "ea", "ou", "y")
@@ -39,6 +41,7 @@ def zipf_of(words: list[str], devices: int) -> Counter[str]:
     return held
 
 
+@pytest.mark.timeout(size(300, 3_600))
 def test_the_top_words_of_a_zipf_population_are_found() -> None:
     """At full counts 650,000 devices with 100,000 words, central (1, 1e-8) over ten levels: of the
     32 most frequent words the 32 largest estimates are .99 in a simulation written apart from this
@@ -72,6 +75,7 @@ def test_the_top_words_of_a_zipf_population_are_found() -> None:
     assert missed <= (0.5 if full else 0.1), missed
 
 
+@pytest.mark.timeout(size(300, 3_600))
 def test_the_top_words_of_devices_that_answer_once_are_found() -> None:
     """The same population where each device draws its window. At full counts 65,000 of 650,000
     devices come to a level, central (1, 1e-8): of the 32 most frequent words .964 are among the 32
@@ -96,6 +100,7 @@ def test_the_top_words_of_devices_that_answer_once_are_found() -> None:
     if FULL:
         assert len(top & set(found[:32])) >= 28
     assert sum(word not in cut for word in found) <= 1
-    frequent = {word for word, count in cut.items() if count >= plan.found_in_all}
+    least = plan.found_in_all
+    frequent = {word for word, count in cut.items() if count >= least}
     assert len(frequent) >= 5
     assert len(frequent - set(found)) / len(frequent) <= 0.1
