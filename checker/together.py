@@ -20,7 +20,7 @@ from shoal.checker.exponential import log_above
 from shoal.checker.findings import Decision, Outcome, Statement
 from shoal.checker.promise import Law, decided, honest_of, law_of_task
 from shoal.checker.several.dummies import DummiesLaw, repeated
-from shoal.checker.several.tables import TablesLaw, decide_together
+from shoal.checker.several.tables import TablesLaw, curve_of_tables, decide_together
 
 _ONCE = "no other of these files tells another story"
 _TOTAL = "epsilon of all releases so far, together"
@@ -86,11 +86,14 @@ def _composed(before: Sequence[Chain], epsilon: float, delta: float) -> Decision
         return other
     honest = [honest_of(one.task, one.task.min_batch) for one in before]
     try:
-        by_curves = _by_curves(before, known, honest, epsilon, delta)
+        tables = [table for table in map(_as_tables, known) if table is not None]
+        all_tables = len(tables) == len(known)
+        by_curves = None
+        if not (all_tables and any(isinstance(law, TablesLaw) for law in known)):
+            by_curves = _by_curves(before, known, honest, epsilon, delta)
         if by_curves is not None and by_curves.outcome is Outcome.HOLDS:
             return by_curves
-        tables = [table for table in map(_as_tables, known) if table is not None]
-        if len(tables) == len(known):
+        if all_tables:
             found = decide_together(list(zip(tables, honest, strict=True)), epsilon, delta)
             if by_curves is None or found.outcome is not Outcome.OPEN:
                 return found
@@ -130,7 +133,7 @@ def _as_tables(law: Law) -> TablesLaw | None:
 
 def _curve(law: Law, honest: int) -> Curve | None:
     if isinstance(law, TablesLaw):
-        return None
+        return curve_of_tables(law, honest)
     return law.curve(honest) if isinstance(law, DummiesLaw) else curve_of(law, honest)
 
 

@@ -43,6 +43,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from shoal.checker.composition import Curve
 from shoal.checker.errors import UnreadableError
 from shoal.checker.expectation import Between
 from shoal.checker.exponential import exp_above
@@ -55,6 +56,7 @@ _REACH, _MORE = 9.5, 40  # of a window: deviations, and how many more on either 
 _LARGEST_MEAN = 4_000_000  # of a cell's dummies: more are not looked at
 _LARGEST_EPSILON = 600.0
 _MOST_LOSSES = 100_000
+_SLACK = 1e-14  # what a logarithm may be off, of itself and beside
 _CUTS = 12  # places of l: parts of epsilon
 _HOW = "the losses of every cell, added up"
 
@@ -142,6 +144,22 @@ _SHAPES: dict[str, Callable[[Mapping[str, int]], tuple[int, int]]] = {
 def decide_tables(law: TablesLaw, n: int, epsilon: float, delta: float) -> Decision:
     """Whether (epsilon, delta) holds among ``n`` honest devices: as ``epsilon.decide``."""
     return decide_together([(law, n)], epsilon, delta)
+
+
+def curve_of_tables(law: TablesLaw, n: int) -> Curve | None:
+    """The divergence among ``n`` honest devices as a function of e >= 1, from above: of answers
+    that differ in every table, which look alike when the two are exchanged. None where so many
+    dummies are not looked at. Devices beyond the shares that the task wants are left out.
+    """
+    shown = shown_by(((law, min(max(n, 1), law.shares)),))
+    if shown is None:
+        return None
+
+    def above(e: Fraction) -> float:
+        epsilon = math.log(e) * (1 - _SLACK) - _SLACK  # below ln e: a smaller one shows more
+        return divergence(shown, max(0.0, epsilon), SMOOTHING[0]).high
+
+    return above
 
 
 def decide_together(releases: Sequence[Batch], epsilon: float, delta: float) -> Decision:

@@ -10,8 +10,9 @@ from fractions import Fraction
 
 import pytest
 
-from shoal.accounting import certify_messages
-from shoal.accounting.composition.compose import compose
+from shoal.accounting import certify, certify_messages
+from shoal.accounting.accountant import upper_curve
+from shoal.accounting.composition.compose import compose, release_law
 from shoal.accounting.several_messages.noise_losses import noise_losses
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import protocol_of
@@ -24,6 +25,7 @@ from shoal.checker.several.dummies import DummiesLaw, dummies_law
 from shoal.checker.several.losses_sum import SMOOTHING
 from shoal.checker.several.tables import (
     TablesLaw,
+    curve_of_tables,
     decide_tables,
     decide_together,
     divergence,
@@ -33,6 +35,7 @@ from shoal.checker.several.tables import (
 from shoal.checker.together import _as_tables, _composed
 from shoal.codec import encode_task
 from shoal.domain import AnswerRecord, Categories, Domain, Numeric, Places
+from shoal.mechanisms import create as create_single
 from shoal.mechanisms.several.in_tables import InTables
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import law_of, spec_of
@@ -224,6 +227,55 @@ def test_totals_over_windows_and_questions_are_composed(windows: int) -> None:
     epsilon = composed.epsilon_upper
     assert _composed(chains, epsilon, composed.delta).outcome is Outcome.HOLDS
     assert _composed(chains, epsilon * 0.99, composed.delta).outcome is Outcome.WRONG
+
+
+def test_totals_of_tables_and_other_kinds_are_composed() -> None:
+    """Two windows of ranges and three of one message. What the accountant composes is confirmed,
+    and 1 % less is not.
+
+    Planted: in the curve of tables, a table less; a release left out -> each fails.
+    """
+    n, delta, domain = 2_000, 1e-4, Numeric(0.0, 1.0, 15)
+    ranges = design_several("ranges", domain, n, 2.0, delta, windows=2)
+    losses = noise_losses(law_of(ranges), n, delta)
+    assert losses is not None
+    krr = MechanismSpec.of("krr", k=3, uniform=(1 << 64) // 64)
+    privacy = create_single(krr, Categories(("a", "b"))).privacy()
+    alone = certify(privacy, n, delta).epsilon_upper
+    composed = compose([(losses, 2), (release_law(upper_curve, privacy, n, delta), 3)], 5 * delta)
+    chains = [released(ranges, domain, n, delta, 2.0) for _ in range(2)]
+    chains += [single(krr, Categories(("a", "b")), n, delta, alone) for _ in range(3)]
+    total = composed.epsilon_upper
+    assert total < 0.9 * (2 * 2.0 + 3 * alone)
+    assert _composed(chains, total, composed.delta).outcome is Outcome.HOLDS
+    assert _composed(chains, total * 0.99, composed.delta).outcome is Outcome.OPEN
+
+
+def single(spec: MechanismSpec, domain: Domain, n: int, delta: float, epsilon: float) -> Chain:
+    """Of one message, with what is certified of it. Nothing is signed."""
+    release = release_pb2.Release(version=1, n=n)
+    release.privacy.epsilon_upper, release.privacy.delta = epsilon, delta
+    made = task_pb2.Task(version=1, min_batch=n, honest_fraction_ppm=1_000_000)
+    made.mechanism.name = spec.name
+    for name, value in spec.parameters:
+        made.mechanism.parameters.add(name=name, value=value)
+    data = [each.SerializeToString(deterministic=True) for each in (release, made)]
+    return Chain(SignedParts(data[0], b"", data[1], b"", b"", b"", b""))
+
+
+@for_each("name", list(CLAIMS)[: size(3, 6)])
+def test_a_curve_of_tables_is_above_the_divergence(name: str) -> None:
+    """At every e. Planted: the logarithm a hundredth too large -> fails."""
+    mechanism, domain, n, _, delta = CLAIMS[name]
+    spec = design_several(mechanism, domain, n, 1.0, delta, windows=1)
+    law = law_of_task(asked(spec, domain, n, delta))
+    assert isinstance(law, TablesLaw)
+    curve, shown = curve_of_tables(law, n), shown_by(((law, n),))
+    assert curve is not None
+    assert shown is not None
+    for e in (Fraction(1), Fraction(2)):
+        found = divergence(shown, math.log(e), SMOOTHING[1])
+        assert found.low <= curve(e) <= found.high * 1.01 + 1e-9
 
 
 BAD: dict[str, tuple[str, Parameters, int]] = {
