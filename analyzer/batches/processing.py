@@ -170,15 +170,15 @@ class Processor:
             log.error(_CANNOT_DELETE, error=error)
 
     async def run(self) -> None:
-        """A batch that fails goes to the back of the queue, so that it doesn't hold up the
-        others.
+        """A batch that fails goes to the back of the queue, and waits there; one that was not tried
+        yet waits for none of those.
         """
         failures = 0
         while True:
             while not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
-            batch = self._waiting[0]
+            batch = self._fresh() or self._waiting[0]
             # whatever it was, the batch stays and the others go on
             try:
                 await self.process(batch)
@@ -191,12 +191,24 @@ class Processor:
                     error=error,
                 )
                 failures += 1
-                await asyncio.sleep(_AGAIN.length(failures))
-                self._waiting.rotate(-1)
+                self._waiting.remove(batch)
+                self._waiting.append(batch)
+                await self._pause(_AGAIN.length(failures))
             else:
                 self._failing.pop(batch.manifest_hash, None)
                 failures = 0
-                self._waiting.popleft()
+                self._waiting.remove(batch)
+
+    def _fresh(self) -> Batch | None:
+        """The first that was not tried yet."""
+        return next((one for one in self._waiting if one.manifest_hash not in self._failing), None)
+
+    async def _pause(self, length_s: float) -> None:
+        """Before the next try of what fails; no longer than until another one is there."""
+        if self._fresh() is None:
+            self._arrived.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), length_s)
 
     async def process(self, batch: Batch) -> None:
         """Bring one PROCESSING batch to its end, or back to RECEIVING if its rows are gone. Raises

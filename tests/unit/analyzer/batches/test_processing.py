@@ -112,6 +112,23 @@ async def test_what_fails_is_tried_again_and_holds_nobody_up(bench: Bench) -> No
     await until(lambda: bench.processor.trouble is None and bench.processor.waiting == 0)
 
 
+async def test_who_comes_while_others_fail_does_not_wait_for_their_pauses(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is held, as a discovery's whose question is not known may be for weeks, and another one
+    comes in the middle of a pause without end. Planted: the pause slept to its end, or the new one
+    behind what fails -> it is never released, and this fails.
+    """
+    monkeypatch.setattr(processing, "_AGAIN", Backoff(1e6, 1e6))
+    held = bench.complete(0)
+    bench.key_path(0).unlink()
+    bench.processor.add(held)
+    await until(lambda: bench.processor.trouble is not None)
+    bench.processor.add(bench.complete(1))
+    await until(lambda: bench.released() == [1])
+    await until(lambda: bench.processor.waiting == 1)
+
+
 async def test_a_batch_whose_question_is_not_known_waits_unopened(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
