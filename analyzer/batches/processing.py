@@ -163,7 +163,10 @@ class Processor:
     async def _sweep(self) -> None:
         for batch in await asyncio.to_thread(self._store.batches):
             if batch.state is BatchState.PROCESSING and self._shredder.expired(batch):
-                self.add(batch)  # its end must not wait for an offer that may never come
+                # its end must wait for no offer that may never come, and for no pause
+                self._failing.pop(batch.manifest_hash, None)
+                self.add(batch)
+                self._arrived.set()
         try:
             await asyncio.to_thread(self._shredder.sweep)
         except (ShoalError, OSError) as error:
@@ -218,7 +221,10 @@ class Processor:
         path = self._spools.path(batch.manifest_hash)
         current = await asyncio.to_thread(self._store.batch, batch.manifest_hash)
         if current is not None and current.state is BatchState.PROCESSING:
-            if self._shredder.expired(batch):
+            expired, level = self._shredder.expired(batch), None
+            if not expired:  # before a long file is read: it may be held for weeks
+                level = await asyncio.to_thread(self._level_of, manifest)
+            if expired:
                 await self._expire(batch)
             elif not await asyncio.to_thread(intact, path, manifest):
                 log.error(
@@ -236,7 +242,7 @@ class Processor:
                 return
             else:
                 with self._tracer.span("open", manifest.task_id, manifest.window):
-                    prepared = await self._open(batch, path)
+                    prepared = await self._open(batch, path, level)
                 hit("analyzer.batch.opened")
                 async with self._no_new_words():
                     if self._shredder.is_given_up(batch):  # while it was opened
@@ -297,10 +303,12 @@ class Processor:
         except ShoalError:  # damaged: there was one
             return True
 
-    async def _open(self, batch: Batch, path: Path) -> Prepared:
+    def _level_of(self, manifest: Manifest) -> DiscoveryLevel | None:
+        return self._level(self._tasks.get(manifest.task_id), manifest)
+
+    async def _open(self, batch: Batch, path: Path, level: DiscoveryLevel | None) -> Prepared:
         manifest = batch.manifest
         served = self._tasks.get(manifest.task_id)
-        level = await asyncio.to_thread(self._level, served, manifest)
         key = await asyncio.to_thread(self._keys.load, manifest.analyzer_key_id)
         context = RowContext.of(
             served.task, served.task_id, manifest.window, key.config.key_id, manifest.row_size
