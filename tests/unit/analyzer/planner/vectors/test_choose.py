@@ -194,3 +194,12 @@ def test_a_file_never_says_more_honest_devices_than_were_planned_for(
     told = tomllib.loads(vectors_text(plan))["honest_fraction"]
     assert round(told * 10**6) == plan.request.honest_ppm
     assert Fraction(plan.request.honest_ppm, 10**6) <= honest
+
+
+def test_a_window_whose_delta_hides_a_whole_report_can_be_planned() -> None:
+    """Its epsilon is 0, of which no digits can be taken. Planted: taken all the same -> ValueError,
+    fails.
+    """
+    plan = planned(windows=2, ways=("privunit",), most_epsilon0=1e-9)
+    assert plan.chosen.epsilon == plan.chosen.together == 0.0
+    assert tomllib.loads(vectors_text(plan))["target_epsilon"] == plan.request.epsilon
