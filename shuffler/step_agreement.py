@@ -174,6 +174,7 @@ class StepAgreement:
             if error.kind not in (Kind.CONFLICT, Kind.OVERLOADED):
                 raise
             self._wrong[served.task_id] = error.message
+            self._agreed.pop(served.task_id, None)  # judged anew, or this would stand for ever
 
     async def _agree(self, served: ServedTask, there: Sequence[EnteredStep]) -> None:
         """Make what is known here what the store has. What that lacks, because it was put back, is

@@ -61,6 +61,8 @@ _SMALL_TABLE = 12
 _MOST_VIEWS = 3
 # Of larger tables (entries times inputs) few triples are climbed to, so many times at most, ...
 _LARGE_TABLE, _CLIMBS = 4_000_000, 2
+# ... by pairs of all of their rows only where these are not very many, ...
+_MOST_ROWS = 2_048
 # ... and tables of more entries are not searched at all.
 _LARGEST_TABLE = 2_000_000
 
@@ -336,10 +338,22 @@ def _climbed(rows: Sequence[tuple[int, ...]], total: int) -> list[tuple[int, int
         z = int(((table[x] - table[other]) ** 2 / table).sum(axis=1).argmax())
         found += [(x, other, z), (other, x, z)]
         seen = table / np.sqrt(table[z])
-        own = (seen**2).sum(axis=1)
-        spread = own[:, None] + own[None, :] - 2.0 * seen @ seen.T
-        x, other = divmod(int(spread.argmax()), len(rows))
+        x, other = _furthest(seen)
     return list(dict.fromkeys(found))
+
+
+def _furthest(rows: Floats) -> tuple[int, int]:
+    """The two rows that are furthest apart; of very many, of those that are extreme in some entry:
+    all pairs would take gigabytes.
+    """
+    looked = np.arange(len(rows))
+    if len(rows) > _MOST_ROWS:
+        looked = np.unique(np.concatenate([rows.argmax(axis=0), rows.argmin(axis=0)]))[:_MOST_ROWS]
+    kept = rows[looked]
+    own = (kept**2).sum(axis=1)
+    spread = own[:, None] + own[None, :] - 2.0 * kept @ kept.T
+    x, other = divmod(int(spread.argmax()), len(kept))
+    return int(looked[x]), int(looked[other])
 
 
 def _pairs(table: Floats) -> list[tuple[int, int]]:

@@ -163,22 +163,25 @@ class Processor:
     async def _sweep(self) -> None:
         for batch in await asyncio.to_thread(self._store.batches):
             if batch.state is BatchState.PROCESSING and self._shredder.expired(batch):
-                self.add(batch)  # its end must not wait for an offer that may never come
+                # its end must wait for no offer that may never come, and for no pause
+                self._failing.pop(batch.manifest_hash, None)
+                self.add(batch)
+                self._arrived.set()
         try:
             await asyncio.to_thread(self._shredder.sweep)
         except (ShoalError, OSError) as error:
             log.error(_CANNOT_DELETE, error=error)
 
     async def run(self) -> None:
-        """A batch that fails goes to the back of the queue, so that it doesn't hold up the
-        others.
+        """A batch that fails goes to the back of the queue, and waits there; one that was not tried
+        yet waits for none of those.
         """
         failures = 0
         while True:
             while not self._waiting:
                 self._arrived.clear()
                 await self._arrived.wait()
-            batch = self._waiting[0]
+            batch = self._fresh() or self._waiting[0]
             # whatever it was, the batch stays and the others go on
             try:
                 await self.process(batch)
@@ -191,12 +194,24 @@ class Processor:
                     error=error,
                 )
                 failures += 1
-                await asyncio.sleep(_AGAIN.length(failures))
-                self._waiting.rotate(-1)
+                self._waiting.remove(batch)
+                self._waiting.append(batch)
+                await self._pause(_AGAIN.length(failures))
             else:
                 self._failing.pop(batch.manifest_hash, None)
                 failures = 0
-                self._waiting.popleft()
+                self._waiting.remove(batch)
+
+    def _fresh(self) -> Batch | None:
+        """The first that was not tried yet."""
+        return next((one for one in self._waiting if one.manifest_hash not in self._failing), None)
+
+    async def _pause(self, length_s: float) -> None:
+        """Before the next try of what fails; no longer than until another one is there."""
+        if self._fresh() is None:
+            self._arrived.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), length_s)
 
     async def process(self, batch: Batch) -> None:
         """Bring one PROCESSING batch to its end, or back to RECEIVING if its rows are gone. Raises
@@ -206,7 +221,10 @@ class Processor:
         path = self._spools.path(batch.manifest_hash)
         current = await asyncio.to_thread(self._store.batch, batch.manifest_hash)
         if current is not None and current.state is BatchState.PROCESSING:
-            if self._shredder.expired(batch):
+            expired, level = self._shredder.expired(batch), None
+            if not expired:  # before a long file is read: it may be held for weeks
+                level = await asyncio.to_thread(self._level_of, manifest)
+            if expired:
                 await self._expire(batch)
             elif not await asyncio.to_thread(intact, path, manifest):
                 log.error(
@@ -224,7 +242,7 @@ class Processor:
                 return
             else:
                 with self._tracer.span("open", manifest.task_id, manifest.window):
-                    prepared = await self._open(batch, path)
+                    prepared = await self._open(batch, path, level)
                 hit("analyzer.batch.opened")
                 async with self._no_new_words():
                     if self._shredder.is_given_up(batch):  # while it was opened
@@ -285,10 +303,12 @@ class Processor:
         except ShoalError:  # damaged: there was one
             return True
 
-    async def _open(self, batch: Batch, path: Path) -> Prepared:
+    def _level_of(self, manifest: Manifest) -> DiscoveryLevel | None:
+        return self._level(self._tasks.get(manifest.task_id), manifest)
+
+    async def _open(self, batch: Batch, path: Path, level: DiscoveryLevel | None) -> Prepared:
         manifest = batch.manifest
         served = self._tasks.get(manifest.task_id)
-        level = await asyncio.to_thread(self._level, served, manifest)
         key = await asyncio.to_thread(self._keys.load, manifest.analyzer_key_id)
         context = RowContext.of(
             served.task, served.task_id, manifest.window, key.config.key_id, manifest.row_size

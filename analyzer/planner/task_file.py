@@ -20,6 +20,7 @@ from shoal.domain import Categories, Discovery, Domain, Numeric, Places, Vector
 from shoal.questions.coordinates import MICRO
 from shoal.questions.place_paths import PlacePaths
 from shoal.questions.spelling import readable
+from shoal.task import PPM
 
 if TYPE_CHECKING:
     from shoal.analyzer.planner.frontier.option import SeveralOption
@@ -31,6 +32,7 @@ _NAME_MOST = 40  # characters of a name that is made of a question
 _DAY = 86_400
 _DELIVERY_DAYS = 6  # beyond a window and its grace: reports may wait so long for the analyzer
 _COMMENTS_AT = 36  # column of the template's comments
+_PARSED = 1e-6  # of a millionth: what a fraction in binary may lack
 _LETTERS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "o", "ł": "l"})
 
 
@@ -162,7 +164,7 @@ def file_text(
     document: Any = tomlkit.parse(text)
     document |= {
         "min_batch": terms.min_batch,
-        "honest_fraction": tomlkit.value(f"{terms.honest_fraction:.6f}"),
+        "honest_fraction": honest_value(terms.honest_fraction),
         "delta": terms.delta,
         "target_epsilon": tomlkit.value(chosen.target),
         "memoized": terms.memoized,
@@ -263,6 +265,13 @@ def _describe(table: Any, domain: Domain) -> None:
     else:
         table["kind"] = "yes_no"
     table.add(tomlkit.nl())
+
+
+def honest_value(share: float) -> Any:
+    """An honest fraction as a file says it: millionths, downward, as plan and task count them. More
+    than was planned for would be less noise.
+    """
+    return tomlkit.value(f"{math.floor(share * PPM + _PARSED) / PPM:.6f}")
 
 
 def vector_values(domain: Vector) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.analyzer.config import AnalyzerConfig
+from shoal.analyzer.core import retention_over
 from shoal.crypto.admission.revocation import SUFFIX
 from shoal.crypto.step_folder import STEP_SUFFIX, STEPS_FOLDER
 from shoal.crypto.task_folder import load_task_folder
@@ -110,6 +111,11 @@ def not_begun(config: RoleSettings, now: float) -> set[KeyId]:
 
 
 def discoveries(config: RoleSettings, now: float) -> int:
-    """How many are served that have begun and are not over. ``now``: Unix seconds."""
-    plans = [one.task.windows for one in served(config) if isinstance(one.task.domain, Discovery)]
-    return sum(plan.start_of(0) <= now < plan.end_of(plan.count - 1) for plan in plans)
+    """How many are served that have begun and may not be over: what their last window asked has to
+    be known until its release, or the end of its retention. ``now``: Unix seconds.
+    """
+    asked = [one.task for one in served(config) if isinstance(one.task.domain, Discovery)]
+    return sum(
+        task.windows.start_of(0) <= now and not retention_over(task, task.windows.count - 1, now)
+        for task in asked
+    )

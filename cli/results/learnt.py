@@ -15,9 +15,11 @@ from pathlib import Path
 
 from shoal import codec
 from shoal.accounting.sums.windows import epsilon_of_task
+from shoal.analyzer.core import retention_over
 from shoal.clients.rounds.learning import check_learning, follow
 from shoal.crypto.trust import ServedTask
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.protos import release_pb2
 from shoal.questions.learning import ClipRule, LearningPlan, LearningState, begin_learning
 from shoal.questions.models import Logistic, Model
@@ -113,7 +115,7 @@ def plan_of(task: Task) -> LearningPlan:
     return plan
 
 
-@lru_cache(maxsize=1_024)  # a store that is watched is looked at every other second
+@lru_cache(maxsize=LIMITS.windows)  # a store that is watched is looked at every other second
 def epsilon_of_rounds(task: Task, rounds: int) -> float:
     """Of so many rounds together, of a device in each, at the task's delta. Direction: upper."""
     return epsilon_of_task(task, rounds, task.delta)
@@ -160,7 +162,7 @@ def _stand(
             "it from a copy",
         )
     start = task.windows.start_of(done)
-    if now >= start + task.retention_s:
+    if retention_over(task, done, now):
         return Learning.STOPPED, f"window {done} ended without a release: {kept}"
     if now < start:
         return Learning.GOING_ON, f"window {done} has not begun"

@@ -9,7 +9,8 @@ one. A matrix of weights has variance 1 / (numbers that come in), which keeps ta
 (LeCun, Bottou, Orr, Mueller, "Efficient BackProp", 1998, section 4.6); intercepts are 0.
 
 *Two machines, two last bits.* The weights follow from releases by single additions and products of
-IEEE 754, which are the same everywhere. A gradient has sums and tanh in it, whose last bits differ
+IEEE 754, which are the same everywhere (with a clip that adapts, but for the last bits of its
+exponential). A gradient has sums and tanh in it, whose last bits differ
 between builds of PyTorch. Only the device's own vector has them; it is clipped, rounded at random
 and noised after that, and the account holds for any two vectors. So privacy rests on none of it.
 """

@@ -303,7 +303,8 @@ def _anew(made: Mechanism, request: MapRequest, alone: float) -> float:
     law = made.privacy()
     losses = release_law(upper_curve, simplest(law), request.n_honest, request.delta)
     found = compose([(losses, request.windows)], request.delta).epsilon_upper
-    return min(found, request.windows * epsilon0_upper(law))
+    apart = math.nextafter(request.windows * epsilon0_upper(law), math.inf)
+    return min(found, apart)
 
 
 WAYS: Mapping[str, Callable[[MapRequest, str], MapWay]] = {

@@ -182,11 +182,20 @@ def _of_setting(
         epsilon=guarantee.epsilon_upper,
         together=together,
         epsilon0=epsilon0_upper(made.privacy()),
-        target=request.epsilon if request.windows == 1 else _up(guarantee.epsilon_upper),
+        target=_of_one(guarantee.epsilon_upper, request),
         report_bytes=made.report_size,
         domain=domain,
         spec=made.spec,
     )
+
+
+def _of_one(epsilon: float, request: VectorRequest) -> float:
+    """What a file says of one window, at or above ``epsilon``. A delta may hide a report as a whole
+    (epsilon 0); a file wants more than 0, and all windows together keep the request's.
+    """
+    if request.windows == 1 or epsilon <= 0.0:
+        return request.epsilon
+    return _up(epsilon)
 
 
 # --- sums by secure aggregation -------------------------------------------------------------------

@@ -14,6 +14,7 @@ from shoal.analyzer.planner.task_file import (
     FileTerms,
     Settings,
     file_text,
+    honest_value,
     vector_values,
 )
 from shoal.analyzer.planner.vectors.way import VectorPlan
@@ -57,7 +58,7 @@ def _sum_text(plan: VectorPlan, domain: Vector, rounds: PairwisePlan, told: Sett
     document: Any = tomlkit.parse(text)
     document |= {
         "min_batch": rounds.survivors_min,
-        "honest_fraction": tomlkit.value(f"{float(request.honest):.6f}"),
+        "honest_fraction": honest_value(float(request.honest)),
         "delta": request.delta,
         "target_epsilon": tomlkit.value(repr(way.target)),
     }

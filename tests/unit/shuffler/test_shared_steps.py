@@ -296,6 +296,28 @@ async def test_a_disk_that_fails_costs_no_other_task(
     assert list(two.conditions()) == []
 
 
+async def test_a_failure_is_told_no_longer_than_its_cause_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was full, and the row is gone since: all is as it was agreed before. Planted: not
+    judged anew -> the condition stays, fails.
+    """
+    book = MemoryBook()
+    one = asking(book, tmp_path / "one", 1.0, WORLD)
+    await one.look()
+
+    def failing(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(one._steps, "_write", failing)
+    book.rows[ONE] = EnteredStep(ONE, FIRST.name.raw, FIRST.data)
+    await one.look()
+    assert len(list(one.conditions())) == 1
+    book.rows.clear()
+    await one.look()
+    assert list(one.conditions()) == []
+
+
 async def test_what_was_agreed_is_not_judged_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ arithmetic.
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import defaultdict
 from fractions import Fraction
 from itertools import product
@@ -209,3 +210,21 @@ def test_cells_are_the_definition_in_fractions(name: str, monkeypatch: pytest.Mo
         found = blanket_sums(law, n)
         assert found
         assert set(found) <= every
+
+
+def test_a_table_of_very_many_rows_takes_no_gigabytes() -> None:
+    """The levels of a number: 6,000 rows in a straight line, whose ends are furthest apart. A
+    device certifies its tasks too. Planted: all pairs of rows at once -> fails.
+    """
+    total, levels = 1 << 20, 6_000
+    rows = tuple((100_000 + 100 * at, total - 200_000 - 100 * at, 100_000) for at in range(levels))
+    tracemalloc.start()
+    try:
+        found = dataset_sums(FiniteLaw(rows), 1_000)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 100 << 20
+    ends = dataset_sums(FiniteLaw((rows[0], rows[-1])), 1_000)
+    assert set(found) <= set(ends)
+    assert found

@@ -18,7 +18,7 @@ from shoal.analyzer.batches.key_delivery import InMemoryDelivery
 from shoal.analyzer.batches.opening import open_batch
 from shoal.analyzer.batches.processing import Processor
 from shoal.analyzer.batches.shredding import Shredder
-from shoal.analyzer.batches.spool import Spools, spool_path
+from shoal.analyzer.batches.spool import Spools, intact, spool_path
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.keys import KeyFolder
 from shoal.analyzer.records import WindowOutcome
@@ -112,16 +112,59 @@ async def test_what_fails_is_tried_again_and_holds_nobody_up(bench: Bench) -> No
     await until(lambda: bench.processor.trouble is None and bench.processor.waiting == 0)
 
 
+async def test_who_comes_while_others_fail_does_not_wait_for_their_pauses(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is held, as a discovery's whose question is not known may be for weeks, and another one
+    comes in the middle of a pause without end. Planted: the pause slept to its end, or the new one
+    behind what fails -> it is never released, and this fails.
+    """
+    monkeypatch.setattr(processing, "_AGAIN", Backoff(1e6, 1e6))
+    held = bench.complete(0)
+    bench.key_path(0).unlink()
+    bench.processor.add(held)
+    await until(lambda: bench.processor.trouble is not None)
+    bench.processor.add(bench.complete(1))
+    await until(lambda: bench.released() == [1])
+    await until(lambda: bench.processor.waiting == 1)
+
+
+async def test_the_end_of_what_fails_waits_for_no_pause(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause without end: at the end of its retention a batch that could not be released is
+    withheld, and its key goes. Planted: left where it waits -> the key is kept, and this fails.
+    """
+    monkeypatch.setattr(processing, "_AGAIN", Backoff(1e6, 1e6))
+    held = bench.complete(0)
+
+    def level_of(_: object, manifest: Manifest) -> None:
+        raise ShoalError(Kind.MISMATCH, "it answers what is not known here")
+
+    monkeypatch.setattr(bench.processor, "_level", level_of)
+    bench.processor.add(held)
+    await until(lambda: bench.processor.trouble is not None)
+    bench.clock.time += bench.world.task.retention_s
+    await bench.processor._sweep()
+    await until(lambda: bench.released() == [0])
+    await until(lambda: not bench.key_path(0).exists())
+    await until(lambda: bench.processor.trouble is None)
+
+
 async def test_a_batch_whose_question_is_not_known_waits_unopened(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for it, it costs no work, and it is released once the question is known.
-    Planted: opened first -> counted again and again, fails; withheld for good -> released at once,
-    fails.
+    Planted: opened, or its rows read, first -> counted again and again, fails; withheld for good ->
+    released at once, fails.
     """
     first, second = bench.complete(0), bench.complete(1)
     known, opened, tried = list[int](), list[object](), list[int]()
-    whole = open_batch
+    whole, as_it_is, read = open_batch, intact, list[int]()
+
+    def reading(path: Path, manifest: Manifest) -> bool:
+        read.append(manifest.window)
+        return as_it_is(path, manifest)
 
     async def counted(*given: Any) -> Any:
         opened.append(given)
@@ -133,12 +176,14 @@ async def test_a_batch_whose_question_is_not_known_waits_unopened(
             raise ShoalError(Kind.MISMATCH, "it answers what is not known here")
 
     monkeypatch.setattr(processing, "open_batch", counted)
+    monkeypatch.setattr(processing, "intact", reading)
     monkeypatch.setattr(bench.processor, "_level", level_of)
     known.append(1)
     bench.processor.add(first)
     bench.processor.add(second)
     await until(lambda: bench.released() == [1] and tried.count(0) > 2)
     assert len(opened) == 1
+    assert read == [1]
     assert "window 0" in (bench.processor.trouble or "")
     known.append(0)
     await until(lambda: bench.released() == [0, 1])

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
 from shoal.cli.main import main
-from shoal.cli.operations import archive
+from shoal.cli.operations import archive, places
 from shoal.crypto.discovery_steps import DiscoveryStep, SignedStep, sign_step
 from shoal.crypto.step_folder import STEPS_FOLDER, read_steps
 from shoal.ids import Digest
+from shoal.services.settings import load_settings
 from tests.worlds.operations import Site, agreed
 from tests.worlds.services.shuffler import Published
 from tests.worlds.words import SMALL, words_world
@@ -153,3 +155,18 @@ def test_who_restores_an_analyzer_is_told_where_later_steps_are(
     told = capsys.readouterr().out
     assert str(folder) in told.replace("\n", "")
     assert "left out" not in told
+
+
+def test_a_discovery_goes_on_until_its_last_batch_can_come_no_more(tmp_path: Path) -> None:
+    """The last window's batch comes after the window. Planted: over with its last window -> who
+    restores then is not told where the last step is, fails.
+    """
+    desk = Desk(tmp_path)
+    config = load_settings(AnalyzerConfig, desk.config("analyzer"))
+    task, plan = desk.published.task, desk.published.task.windows
+    gone = plan.start_of(plan.count - 1) + task.retention_s + plan.skew_s
+    told = [
+        places.discoveries(config, at)
+        for at in (plan.start_of(0) - 1, plan.start_of(0), plan.end_of(3) + 1, gone - 1, gone)
+    ]
+    assert told == [0, 1, 1, 1, 0]

@@ -5,6 +5,7 @@ what is recommended errs least of what keeps the limits.
 from __future__ import annotations
 
 import math
+import tomllib
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +18,7 @@ from shoal.accounting.sums.pairwise import certify_sum
 from shoal.analyzer.planner.result import Standing
 from shoal.analyzer.planner.vectors.asked import VectorRequest
 from shoal.analyzer.planner.vectors.choose import plan_vectors
+from shoal.analyzer.planner.vectors.task_text import vectors_text
 from shoal.analyzer.planner.vectors.way import VectorPlan, VectorWay
 from shoal.domain import Norm
 from shoal.entropy import SeededEntropy
@@ -178,3 +180,26 @@ def test_what_cannot_be_planned(limits: dict[str, Any], said: str) -> None:
     assert refused.value.kind is Kind.CONFIG
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@for_each("way", ["default", "privunit"])
+@for_each("honest", [Fraction(9_999_997, 10_000_000), Fraction(7, 10), Fraction(2, 3)])
+def test_a_file_never_says_more_honest_devices_than_were_planned_for(
+    way: str, honest: Fraction
+) -> None:
+    """Noise of a file is made for the share that it says. Planted: rounded to the nearest -> of
+    0.9999997 it says 1, and fails.
+    """
+    plan = planned(ways=(way,), honest=honest)
+    told = tomllib.loads(vectors_text(plan))["honest_fraction"]
+    assert round(told * 10**6) == plan.request.honest_ppm
+    assert Fraction(plan.request.honest_ppm, 10**6) <= honest
+
+
+def test_a_window_whose_delta_hides_a_whole_report_can_be_planned() -> None:
+    """Its epsilon is 0, of which no digits can be taken. Planted: taken all the same -> ValueError,
+    fails.
+    """
+    plan = planned(windows=2, ways=("privunit",), most_epsilon0=1e-9)
+    assert plan.chosen.epsilon == plan.chosen.together == 0.0
+    assert tomllib.loads(vectors_text(plan))["target_epsilon"] == plan.request.epsilon
