@@ -215,7 +215,11 @@ def test_lint_refuses_what_cannot_hold(desk: Path, capsys: Capture) -> None:
         ('address = "shuffler.example.org:7443"', 'address = "shuffler"', "HOST:PORT"),
         ('"tls/ca.pem"', '"tls/none.pem"', "none.pem"),
         ('admission = "open"', 'admission = "token"', "admission: one of open, enrolled"),
-        ('admission = "open"', 'admission = "enrolled"', "keys.enrolment is an Ed25519 public key"),
+        (
+            'admission = "open"',
+            'admission = "enrolled"',
+            "to be filled in: keys.enrolment (64 hex digits",
+        ),
         (
             'enrolment = ""',
             f'enrolment = "{"ab" * 32}"',
