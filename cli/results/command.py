@@ -182,7 +182,7 @@ def rectangle_command(
     of the whole rectangle. Bounds are edges of cells; of a discovery of places, whose windows count
     together, any that lie on the map.
 
-    Example: shoal results rectangle bikes:0 --south 48.1 --north 48.2 --data /var/lib/shoal
+    Example: shoal results rectangle bikes:0 --south 48.1125 --north 48.20625 --data /var/lib/shoal
     """
     from shoal.analyzer.results.maps.parted import PartedCount, is_parted, parted_rectangle
     from shoal.analyzer.results.maps.released import RectangleCount, rectangle_of

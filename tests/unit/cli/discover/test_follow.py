@@ -149,3 +149,38 @@ def test_what_cannot_be_shown_is_said_in_a_line(analyzer: Analyzer, capsys: Capt
         assert main(["discover", "show", *arguments]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert said in line
+
+
+def test_watching_says_what_it_waits_for_and_waits_for_nothing_that_cannot_come(
+    tmp_path: Path, analyzer: Analyzer, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistyped task of a configuration, or folder, ends it; before a first release a pipe hears
+    why once. Planted: either waited for -> it sleeps, which this test does not allow; the reason
+    left out, or the line for screens alone -> fails.
+    """
+    config = WORLD.config(tmp_path / "known")
+    config.data_dir.mkdir(exist_ok=True)
+    known, gone = tmp_path / "known" / "analyzer.toml", tmp_path / "gone"
+
+    def sleep(_: float) -> None:
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr("shoal.cli.discover.follow.time.sleep", sleep)
+    for options, said in (
+        (("wrods", "--config", str(known)), "no task of"),
+        (("words", "--data", str(gone)), "does not exist"),
+    ):
+        assert main(["discover", "show", *options, "--watch"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
+    slept = list[float]()
+
+    def release(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) > 2:
+            analyzer.release()
+
+    monkeypatch.setattr("shoal.cli.discover.follow.time.sleep", release)
+    assert main(["discover", "show", "words", "--data", str(tmp_path), "--watch"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("nothing is released yet: words: no such release") == 1
