@@ -24,6 +24,7 @@ from shoal.crypto.discovery_steps import DiscoveryStep
 from shoal.crypto.step_folder import STEPS_FOLDER, read_steps
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import ServedTask
+from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
 from shoal.services import given_up
 from shoal.services.settings import load_settings
@@ -81,7 +82,10 @@ def _now(
     except ShoalError as error:
         if error.kind is not Kind.NOT_FOUND or (data is not None and not data.is_dir()):
             raise
-        if not releases and config is not None and _served(task, config, releases) is None:
+        served = None if config is None else _served(task, config, releases)
+        if served is not None and not isinstance(served.task.domain, Discovery):
+            raise _no_discovery(task) from None
+        if not releases and config is not None and served is None:
             raise ShoalError(
                 Kind.NOT_FOUND,
                 f"{task}: no release, and no task of {config}: give the name of one task in its "
@@ -91,7 +95,17 @@ def _now(
 
 
 def _of_task(task: str, data: Path | None, config: Path | None) -> list[dict[str, Any]]:
-    return select(read_releases(data, config), task)
+    releases = select(read_releases(data, config), task)
+    if any("discovered" not in one and not one["withheld"] for one in releases):
+        raise _no_discovery(task)
+    return releases
+
+
+def _no_discovery(task: str) -> ShoalError:
+    return ShoalError(
+        Kind.CONFIG,
+        f"{task} finds nothing level by level: see its releases with shoal results show {task}",
+    )
 
 
 def _found(releases: Sequence[Mapping[str, Any]]) -> WordTree | PlaceMap:

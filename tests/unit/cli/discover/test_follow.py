@@ -14,6 +14,7 @@ from shoal.domain import Discovery
 from shoal.questions.discovery import DiscoveryLevel
 from shoal.services.given_up import GivenUp, add
 from shoal.services.whole_files import replace_whole
+from tests.worlds.services.analyzer import World, make_task
 from tests.worlds.words import found_in, step_of, store_release, words_world
 
 Capture = pytest.CaptureFixture[str]
@@ -137,6 +138,28 @@ def test_a_window_that_was_given_up_is_waited_for_no_more(
         assert (told["state"], len(told["withheld"])) == (state, count)
         line = GivenUp(WORLD.task_id.hex, 1, int(now), "somebody", "its key is lost", "expected")
         add(config.data_dir, line)
+
+
+def test_a_task_that_is_no_discovery_is_said_to_be_none(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Released or not. Planted: a level of it waited for -> it sleeps, which fails."""
+
+    def sleep(_: float) -> None:
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr("shoal.cli.discover.follow.time.sleep", sleep)
+    plain = [{"name": "words", "task_id": "ab" * 32, "window": 0, "withheld": None}]
+    show = ["discover", "show", "words", "--config"]
+    with monkeypatch.context() as released:
+        released.setattr("shoal.cli.discover.follow.read_releases", lambda *_: plain)
+        for more in ((), ("--watch",)):
+            assert main([*show, str(tmp_path / "analyzer.toml"), *more]) == 2
+            assert "shoal results show words" in capsys.readouterr().err
+    World(make_task(name="plain", min_batch=100)).config(tmp_path).data_dir.mkdir(exist_ok=True)
+    show[2] = "plain"
+    assert main([*show, str(tmp_path / "analyzer.toml"), "--watch"]) == 2
+    assert "shoal results show plain" in capsys.readouterr().err
 
 
 def test_what_cannot_be_shown_is_said_in_a_line(analyzer: Analyzer, capsys: Capture) -> None:
