@@ -267,6 +267,9 @@ def export(
     """Write releases to a file, or to stdout.
 
     Example: shoal results export --format html --out report.html --data /var/lib/shoal/analyzer
+
+    The arrays of a long vector: shoal results export --format npz --task weights:0 --out w.npz
+    --data /var/lib/shoal/analyzer
     """
     if kind is Format.html:
         need("plot")
