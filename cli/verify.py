@@ -49,7 +49,7 @@ def verify(
     Exit status: 0 all of it holds, 1 something is wrong or could not be decided, 2 a file could not
     be read.
 
-    Example: shoal verify release-files/ --authority 8d3f0c...
+    Example, after a shoal demo: shoal verify shoal-demo/releases --authority shoal-demo/authority
     """
     from shoal.checker.check import check_releases
     from shoal.checker.errors import UnreadableError

@@ -208,6 +208,8 @@ def _more_of(
 def _make_room(out: Path, json_path: Path | None) -> None:
     """The folders that are written to, now and not after a minute of work. Raises CONFIG."""
     check_ours(out)
+    if json_path is not None and json_path.is_dir():
+        raise ShoalError(Kind.CONFIG, f"--json {json_path} is a folder: give a file in it")
     for folder in (out, *_folder_of(json_path)):
         make_folder(folder)
 

@@ -24,6 +24,7 @@ from shoal.crypto.discovery_steps import DiscoveryStep
 from shoal.crypto.step_folder import STEPS_FOLDER, read_steps
 from shoal.crypto.task_folder import load_task_folder
 from shoal.crypto.trust import ServedTask
+from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
 from shoal.services import given_up
 from shoal.services.settings import load_settings
@@ -46,13 +47,20 @@ def show_tree(task: str, data: Path | None, config: Path | None, *, as_json: boo
 
 
 def watch_tree(task: str, data: Path | None, config: Path | None) -> None:
-    """Until Ctrl-C, or nothing more is to come. Raises as ``show_tree``."""
+    """Until Ctrl-C, or nothing more is to come. Raises as ``show_tree``, but waits for the first
+    release of a task that the analyzer serves; without ``config``, of any.
+    """
+    said = ""
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            releases, found = _now(task, data, config)
+            releases, found, why = _now(task, data, config)
             known = _progress(task, config, releases, found)
             if found is None:
-                live.update(_lines("nothing is released yet", known), refresh=True)
+                first = f"nothing is released yet: {why}"
+                live.update(_lines(first, known), refresh=True)
+                if said != first and not console.is_terminal:
+                    say(first)  # there nobody sees anything before the end
+                said = first
             else:
                 live.update(_shown(found, releases, known), refresh=True)
             if known.ended:
@@ -63,20 +71,41 @@ def watch_tree(task: str, data: Path | None, config: Path | None) -> None:
 
 def _now(
     task: str, data: Path | None, config: Path | None
-) -> tuple[list[dict[str, Any]], WordTree | PlaceMap | None]:
-    """Releases of the task, none so far too, and what they found."""
+) -> tuple[list[dict[str, Any]], WordTree | PlaceMap | None, str]:
+    """Releases of the task, none so far too, what they found, and why that is nothing. Raises
+    NOT_FOUND where none can come: the folder is not there, or the analyzer serves no such task.
+    """
     releases = list[dict[str, Any]]()
     try:
         releases = _of_task(task, data, config)
-        return releases, _found(releases)
+        return releases, _found(releases), ""
     except ShoalError as error:
-        if error.kind is not Kind.NOT_FOUND:
+        if error.kind is not Kind.NOT_FOUND or (data is not None and not data.is_dir()):
             raise
-    return releases, None
+        served = None if config is None else _served(task, config, releases)
+        if served is not None and not isinstance(served.task.domain, Discovery):
+            raise _no_discovery(task) from None
+        if not releases and config is not None and served is None:
+            raise ShoalError(
+                Kind.NOT_FOUND,
+                f"{task}: no release, and no task of {config}: give the name of one task in its "
+                "tasks_dir, or the beginning of its id",
+            ) from None
+        return releases, None, str(error)
 
 
 def _of_task(task: str, data: Path | None, config: Path | None) -> list[dict[str, Any]]:
-    return select(read_releases(data, config), task)
+    releases = select(read_releases(data, config), task)
+    if any("discovered" not in one and not one["withheld"] for one in releases):
+        raise _no_discovery(task)
+    return releases
+
+
+def _no_discovery(task: str) -> ShoalError:
+    return ShoalError(
+        Kind.CONFIG,
+        f"{task} finds nothing level by level: see its releases with shoal results show {task}",
+    )
 
 
 def _found(releases: Sequence[Mapping[str, Any]]) -> WordTree | PlaceMap:

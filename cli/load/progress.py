@@ -32,6 +32,14 @@ class Bars(Progress):
         self._now = now
         self._said: dict[TaskID, tuple[int, float]] = {}  # tenths, and when
 
+    def expect(self, bar: TaskID, total: int) -> None:
+        """There is more to do than was thought, or less: ``total`` in all."""
+        self.update(bar, total=total)
+        if bar in self._said:
+            tenths, moment = self._said[bar]
+            reached = _PART * int(self._tasks[bar].completed) // (total or 1)
+            self._said[bar] = (min(tenths, reached), moment)
+
     def tell(self, bar: TaskID, completed: int, **texts: str) -> None:
         """``bar`` has come so far. ``texts``: fields of its columns; those that aren't empty stand
         in the line, too.

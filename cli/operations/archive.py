@@ -148,7 +148,9 @@ def read(path: Path) -> Backup:
                     raise tarfile.ReadError("no member of a backup")
                 members[one.name] = _content(tar, one)
     except (OSError, tarfile.TarError, EOFError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no backup"
+        reason = "it is no backup: give a whole file that shoal backup wrote"
+        if isinstance(error, OSError):
+            reason = error.strerror or "it can't be read"
         raise ShoalError(Kind.CONFIG, f"cannot read {path}: {reason}") from None
     try:
         written = members.pop(_HEADER, b"{}")

@@ -72,6 +72,9 @@ words --n 650000 --epsilon 1 --spare 2; shoal plan words --n 650000 --found-from
 The mean of vectors, randomized whole by each device or summed in rounds: shoal plan vectors
 --dimension 64 --n 10000 --epsilon 1 --one-visit --not-enrolled
 
+A model learnt in six rounds: shoal plan vectors --labels age,dose --n 600 --epsilon 1 --delta 1e-6
+--windows 6 --learn 8 --clip 0.5
+
 What a well-known deployment's number means: shoal plan --recipe list; shoal plan --recipe
 emoji-popularity
 

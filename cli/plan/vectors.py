@@ -25,10 +25,11 @@ from shoal.cli.plan.task import write_task
 from shoal.cli.plan.told import Settings
 from shoal.cli.plan.vector_options import VectorsTyped
 from shoal.domain import Norm
+from shoal.errors import ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.quantize import bounds
 from shoal.questions.learning import LearningPlan
-from shoal.task import OF_VECTORS, PPM
+from shoal.task import PPM
 
 _DROP_OUT = 0.2
 
@@ -71,11 +72,18 @@ def learning_of(typed: VectorsTyped, request: VectorRequest) -> LearningPlan | N
     """The model that --learn asks for. Raises CONFIG, INVALID."""
     if typed.learn is None:
         return None
-    if request.norm is not Norm.L2 or request.ways == OF_VECTORS or not request.enrolled:
-        raise wrong("--learn goes with sums in norm l2: leave --norm, --not-enrolled out")
+    if request.norm is not Norm.L2:
+        raise wrong("--learn goes with norm l2: leave --norm out")
+    if not request.enrolled:
+        raise wrong("--learn goes with sums, whose devices are enrolled: leave --not-enrolled out")
+    if request.ways and not set(request.ways) & set(SUMS):
+        raise wrong(f"--learn goes with sums: --mechanism {', '.join(SUMS)}; or leave it out")
     from shoal.cli.results.learnt import logistic_plan
 
-    return logistic_plan(request.dimension, request.windows, typed.learn, request.clip)
+    try:
+        return logistic_plan(request.dimension, request.windows, typed.learn, request.clip)
+    except ShoalError as error:
+        raise wrong(f"--learn STEP, --clip, --dimension: {error}") from None
 
 
 def _asked_of_rounds(request: VectorRequest, learning: LearningPlan) -> VectorRequest:
@@ -140,7 +148,7 @@ def show_vectors(
         epsilons = {} if learning is None else {"epsilon_by_round": _by_round(plan)}
         emit_json(plan.to_json() | more | epsilons)
         return
-    _say_plan(plan)
+    _say_plan(plan, learning)
     if learning is not None:
         say(f"{learning.words} Epsilon by round, of a device that answers in each:")
         say(", ".join(bound_text(one) for one in _by_round(plan)))
@@ -148,11 +156,12 @@ def show_vectors(
         say(written)
 
 
-def _say_plan(plan: VectorPlan) -> None:
+def _say_plan(plan: VectorPlan, learning: LearningPlan | None) -> None:
     request = plan.request
     unit = f" {request.unit}" if request.unit else ""
+    what = "vectors" if learning is None else f"gradients / their clip of {learning.clip:g}, each"
     say(
-        f"The mean of vectors of {counted(request.dimension, 'number')}, "
+        f"The mean of {what} of {counted(request.dimension, 'number')}, "
         f"{request.norm.name.lower()} norm up to {request.clip:g}{unit}, of {request.n:,} devices "
         f"in {counted(request.windows, 'window')}: epsilon <= {request.epsilon:g} at delta = "
         f"{request.delta:g}."

@@ -182,7 +182,7 @@ def rectangle_command(
     of the whole rectangle. Bounds are edges of cells; of a discovery of places, whose windows count
     together, any that lie on the map.
 
-    Example: shoal results rectangle bikes:0 --south 48.1 --north 48.2 --data /var/lib/shoal
+    Example: shoal results rectangle bikes:0 --south 48.1125 --north 48.20625 --data /var/lib/shoal
     """
     from shoal.analyzer.results.maps.parted import PartedCount, is_parted, parted_rectangle
     from shoal.analyzer.results.maps.released import RectangleCount, rectangle_of
@@ -267,6 +267,9 @@ def export(
     """Write releases to a file, or to stdout.
 
     Example: shoal results export --format html --out report.html --data /var/lib/shoal/analyzer
+
+    The arrays of a long vector: shoal results export --format npz --task weights:0 --out w.npz
+    --data /var/lib/shoal/analyzer
     """
     if kind is Format.html:
         need("plot")

@@ -17,6 +17,7 @@ from shoal.errors import Kind, ShoalError
 
 _LOOK_S = 2.0  # between two looks at the store
 _MOST_SHOWN = 40  # weights in a terminal
+_MOST_NAMED = 8  # tasks in a refusal
 
 
 def model_command(
@@ -78,11 +79,16 @@ def _now(task: str, config: Path) -> tuple[Any, Any]:
         for task_id, one in known.items()
         if one.task.name == task or (len(task) >= 4 and task_id.hex.startswith(task.lower()))
     ]
-    if len(chosen) != 1:
+    if not chosen:
+        names = sorted({one.task.name for one in known.values()})
+        there = f"there are {', '.join(names[:_MOST_NAMED])}" if names else "there is none at all"
         raise ShoalError(
             Kind.NOT_FOUND,
-            f"{len(chosen) or 'no'} tasks in {settings.tasks_dir} are called {task}: give its name "
-            "or the beginning of its id",
+            f"no task in {settings.tasks_dir.resolve()} is called '{task}': {there}",
+        )
+    if len(chosen) > 1:
+        raise ShoalError(
+            Kind.CONFIG, f"{len(chosen)} tasks are called '{task}': give the beginning of an id"
         )
     (served,) = chosen
     if not (settings.data_dir / FILE_NAME).exists():

@@ -54,6 +54,8 @@ class VectorRequest:
         check_delta(self.delta)
         check_n(self.n)
         check_honest(self.honest)
+        if self.n < 2:
+            raise wrong("--n: 2 devices or more: one alone is hidden among nobody")
         if not (math.isfinite(self.epsilon) and self.epsilon > 0.0):
             raise wrong("--epsilon: a finite number above 0, as 1")
         if not 1 <= self.windows <= LIMITS.windows:
@@ -72,7 +74,7 @@ class VectorRequest:
         try:
             Vector(self.dimension, self.norm, self.clip, 1, self.names, self.unit)
         except ShoalError as error:
-            raise wrong(str(error)) from None
+            raise wrong(f"--dimension, --labels, --clip, --unit: {error}") from None
 
     @property
     def smallest_batch(self) -> int:

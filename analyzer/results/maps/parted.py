@@ -245,7 +245,7 @@ def _box(whole: Sequence[float], asked: Sequence[float | None]) -> Edges:
             found.append(edges[at])
             continue
         low, high = edges[at % 2], edges[at % 2 + 2]
-        if not (math.isfinite(given) and low <= round(given * MICRO) <= high):
+        if not (abs(given) <= 360.0 and low <= round(given * MICRO) <= high):  # no NaN
             raise ShoalError(
                 Kind.CONFIG,
                 f"the {_SIDES[at]} of a rectangle is on the map: give {low / MICRO:.6f} to "

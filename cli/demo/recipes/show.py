@@ -190,7 +190,7 @@ def notes(results: dict[str, Any]) -> list[str]:
         )
     composed = results["composed"]
     if results["found"] is not None:
-        lines += _of_words(results["found"])
+        lines += [_of_windows(results), *_of_words(results["found"])]
     else:
         lines.append(
             "Here the same devices answered both ways: together that cost them epsilon <= "
@@ -198,6 +198,22 @@ def notes(results: dict[str, Any]) -> list[str]:
         )
     lines.append(_sources(claimed))
     return lines
+
+
+def _of_windows(results: dict[str, Any]) -> str:
+    """How often a device answered, and what that cost it by the analyzer's own book."""
+    found, spent = results["found"], results["ways"][-1]["released"]
+    windows, levels = found["windows"], found["levels"]
+    planned = f"one for each of {levels} levels"
+    if windows > levels:
+        planned = f"{levels} were planned, one for each level: some were asked again"
+    elif windows < levels:
+        planned = f"of {levels} levels: nothing was left to look for"
+    return (
+        f"Every device answered {windows} windows, {planned}. Together they cost it epsilon <= "
+        f"{_bound(spent['epsilon_run'])} at delta = {spent['delta_run']:.2g}, by the analyzer's "
+        "own book."
+    )
 
 
 def _of_words(found: dict[str, Any]) -> list[str]:

@@ -34,11 +34,14 @@ def words_of_run(
     found_from: int,
 ) -> dict[str, Any]:
     """Words that were found, those that were not although enough devices have them to be found with
-    95 %, and those that nobody has. ``tasks``: of each level, with its truth. ``least``: the
+    95 %, and those that nobody has. ``tasks``: of each window that the devices answered, with its
+    truth: more than ``levels``, those planned, where some were asked again. ``least``: the
     threshold at the largest level; ``found_from``: see ``DiscoveryPlan``.
     """
     by_word = dict[str, dict[str, Any]]()  # a level that is asked again finds its words again
     for task in tasks:
+        if task["release"]["withheld"]:
+            continue
         is_last = task["release"]["discovered"]["level"] == discovery.levels - 1
         by_word |= {
             one["label"]: {
@@ -66,4 +69,6 @@ def words_of_run(
         "found_from": found_from,
         "known": len(values) - sum(spelled.values()),
         "distinct": len(held),
+        "levels": discovery.levels,
+        "windows": len(tasks),
     }

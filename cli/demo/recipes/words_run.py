@@ -18,7 +18,7 @@ from shoal.analyzer.planner.deployments.ways import ways_to_find
 from shoal.cli.demo.collect import windows_released
 from shoal.cli.demo.made import Made
 from shoal.cli.demo.processes import Process, progress_bars, running, until
-from shoal.cli.demo.recipes.asked import ask_words
+from shoal.cli.demo.recipes.asked import AskedWay, ask_words
 from shoal.cli.demo.recipes.deployments import MADE_UP, Deployment, known_words
 from shoal.cli.demo.recipes.hearing import HeardSteps
 from shoal.cli.demo.recipes.outcome import RecipeCourse, made_of
@@ -94,8 +94,15 @@ async def _levels(
     bar = progress.add_task("devices answer", total=levels * len(people))
     found = progress.add_task("levels are released", total=levels)
     heard, window = HeardSteps(one.task, one.assignment.task_id), 0
+    asked = list[int]()  # the level of each window
     while True:
         done = len(course.releases)
+        level = _level(one, window)
+        again = level in asked
+        asked.append(level)
+        total = windows_expected(asked, levels)
+        progress.expect(bar, total * len(people))
+        progress.expect(found, total)
         await asyncio.sleep(max(0.0, one.task.windows.start_of(window) - time.time()))
         tell = after(progress, bar, done * len(people))
         made = await made_reports(one, window, people, words, tell)
@@ -105,8 +112,9 @@ async def _levels(
             await windows_released(site.analyzer_data, wanted, after(progress, found, done))
         )
         course.values.append(list(words))
-        progress.console.print(_line(course.releases[-1][0]), markup=False, soft_wrap=True)
-        if _is_last(one.task, course.releases[-1][0]):
+        release = course.releases[-1][0]
+        progress.console.print(_line(release, level, again), markup=False, soft_wrap=True)
+        if _is_last(one.task, release):
             return  # the analyzer may have no window left to say so
         step = await heard.after(window)
         if step is None:
@@ -121,6 +129,20 @@ async def _levels(
         one.assignment.steps[window] = step
 
 
+def windows_expected(asked: Sequence[int], levels: int) -> int:
+    """In all: those that were ``asked``, each with its level, and one for each level after. More
+    than ``levels`` where a level is asked again, as its release was late or withheld.
+    """
+    return len(asked) + levels - 1 - asked[-1]
+
+
+def _level(one: AskedWay, window: int) -> int:
+    level = one.assignment.level(window)
+    if level is None:
+        raise TypeError("words are looked for by a discovery")
+    return level.number
+
+
 def _is_last(task: Task, release: Release) -> bool:
     """Whether what was released leaves nothing to ask."""
     told = release.discovered
@@ -129,9 +151,14 @@ def _is_last(task: Task, release: Release) -> bool:
     return task.domain.after(told.level, tuple(told.beginnings)) is None
 
 
-def _line(release: Release) -> str:
-    """What a level found, those of most devices first."""
+def _line(release: Release, level: int, again: bool) -> str:
+    """What a window found at a level, from 0, those of most devices first. ``again``: an earlier
+    window asked that level, too.
+    """
+    what = f"level {level + 1}{', asked again' if again else ''}"
+    if release.withheld:
+        return f"{what}: withheld, {release.withheld}"
     told = sorted(release.estimates[:-1], key=lambda row: -row.value)
     names = ", ".join(row.label for row in told[:_NAMED])
     more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
-    return f"level {release.discovered.level + 1}: {names or 'nothing'}{more}"
+    return f"{what}: {names or 'nothing'}{more}"

@@ -106,6 +106,9 @@ async def test_the_model_follows_from_the_store(tmp_path: Path, capsys: Capture)
         assert lines[-1] == "all 2 rounds are over."
         assert await asyncio.to_thread(main, [*watched, "--out", str(out)]) == 2  # it is there
         check_refused(one, signed_of(one))
+        mistyped = ["results", "model", "nosuch", "--config", str(path)]
+        assert await asyncio.to_thread(main, mistyped) == 2
+        assert f"there are {NAME}" in capsys.readouterr().err
 
 
 def check_waiting(one: Running, signed: dict[int, bytes]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shoal.cli.demo.command import _make_room
 from shoal.cli.demo.folders import results_of
 from shoal.cli.demo.made import Made
 from shoal.errors import Kind, ShoalError
@@ -42,6 +43,18 @@ def test_too_little_room_is_said_before_anything_starts(
     with pytest.raises(ShoalError, match="--keep"):
         results_of(tmp_path / "kept", _nothing, 1_000_000)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_folder_in_place_of_the_results_file_is_said_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    """Planted: not looked at -> it is found out when all is done, and fails."""
+    out = tmp_path / "out"
+    with pytest.raises(ShoalError, match="is a folder: give a file") as caught:
+        _make_room(out, tmp_path)
+    assert caught.value.kind is Kind.CONFIG
+    assert not out.exists()
+    _make_room(out, tmp_path / "results.json")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

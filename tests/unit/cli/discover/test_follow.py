@@ -14,6 +14,7 @@ from shoal.domain import Discovery
 from shoal.questions.discovery import DiscoveryLevel
 from shoal.services.given_up import GivenUp, add
 from shoal.services.whole_files import replace_whole
+from tests.worlds.services.analyzer import World, make_task
 from tests.worlds.words import found_in, step_of, store_release, words_world
 
 Capture = pytest.CaptureFixture[str]
@@ -139,6 +140,28 @@ def test_a_window_that_was_given_up_is_waited_for_no_more(
         add(config.data_dir, line)
 
 
+def test_a_task_that_is_no_discovery_is_said_to_be_none(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Released or not. Planted: a level of it waited for -> it sleeps, which fails."""
+
+    def sleep(_: float) -> None:
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr("shoal.cli.discover.follow.time.sleep", sleep)
+    plain = [{"name": "words", "task_id": "ab" * 32, "window": 0, "withheld": None}]
+    show = ["discover", "show", "words", "--config"]
+    with monkeypatch.context() as released:
+        released.setattr("shoal.cli.discover.follow.read_releases", lambda *_: plain)
+        for more in ((), ("--watch",)):
+            assert main([*show, str(tmp_path / "analyzer.toml"), *more]) == 2
+            assert "shoal results show words" in capsys.readouterr().err
+    World(make_task(name="plain", min_batch=100)).config(tmp_path).data_dir.mkdir(exist_ok=True)
+    show[2] = "plain"
+    assert main([*show, str(tmp_path / "analyzer.toml"), "--watch"]) == 2
+    assert "shoal results show plain" in capsys.readouterr().err
+
+
 def test_what_cannot_be_shown_is_said_in_a_line(analyzer: Analyzer, capsys: Capture) -> None:
     data = ["--data", str(analyzer.folder)]
     for arguments, said in (
@@ -149,3 +172,38 @@ def test_what_cannot_be_shown_is_said_in_a_line(analyzer: Analyzer, capsys: Capt
         assert main(["discover", "show", *arguments]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert said in line
+
+
+def test_watching_says_what_it_waits_for_and_waits_for_nothing_that_cannot_come(
+    tmp_path: Path, analyzer: Analyzer, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistyped task of a configuration, or folder, ends it; before a first release a pipe hears
+    why once. Planted: either waited for -> it sleeps, which this test does not allow; the reason
+    left out, or the line for screens alone -> fails.
+    """
+    config = WORLD.config(tmp_path / "known")
+    config.data_dir.mkdir(exist_ok=True)
+    known, gone = tmp_path / "known" / "analyzer.toml", tmp_path / "gone"
+
+    def sleep(_: float) -> None:
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr("shoal.cli.discover.follow.time.sleep", sleep)
+    for options, said in (
+        (("wrods", "--config", str(known)), "no task of"),
+        (("words", "--data", str(gone)), "does not exist"),
+    ):
+        assert main(["discover", "show", *options, "--watch"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
+    slept = list[float]()
+
+    def release(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) > 2:
+            analyzer.release()
+
+    monkeypatch.setattr("shoal.cli.discover.follow.time.sleep", release)
+    assert main(["discover", "show", "words", "--data", str(tmp_path), "--watch"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("nothing is released yet: words: no such release") == 1

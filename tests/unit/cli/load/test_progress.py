@@ -43,6 +43,21 @@ def test_a_work_that_takes_hours_is_heard_of_every_minute() -> None:
     assert lines[0] == "reports: 1 of 100 (1%), 5/s"
 
 
+def test_work_that_grows_never_passes_its_total_and_tells_its_end_again() -> None:
+    """Planted: the tenths that were said kept -> the second end is not told."""
+    screen = Console(file=io.StringIO(), highlight=False, width=80)
+    with Bars(screen=screen, now=lambda: 0.0) as bars:
+        bar = bars.add_task("levels", total=2)
+        bars.tell(bar, 2)
+        bars.expect(bar, 3)
+        bars.tell(bar, 3)
+        bars.expect(bar, 3)
+        bars.tell(bar, 3)
+    assert isinstance(screen.file, io.StringIO)
+    said = screen.file.getvalue().splitlines()
+    assert said == ["levels: 2 of 2 (100%)", "levels: 3 of 3 (100%)"]
+
+
 def test_on_a_terminal_there_are_no_lines() -> None:
     """Planted: lines there, too -> they tear the bar."""
     assert not [line for line in told(1.0, terminal=True) if " of 100" in line]

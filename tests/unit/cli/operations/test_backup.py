@@ -149,7 +149,7 @@ def test_what_is_no_backup_or_not_to_be_made_is_refused_in_one_line(
     for broken, words in (
         (data.replace(b"open_workers", b"open_wokrers"), "damaged"),
         (data[: len(data) // 2], "cannot read"),
-        (b"not a tar", "it is no backup"),
+        (b"not a tar", "it is no backup: give"),
     ):
         (tmp_path / "broken").write_bytes(broken)
         assert words in refused(capsys, "restore", tmp_path / "broken", "--config", config)

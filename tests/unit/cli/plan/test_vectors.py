@@ -99,6 +99,37 @@ def test_a_model_is_planned(told: tuple[str, ...], capsys: Capture) -> None:
         assert said in run(capsys, *options, *more, *emit, status=2)
 
 
+@for_each(
+    "options, said",
+    [
+        (("--mechanism", "privunit"), "--mechanism"),
+        (("--not-enrolled",), "--not-enrolled"),
+        (("--norm", "l1"), "--norm"),
+        (("--clip", "1e50"), "--clip"),
+        (("--learn", "0"), "--learn"),
+        (("--learn", "nan"), "--learn"),
+    ],
+)
+def test_what_does_not_go_with_a_model(
+    capsys: Capture, options: tuple[str, ...], said: str
+) -> None:
+    """Each by its name, and none that was not given. Planted: one line for all -> --mechanism is
+    not named, fails.
+    """
+    learnt = ("plan", "vectors", "--dimension", "2", "--n", "600", "--learn", "8", *SET)
+    (line,) = run(capsys, *learnt, *options, status=2).splitlines()
+    assert said in line
+    named = {"--mechanism", "--not-enrolled", "--norm"} & set(line.replace(":", "").split())
+    assert named <= {said}
+
+
+def test_the_clip_that_was_given_is_what_people_read(capsys: Capture) -> None:
+    """Planted: that of the task alone, which is of gradients divided by it -> fails."""
+    learnt = ("plan", "vectors", "--dimension", "2", "--n", "600", "--learn", "8", *SET)
+    first = run(capsys, *learnt, "--clip", "0.125").splitlines()[0]
+    assert "clip of 0.125" in first
+
+
 def test_what_people_read(capsys: Capture) -> None:
     """The table has every way, and the last line which is recommended and what it wants."""
     out = run(capsys, *PLAN, *SET)
@@ -127,7 +158,9 @@ def test_a_sum_wants_the_key_of_the_enrolment(told: tuple[str, ...], capsys: Cap
         (("--epsilon", "1", "--drop-out", "nan"), "--drop-out"),
         (("--epsilon", "1", "--mechanism", "krr"), "privunit"),
         (("--epsilon", "1", "--min-batch", "700"), "--min-batch"),
-        (("--epsilon", "1", "--clip", "-1"), "clip"),
+        (("--epsilon", "1", "--clip", "-1"), "--clip"),
+        (("--epsilon", "1", "--labels", "a,a"), "--labels"),
+        (("--epsilon", "1", "--n", "1"), "--n"),
         ((), "--epsilon"),
     ],
 )

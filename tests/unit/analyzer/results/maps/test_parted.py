@@ -111,11 +111,14 @@ def test_what_is_hidden_grows_with_the_cells() -> None:
     [
         {"south": BOX[0] - 1},
         {"north": math.nan},
+        {"north": 1e308},
+        {"west": -math.inf},
         {"south": BOX[2], "north": BOX[2]},
         {"west": BOX[3], "east": BOX[1]},
     ],
 )
 def test_bounds_that_are_none_are_refused(bounds: dict[str, float]) -> None:
+    """Planted: finite ones rounded to microdegrees at once -> OverflowError for 1e308."""
     with pytest.raises(ShoalError) as caught:
         parted_rectangle(RELEASES, **bounds)
     assert caught.value.kind is Kind.CONFIG

@@ -59,6 +59,15 @@ def test_found_words_stand_beside_what_devices_have() -> None:
     assert [(one["word"], one["truth"]) for one in found["words"]] == [("cat", 6.0), ("zzz", 0.0)]
     assert found["missed"] == [{"word": "cow", "truth": 4}]
     assert (found["false"], found["known"], found["distinct"]) == (1, 9, 3)
+    assert (found["levels"], found["windows"]) == (3, 2)
+
+
+def test_a_withheld_window_finds_no_words_and_was_answered() -> None:
+    """Planted: what it found looked up -> KeyError, as such a release has no level."""
+    discovery = Discovery(first=2, longest=4, most=8)
+    gone = task({}, withheld="too few")
+    found = words_of_run(discovery, ["cat"] * 6, [gone], least=3, found_from=4)
+    assert (found["words"], found["windows"]) == ([], 1)
 
 
 def spent(*figures: float | None) -> dict[str, float | None]:
@@ -146,3 +155,23 @@ def test_a_trusted_server_sees_everything() -> None:
     assert cells(text, "a year ") == ["963.6", "9", "77"]
     assert cells(text, "a year, if both collude")[0] == "the value"
     assert "on devices: m-claimed" in text
+
+
+@pytest.mark.parametrize(
+    ("windows", "words"),
+    [
+        (6, "answered 6 windows, one for each of 6 levels."),
+        (8, "answered 8 windows, 6 were planned, one for each level: some were asked again."),
+        (4, "answered 4 windows, of 6 levels: nothing was left to look for."),
+    ],
+)
+def test_how_often_a_device_answered_is_said_with_what_it_cost(windows: int, words: str) -> None:
+    """By the analyzer's book. Planted: the plan's levels in place of the windows -> 6, fails; the
+    account of the plan in place of the book -> 1.5, fails.
+    """
+    told = results()
+    told["found"] = {"windows": windows, "levels": 6}
+    told["ways"][-1]["released"] = {"epsilon_run": 4.75, "delta_run": 1e-8}
+    line = show._of_windows(told)
+    assert words in line
+    assert "epsilon <= 4.75 at delta = 1e-08" in line
