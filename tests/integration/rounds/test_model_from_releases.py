@@ -117,11 +117,13 @@ def check_waiting(one: Running, signed: dict[int, bytes]) -> None:
     """
     served = one.world.published.served
     second = START + LENGTH
+    kept = served.task.retention_s + served.task.windows.skew_s
     for now, stand, said in (
         (second - 1, Learning.GOING_ON, "not begun"),
         (second + 1, Learning.GOING_ON, "runs"),
         (second + LENGTH + GRACE + 1, Learning.GOING_ON, "waited for"),
-        (second + served.task.retention_s, Learning.STOPPED, "the model follows from the 1 before"),
+        (second + kept - 1, Learning.GOING_ON, "waited for"),
+        (second + kept, Learning.STOPPED, "the model follows from the 1 before"),
     ):
         found = learnt(served, signed, now)
         assert (found.stand, said in found.why) == (stand, True), found.why
