@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.plan.told import Told
-from shoal.cli.plan.word_options import typed
+from shoal.cli.plan.word_options import check_none_of, typed
 from shoal.errors import Kind, ShoalError
 
 _PANEL = "Of vectors"
@@ -112,6 +112,4 @@ def check_vectors(context: typer.Context) -> None:
 
 def check_no_vectors(context: typer.Context) -> None:
     """Raises CONFIG for an option of vectors, where something else is asked."""
-    for name, option in typed(context):
-        if name in _OWN:
-            raise ShoalError(Kind.CONFIG, f"{option} is of vectors alone: leave it out")
+    check_none_of(context, _OWN, "vectors")

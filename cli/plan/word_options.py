@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
@@ -105,9 +106,14 @@ def check_words(context: typer.Context) -> None:
 
 def check_others(context: typer.Context) -> None:
     """Raises CONFIG for an option of words, where something else is asked."""
+    check_none_of(context, _OWN, "words")
+
+
+def check_none_of(context: typer.Context, own: Collection[str], whose: str) -> None:
+    """Raises CONFIG for an option of ``own``, which are of ``whose`` question alone."""
     for name, option in typed(context):
-        if name in _OWN:
-            raise ShoalError(Kind.CONFIG, f"{option} is of words alone: leave it out")
+        if name in own:
+            raise ShoalError(Kind.CONFIG, f"{option} is of {whose} alone: leave it out")
 
 
 def typed(context: typer.Context) -> list[tuple[str, str]]:
