@@ -139,12 +139,15 @@ def _of_all_levels(task: Task, discovery: Discovery, made: Several) -> list[Find
         return []
     if discovery.fresh:
         devices = math.ceil(count * (2.0 + math.sqrt(4.0 + task.min_batch)) ** 2)
+        liars = task.min_batch - task.n_certified
         return [
             Finding(
                 False,
                 f"a device answers in one of {count} windows alone, so all of them together cost "
                 f"it epsilon {target}; for min_batch reports in each of them, some {devices:,} "
-                "devices have to take part (four standard deviations)",
+                "devices have to take part (four standard deviations); honest_fraction is that of "
+                f"a window's reports: {liars or 'no'} devices may lie, for one that does may "
+                "answer in every window",
             )
         ]
     together = epsilon_together(made, task.n_certified, task.delta, count)

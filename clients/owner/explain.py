@@ -288,15 +288,19 @@ def _batch(task: Task) -> list[str]:
     plan = task.windows
     windows = "one window" if plan.count == 1 else f"{plan.count:,} windows"
     end = datetime.fromtimestamp(plan.end_of(plan.count - 1), UTC).strftime("%Y-%m-%d %H:%M UTC")
-    often = "one report per window, whether or not anything happened"
+    often, lying = "one report per window, whether or not anything happened", ""
     if task.windows_of_a_device < plan.count:
         often = (
             "one report in all, in one of the windows, which this device draws by itself, by chance"
         )
+        lying = (
+            f" One that lies may answer in every window: {task.min_batch - task.n_certified:,} "
+            "may, of all devices."
+        )
     return [
         f"From how many: a window is only published with at least {task.min_batch:,} reports; the "
         f"promise counts on {task.n_certified:,} "
-        "of them being honest.",
+        f"of them being honest.{lying}",
         f"How often: {often}; {windows} of {_duration(plan.length_s)}, until {end}.",
     ]
 

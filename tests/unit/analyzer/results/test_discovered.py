@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.analyzer.results.discovered import findings
-from shoal.analyzer.results.release import conclude
+from shoal.analyzer.results.release import FRESH_DEVICES, conclude
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.mechanisms.base import Tally
 from shoal.mechanisms.several.levels import level_of
@@ -100,3 +101,13 @@ def test_owners_may_keep_an_epsilon0() -> None:
     assert told.labels == ("c\u2026", "d\u2026", ANOTHER)
     for value, error, true in zip(told.values, told.stderr, (2_000, 1_500, 500), strict=True):
         assert abs(value - true) < 6 * error
+
+
+def test_a_release_says_of_which_devices_a_share_is_honest() -> None:
+    """Of those of a window, where each answers in one. Planted: said where all answer in each."""
+    for fresh in (False, True):
+        discovery = replace(SMALL, fresh=fresh)
+        world = words_world(discovery)
+        prepared = found_in(world, discovery.level(0), ("cat",) * 400, 0)
+        release = decode_release(conclude(prepared, [], world.analyzer).release)
+        assert (FRESH_DEVICES in release.privacy.assumptions) == fresh

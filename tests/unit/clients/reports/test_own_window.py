@@ -153,6 +153,8 @@ def test_an_owner_is_told() -> None:
     config = AgentConfig(Path("/t"), Path("/o"), policy)
     text = "\n".join(explain(assignment(), config, accepted=float("inf")))
     assert "one report in all, in one of the windows, which this device draws" in text
+    liars = world().task.min_batch - world().task.n_certified
+    assert f"may answer in every window: {liars} may, of all devices" in text
     assert "of all windows together: the same" in text
     assert "the one window that this device answers costs epsilon" in text
     assert "pays for 1 of 1 window" in text
