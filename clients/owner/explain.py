@@ -372,7 +372,9 @@ def _all_windows(task: Task, epsilon: float, delta: float, epsilon0: float) -> l
     """
     count = task.windows_of_a_device
     if task.windows.count > 1 == count:
-        return ["Promised of all windows together: the same, for this device answers in one alone."]
+        enrolled = task.admission is Admission.ENROLLED
+        kept = "enrolment key is kept" if enrolled else "memory is kept: wiped, it may answer again"
+        return [f"Promised of all windows together: the same, while this device's {kept}."]
     if count == 1:
         return []
     local, central = (

@@ -156,6 +156,7 @@ def test_an_owner_is_told() -> None:
     liars = world().task.min_batch - world().task.n_certified
     assert f"may answer in every window: {liars} may, of all devices" in text
     assert "of all windows together: the same" in text
+    assert "wiped, it may answer again" in text
     assert "the one window that this device answers costs epsilon" in text
     assert "pays for 1 of 1 window" in text
 
