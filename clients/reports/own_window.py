@@ -143,4 +143,4 @@ def _may_have_answered(assignment: Assignment, commitments: Commitments) -> bool
     if commitments.tally(assignment.task_id).windows:
         return True
     lost = commitments.lost()
-    return lost is not None and assignment.task.windows.start_of(0) <= lost.before_s
+    return lost is not None and assignment.task.windows.may_have_begun(0, lost.before_s)
