@@ -131,6 +131,15 @@ def begin_learning(plan: LearningPlan) -> LearningState:
     return LearningState(plan.model.begin(), plan.clip, 0)
 
 
+def is_row(plan: LearningPlan, row: NDArray[np.float64]) -> bool:
+    """Whether ``gradients`` takes the numbers of a row. Raises INVALID for another number of
+    them, which is no matter of their values.
+    """
+    if row.shape != (plan.model.features,):
+        raise bad_model(f"a row has {plan.model.features} numbers, and one yes or no")
+    return bool((np.abs(row) <= _MOST_OF_ROW).all())
+
+
 def gradients(
     plan: LearningPlan,
     state: LearningState,
