@@ -12,10 +12,10 @@ from typing import Any
 from rich.table import Table
 
 from shoal.accounting.meaning import bound_text
-from shoal.accounting.sums.windows import epsilon_of_windows
 from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.vectors.asked import SUMS, VectorRequest, wrong
 from shoal.analyzer.planner.vectors.choose import plan_vectors
+from shoal.analyzer.planner.vectors.learning import epsilon_by_round, of_rounds, question_of
 from shoal.analyzer.planner.vectors.task_text import vectors_text
 from shoal.analyzer.planner.vectors.way import VectorPlan, VectorWay
 from shoal.cli.figures import counted, figure
@@ -26,9 +26,8 @@ from shoal.cli.plan.told import Settings
 from shoal.cli.plan.vector_options import VectorsTyped
 from shoal.domain import Norm
 from shoal.errors import ShoalError
-from shoal.limits import LIMITS
-from shoal.mechanisms.quantize import bounds
 from shoal.questions.learning import LearningPlan
+from shoal.questions.models import Logistic
 from shoal.task import PPM
 
 _DROP_OUT = 0.2
@@ -69,7 +68,7 @@ def vector_request(typed: VectorsTyped, given: Mapping[str, Any]) -> VectorReque
 
 
 def learning_of(typed: VectorsTyped, request: VectorRequest) -> LearningPlan | None:
-    """The model that --learn asks for. Raises CONFIG, INVALID."""
+    """The model that --learn asks for. Raises CONFIG."""
     if typed.learn is None:
         return None
     if request.norm is not Norm.L2:
@@ -78,24 +77,11 @@ def learning_of(typed: VectorsTyped, request: VectorRequest) -> LearningPlan | N
         raise wrong("--learn goes with sums, whose devices are enrolled: leave --not-enrolled out")
     if request.ways and not set(request.ways) & set(SUMS):
         raise wrong(f"--learn goes with sums: --mechanism {', '.join(SUMS)}; or leave it out")
-    from shoal.cli.results.learnt import logistic_plan
-
     try:
-        return logistic_plan(request.dimension, request.windows, typed.learn, request.clip)
+        model = Logistic(request.dimension)
+        return LearningPlan(model, request.windows, typed.learn, request.clip)
     except ShoalError as error:
         raise wrong(f"--learn STEP, --clip, --dimension: {error}") from None
-
-
-def _asked_of_rounds(request: VectorRequest, learning: LearningPlan) -> VectorRequest:
-    """Gradients, of which each device sends one divided by the clip in every window."""
-    return replace(
-        request,
-        dimension=learning.dimension,
-        clip=learning.bound,
-        names=learning.names(request.names) if request.names else (),
-        unit="",
-        ways=tuple(name for name in SUMS if not request.ways or name in request.ways),
-    )
 
 
 def _with_words(told: Settings, learning: LearningPlan) -> Settings:
@@ -103,29 +89,7 @@ def _with_words(told: Settings, learning: LearningPlan) -> Settings:
     question = told.texts.get("question")
     if question is None:
         raise wrong("--question is wanted with --learn and --emit: the plan's words follow it")
-    text = f"{question} {learning.words}"
-    if len(text) > LIMITS.text_chars:
-        raise wrong(f"--question is too long: with the plan's words it has {len(text)} characters")
-    return replace(told, texts={**told.texts, "question": text})
-
-
-def _by_round(plan: VectorPlan) -> list[float]:
-    """Epsilons of the first round, the first two, ...: of a device that answers in each."""
-    request, way = plan.request, plan.chosen
-    if way.plan is None or way.spec is None or way.domain is None:
-        raise TypeError("a model is learnt by sums")
-    honest_ones = way.plan.honest_survivors(request.honest_ppm)
-    return [
-        epsilon_of_windows(
-            way.spec,
-            bounds(way.domain),
-            request.dimension,
-            honest=honest_ones,
-            windows=rounds,
-            delta=request.delta,
-        )
-        for rounds in range(1, request.windows + 1)
-    ]
+    return replace(told, texts={**told.texts, "question": question_of(question, learning)})
 
 
 def show_vectors(
@@ -139,19 +103,22 @@ def show_vectors(
 ) -> None:
     """Plan it, write the task file if it is wanted, and say what each way would err."""
     if learning is not None:
-        request = _asked_of_rounds(request, learning)
+        request = of_rounds(request, learning)
         told = told if emit is None else _with_words(told, learning)
     plan = plan_vectors(request, tell)
     written = None if emit is None else write_task(emit, vectors_text(plan, told))
     if as_json:
-        more = {} if learning is None else {"learning": learning.words}
-        epsilons = {} if learning is None else {"epsilon_by_round": _by_round(plan)}
-        emit_json(plan.to_json() | more | epsilons)
+        more = (
+            {}
+            if learning is None
+            else {"learning": learning.words, "epsilon_by_round": epsilon_by_round(plan)}
+        )
+        emit_json(plan.to_json() | more)
         return
     _say_plan(plan, learning)
     if learning is not None:
         say(f"{learning.words} Epsilon by round, of a device that answers in each:")
-        say(", ".join(bound_text(one) for one in _by_round(plan)))
+        say(", ".join(bound_text(one) for one in epsilon_by_round(plan)))
     if written is not None:
         say(written)
 

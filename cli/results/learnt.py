@@ -80,13 +80,6 @@ class LearntModel:
         return sum(not one.withheld for one in self.rounds)
 
 
-def logistic_plan(
-    features: int, rounds: int, step: float, clip: float, rule: ClipRule | None = None
-) -> LearningPlan:
-    """The plan that the words are of. Raises INVALID."""
-    return LearningPlan(Logistic(features), rounds, step, clip, rule)
-
-
 def plan_of(task: Task) -> LearningPlan:
     """From the words that the task's question ends with. Raises CONFIG where there are none, and
     MISMATCH, INVALID where task or words don't hold.
