@@ -32,13 +32,14 @@ from shoal.questions.learning import (
     gradients,
     vectors,
 )
+from shoal.questions.plan_words import plan_in
 from shoal.storage.released_arrays import array_name, released_totals
 from shoal.task import Task
 
 # A clip of the domain that differs from the plan's by less than this is the same: it went through
 # text.
 _SAME = 1e-12
-_MOST_BYTES = 64 * MIB  # of a release file, as ``shoal verify`` takes them
+MOST_BYTES = 64 * MIB  # of a release file, as ``shoal verify`` takes them
 
 
 def check_learning(task: Task, plan: LearningPlan) -> None:
@@ -65,6 +66,21 @@ def check_learning(task: Task, plan: LearningPlan) -> None:
             f"coordinates clipped to {plan.bound:g} (L2), {plan.rounds} windows, and the plan's "
             "words at the end of the question",
         )
+
+
+def plan_of(task: Task) -> LearningPlan:
+    """From the words that the task's question ends with. Raises CONFIG where there are none, and
+    MISMATCH, INVALID where task or words don't hold.
+    """
+    plan = plan_in(task.question)
+    if plan is None:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"task {task.name} learns no model: its question does not end with the words of a plan "
+            "(docs/SECAGG.md, Learning a model)",
+        )
+    check_learning(task, plan)
+    return plan
 
 
 def follow(
@@ -129,7 +145,7 @@ def signed_release(file: bytes) -> bytes:
     rest of the file is for readers. Raises INVALID for any other file.
     """
     try:
-        if len(file) > _MOST_BYTES:
+        if len(file) > MOST_BYTES:
             raise ValueError
         signed = json.loads(file)["signed"]
         release, signature = (

@@ -14,8 +14,8 @@ import pytest
 
 from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.cli.main import main
-from shoal.cli.results.learnt import Learning, learnt, plan_of
-from shoal.clients.rounds.learning import follow
+from shoal.cli.results.learnt import Learning, learnt
+from shoal.clients.rounds.learning import follow, plan_of
 from shoal.errors import Kind, ShoalError
 from shoal.protos.release_pb2 import SignedRelease
 from shoal.questions.learning import begin_learning

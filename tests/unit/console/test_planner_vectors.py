@@ -18,8 +18,8 @@ from shoal.analyzer.planner.vectors.asked import VectorRequest
 from shoal.analyzer.planner.vectors.choose import plan_vectors
 from shoal.analyzer.planner.vectors.way import VectorPlan
 from shoal.cli.main import main
-from shoal.cli.results.learnt import plan_of
 from shoal.cli.task.file import read_task
+from shoal.clients.rounds.learning import plan_of
 from shoal.console.operator.planner.form import PlannerForm
 from shoal.console.operator.planner.vector_form import vectors_of
 from shoal.console.operator.planner.vectors import (

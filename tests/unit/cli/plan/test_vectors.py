@@ -11,8 +11,8 @@ import pytest
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.cli.main import main
-from shoal.cli.results.learnt import plan_of
 from shoal.cli.task.file import read_task
+from shoal.clients.rounds.learning import plan_of
 from shoal.task import Admission, Aggregator
 from tests.cases import for_each
 

@@ -13,7 +13,8 @@ from shoal.accounting.composition.basic import compose_basic
 from shoal.accounting.composition.memoized import ALONE, PROMISE
 from shoal.accounting.meaning import bound_text, sentences
 from shoal.accounting.of_task import guaranteed
-from shoal.accounting.sums.sum_task import check_sum, design_sum
+from shoal.accounting.sums.sum_task import design_sum
+from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.clients.owner.explain import _cells, explain
 from shoal.clients.owner.explain_cost import guaranteed_epsilon
 from shoal.clients.owner.fleet_policy import FleetPolicy
@@ -321,8 +322,9 @@ def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
         f"{bound_text(counted)}{'' if fine else ', which is above your limit'}" in text
     )
     assert (lines[-1] == "As things are, this device would answer it.") == fine
-    together = compose_basic([check_sum(world.task)] * 4)
+    together = epsilon_of_task(world.task, 4, 1e-8)
+    assert together < 4 * one.epsilon_apart
     assert (
-        f"all 4 windows together: epsilon <= {bound_text(together.epsilon_upper)} at delta = 4e-08"
+        f"all 4 windows together: epsilon <= {bound_text(together)} at delta = 1e-08, composed"
         in text
     )

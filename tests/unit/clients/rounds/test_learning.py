@@ -265,6 +265,6 @@ def test_other_files_are_refused(data: bytes) -> None:
 
 def test_a_huge_file_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: no limit -> it is parsed, fails."""
-    monkeypatch.setattr("shoal.clients.rounds.learning._MOST_BYTES", 10)
+    monkeypatch.setattr("shoal.clients.rounds.learning.MOST_BYTES", 10)
     with pytest.raises(ShoalError, match="no release file"):
         signed_release(b'{"signed": {"release": "AA==", "release_signature": "AA=="}}')

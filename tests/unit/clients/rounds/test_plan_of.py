@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.cli.results.learnt import plan_of
+from shoal.clients.rounds.learning import plan_of
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.questions.learning import ClipRule, LearningPlan
