@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,15 @@ from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.vectors.asked import SUMS, VectorRequest, wrong
 from shoal.analyzer.planner.vectors.choose import plan_vectors
-from shoal.analyzer.planner.vectors.learning import epsilon_by_round, of_rounds, question_of
+from shoal.analyzer.planner.vectors.learning import (
+    HIDDEN,
+    ModelAsked,
+    epsilon_by_round,
+    model_plan,
+    of_rounds,
+    takes,
+    told_with,
+)
 from shoal.analyzer.planner.vectors.task_text import vectors_text
 from shoal.analyzer.planner.vectors.way import VectorPlan, VectorWay
 from shoal.cli.figures import counted, figure
@@ -23,11 +30,10 @@ from shoal.cli.output import emit_json, say, say_table
 from shoal.cli.plan.request import devices, honest
 from shoal.cli.plan.task import write_task
 from shoal.cli.plan.told import Settings
-from shoal.cli.plan.vector_options import VectorsTyped
+from shoal.cli.plan.vector_options import LearntModelKind, VectorsTyped
 from shoal.domain import Norm
 from shoal.errors import ShoalError
 from shoal.questions.learning import LearningPlan
-from shoal.questions.models import Logistic
 from shoal.task import PPM
 
 _DROP_OUT = 0.2
@@ -70,26 +76,26 @@ def vector_request(typed: VectorsTyped, given: Mapping[str, Any]) -> VectorReque
 def learning_of(typed: VectorsTyped, request: VectorRequest) -> LearningPlan | None:
     """The model that --learn asks for. Raises CONFIG."""
     if typed.learn is None:
+        if typed.model is not None or typed.hidden is not None or typed.adaptive:
+            raise wrong("--model, --hidden and --adaptive go with --learn STEP: add it")
         return None
+    network = typed.model is LearntModelKind.network
+    if typed.hidden is not None and not network:
+        raise wrong("--hidden goes with --model network: add it, or leave --hidden out")
+    if typed.hidden is not None and typed.hidden < 1:
+        raise wrong("--hidden: 1 hidden unit or more")
     if request.norm is not Norm.L2:
         raise wrong("--learn goes with norm l2: leave --norm out")
     if not request.enrolled:
         raise wrong("--learn goes with sums, whose devices are enrolled: leave --not-enrolled out")
     if request.ways and not set(request.ways) & set(SUMS):
         raise wrong(f"--learn goes with sums: --mechanism {', '.join(SUMS)}; or leave it out")
+    asked = ModelAsked(typed.learn, (typed.hidden or HIDDEN) * network, typed.adaptive)
     try:
-        model = Logistic(request.dimension)
-        return LearningPlan(model, request.windows, typed.learn, request.clip)
+        return model_plan(request, asked)
     except ShoalError as error:
-        raise wrong(f"--learn STEP, --clip, --dimension: {error}") from None
-
-
-def _with_words(told: Settings, learning: LearningPlan) -> Settings:
-    """The plan's words behind the question, where they are signed. Raises CONFIG."""
-    question = told.texts.get("question")
-    if question is None:
-        raise wrong("--question is wanted with --learn and --emit: the plan's words follow it")
-    return replace(told, texts={**told.texts, "question": question_of(question, learning)})
+        more = ", --hidden" if network else ""
+        raise wrong(f"--learn STEP, --clip, --dimension{more}: {error}") from None
 
 
 def show_vectors(
@@ -104,7 +110,12 @@ def show_vectors(
     """Plan it, write the task file if it is wanted, and say what each way would err."""
     if learning is not None:
         request = of_rounds(request, learning)
-        told = told if emit is None else _with_words(told, learning)
+        if emit is not None:
+            if "question" not in told.texts:
+                raise wrong(
+                    "--question is wanted with --learn and --emit: the plan's words follow it"
+                )
+            told = told_with(told, learning)
     plan = plan_vectors(request, tell)
     written = None if emit is None else write_task(emit, vectors_text(plan, told))
     if as_json:
@@ -119,14 +130,30 @@ def show_vectors(
     if learning is not None:
         say(f"{learning.words} Epsilon by round, of a device that answers in each:")
         say(", ".join(bound_text(one) for one in epsilon_by_round(plan)))
+        for line in (_follows(learning), takes(learning)):
+            if line is not None:
+                say(line)
     if written is not None:
         say(written)
+
+
+def _follows(learning: LearningPlan) -> str | None:
+    """What a clip that adapts costs, which the plan's noise has in it."""
+    if learning.rule is None:
+        return None
+    more = 100.0 * (learning.bound - 1.0)
+    return (
+        f"The clip begins at {learning.clip:g} and moves to where {learning.rule.quantile:.0%} of "
+        "the gradients are within it: one number more of each vector says whether its own was, and "
+        f"the noise of all is {more:.2g} % larger for that."
+    )
 
 
 def _say_plan(plan: VectorPlan, learning: LearningPlan | None) -> None:
     request = plan.request
     unit = f" {request.unit}" if request.unit else ""
-    what = "vectors" if learning is None else f"gradients / their clip of {learning.clip:g}, each"
+    clip = "" if learning is None else f" of {learning.clip:g}" * (learning.rule is None)
+    what = "vectors" if learning is None else f"gradients / their clip{clip}, each"
     say(
         f"The mean of {what} of {counted(request.dimension, 'number')}, "
         f"{request.norm.name.lower()} norm up to {request.clip:g}{unit}, of {request.n:,} devices "

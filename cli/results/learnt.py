@@ -15,11 +15,12 @@ from pathlib import Path
 from shoal import codec
 from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.analyzer.core import retention_over
-from shoal.clients.rounds.learning import follow, plan_of
+from shoal.clients.rounds.learning import follow
 from shoal.crypto.trust import ServedTask
 from shoal.limits import LIMITS
 from shoal.protos import release_pb2
 from shoal.questions.learning import LearningPlan, LearningState, begin_learning
+from shoal.questions.plan_words import plan_of
 from shoal.task import Task
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from shoal.accounting.sums.windows import epsilon_of_task, epsilon_of_windows
 from shoal.clients.owner.explain_cost import up
-from shoal.clients.rounds.learning import plan_of
 from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.quantize import bounds
 from shoal.questions.network import Network
+from shoal.questions.plan_words import plan_of
 
 if TYPE_CHECKING:
     from shoal.clients.core import Assignment

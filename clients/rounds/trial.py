@@ -12,7 +12,7 @@ from pathlib import Path
 from shoal import codec
 from shoal.arrays import NDArray, np
 from shoal.clients.rounds.agent import noisy
-from shoal.clients.rounds.learning import MOST_BYTES, answer, follow, plan_of, signed_release
+from shoal.clients.rounds.learning import MOST_BYTES, answer, follow, signed_release
 from shoal.domain import Vector
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
@@ -21,6 +21,7 @@ from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.quantize import dequantize
 from shoal.protos import release_pb2
 from shoal.questions.learning import LearningPlan, LearningState, begin_learning, gradients
+from shoal.questions.plan_words import plan_of
 from shoal.task import Task
 
 _MOST_TEXT = 64 << 20  # characters of a row: 2^20 numbers and more

@@ -4,15 +4,55 @@ is asked of the plan, what its task says, and what each round costs.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shoal.accounting.sums.windows import epsilon_of_windows
+from shoal.analyzer.planner.task_file import Settings
 from shoal.analyzer.planner.vectors.asked import SUMS, VectorRequest, wrong
 from shoal.analyzer.planner.vectors.way import VectorPlan
 from shoal.domain import Norm
 from shoal.limits import LIMITS
 from shoal.mechanisms.quantize import bounds
-from shoal.questions.learning import LearningPlan
+from shoal.questions.learning import ClipRule, LearningPlan
+from shoal.questions.models import Logistic, Model
+from shoal.questions.network import Network
+
+HIDDEN = 16  # units of a network, unless another number is asked for
+_SEED = 1  # of a network's first weights: public, and any is as good
+_MOST_GRACE_S = 86_400  # of a window, and a quarter of it at most
+_MOST_NAMES = LIMITS.task_bytes // 2  # characters: with more the task would be too large
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAsked:
+    """``step``: by how much of the mean gradient a round moves the weights. ``hidden``: units of a
+    network's hidden layer, 0 for a logistic regression. ``adaptive``: the clip is that of the first
+    round, and follows the gradients then.
+    """
+
+    step: float
+    hidden: int = 0
+    adaptive: bool = False
+
+
+def model_plan(features: VectorRequest, asked: ModelAsked) -> LearningPlan:
+    """The plan of a model over ``features``, a round in each window; ``features.clip`` is that of a
+    gradient. Raises INVALID.
+    """
+    size = features.dimension
+    model: Model = Network(size, asked.hidden, _SEED) if asked.hidden else Logistic(size)
+    rule = ClipRule() if asked.adaptive else None
+    return LearningPlan(model, features.windows, asked.step, features.clip, rule)
+
+
+def takes(learning: LearningPlan) -> str | None:
+    """What devices want beside Shoal to answer, in one line; None for nothing."""
+    if isinstance(learning.model, Network):
+        return (
+            "A device computes the gradient of a network with PyTorch: pip install "
+            "'shoal[network]' on each; one that lacks it answers nothing, and is charged nothing."
+        )
+    return None
 
 
 def of_rounds(features: VectorRequest, learning: LearningPlan) -> VectorRequest:
@@ -31,23 +71,38 @@ def of_rounds(features: VectorRequest, learning: LearningPlan) -> VectorRequest:
         features,
         dimension=learning.dimension,
         clip=learning.bound,
-        names=learning.names(features.names) if features.names else (),
+        names=names_of(features.names, learning),
         unit="",
         ways=ways,
     )
 
 
-def question_of(question: str, learning: LearningPlan) -> str:
-    """The question with the plan's words behind it, where they are signed. Raises CONFIG if it is
-    too long.
+def names_of(features: tuple[str, ...], learning: LearningPlan) -> tuple[str, ...]:
+    """Of a vector's coordinates; none where the features have none, and where so many would not go
+    into a task: the plan's words say their order. Raises INVALID for another number of features.
     """
+    names = learning.names(features) if features else ()
+    return names if sum(map(len, names)) <= _MOST_NAMES else ()
+
+
+def told_with(told: Settings, learning: LearningPlan) -> Settings:
+    """The same, with the plan's words behind the question, where they are signed, and windows in
+    which the release of a round comes early in the next one. Raises CONFIG without a question, and
+    if it is too long.
+    """
+    question = told.texts.get("question")
+    if question is None:
+        raise wrong("a question is wanted: the words of the model's plan follow it")
     text = f"{question} {learning.words}"
     if len(text) > LIMITS.text_chars:
         raise wrong(
             f"the question is too long: with the plan's words it has {len(text):,} characters, and "
             f"{LIMITS.text_chars:,} is the most"
         )
-    return text
+    windows = told.windows
+    if "length_s" in windows:
+        windows = {"grace_s": min(_MOST_GRACE_S, windows["length_s"] // 4), **windows}
+    return replace(told, texts={**told.texts, "question": text}, windows=windows)
 
 
 def epsilon_by_round(plan: VectorPlan) -> tuple[float, ...]:

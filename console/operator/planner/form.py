@@ -67,6 +67,8 @@ USUAL = {
     "clip": "1",
     "learn": "",
     "step": "1",
+    "hidden": "16",
+    "adaptive": "",
     "lost": "20",
     "not_enrolled": "",
     "one_visit": "",

@@ -14,7 +14,7 @@ from shoal.analyzer.planner.frontier.maps import MapWay, TreeWay, chosen_task
 from shoal.analyzer.planner.frontier.option import SeveralOption
 from shoal.analyzer.planner.result import Plan
 from shoal.analyzer.planner.task_file import Settings, file_text, name_of, task_text
-from shoal.analyzer.planner.vectors.learning import question_of
+from shoal.analyzer.planner.vectors.learning import names_of, told_with
 from shoal.analyzer.planner.vectors.task_text import vectors_text
 from shoal.analyzer.planner.vectors.way import VectorPlan
 from shoal.console.operator.holdings import Holdings
@@ -122,11 +122,10 @@ def vectors_written(
     told, names = _told(form, model, now), _labels(form)
     way = plan.chosen
     if names and way.domain is not None:
-        names = names if learning is None else learning.names(names)
+        names = names if learning is None else names_of(names, learning)
         plan = replace(plan, chosen=replace(way, domain=replace(way.domain, names=names)))
     if learning is not None:
-        question = question_of(told.texts["question"], learning)
-        told = replace(told, texts={**told.texts, "question": question})
+        told = told_with(told, learning)
     return told.texts["name"], vectors_text(plan, told)
 
 

@@ -8,14 +8,13 @@ from fractions import Fraction
 from shoal.accounting.accountant import LARGEST_EPSILON0
 from shoal.accounting.several_messages.messages import LARGEST_EPSILON
 from shoal.analyzer.planner.vectors.asked import VectorRequest
-from shoal.analyzer.planner.vectors.learning import of_rounds
+from shoal.analyzer.planner.vectors.learning import ModelAsked, model_plan, of_rounds
 from shoal.console.operator.planner.form import MOST_DEVICES, MOST_WINDOWS, PlannerForm
 from shoal.console.operator.planner.vectors import VECTOR_WAYS, VectorsQuestion
 from shoal.domain import Norm
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
-from shoal.questions.learning import LearningPlan
-from shoal.questions.models import MOST_WEIGHTS, Logistic
+from shoal.questions.models import MOST_WEIGHTS
 from shoal.task import PPM
 
 NORMS = {
@@ -23,7 +22,11 @@ NORMS = {
     "l1": "sum of the numbers without signs (l1)",
     "coordinate": "largest number (coordinate)",
 }
-LEARNT = {"": "the mean of the lists", "logistic": "a logistic regression over them"}
+LEARNT = {
+    "": "the mean of the lists",
+    "logistic": "a logistic regression over them",
+    "network": "a network of one hidden layer (devices need PyTorch)",
+}
 
 
 def vectors_of(form: PlannerForm) -> VectorsQuestion | None:
@@ -39,6 +42,7 @@ def vectors_of(form: PlannerForm) -> VectorsQuestion | None:
     honest, delta = form.number("honest", 1, 100), form.number("delta", 1e-30, 0.1)
     lost = form.number("lost", 0, 95)
     step = form.number("step", 1e-6, 1e6) if learns else math.nan
+    hidden = form.number("hidden", 1, 1_024, whole=True) if typed["learn"] == "network" else 0
     cap = form.number("cap", 0.01, LARGEST_EPSILON0) if typed["cap"].strip() else math.inf
     _check_choices(form)
     if wrong:
@@ -62,7 +66,7 @@ def vectors_of(form: PlannerForm) -> VectorsQuestion | None:
         )
         if not learns:
             return VectorsQuestion(features)
-        learning = LearningPlan(Logistic(int(dimension)), int(windows), step, clip)
+        learning = model_plan(features, ModelAsked(step, int(hidden), bool(typed["adaptive"])))
         return VectorsQuestion(of_rounds(features, learning), learning)
     except ShoalError as error:
         wrong["dimension"] = error.message
@@ -74,7 +78,7 @@ def _check_choices(form: PlannerForm) -> None:
     for name, known in (("norm", NORMS), ("learn", LEARNT), ("means", VECTOR_WAYS)):
         if typed[name] not in known:
             wrong[name] = "there is no such line: choose one of the list"
-    for name in ("not_enrolled", "one_visit"):
+    for name in ("not_enrolled", "one_visit", "adaptive"):
         if typed[name] not in ("", "yes"):
             wrong[name] = "the box is ticked or not: tick it again"
     if len(typed["unit"]) > 40 or not typed["unit"].isprintable():

@@ -14,7 +14,7 @@ from shoal.accounting.meaning import bet, bound_text
 from shoal.analyzer.planner.result import Standing
 from shoal.analyzer.planner.vectors.asked import SUMS, WAYS, VectorRequest
 from shoal.analyzer.planner.vectors.choose import tried_of, vector_plan, ways_of
-from shoal.analyzer.planner.vectors.learning import epsilon_by_round
+from shoal.analyzer.planner.vectors.learning import epsilon_by_round, takes
 from shoal.analyzer.planner.vectors.way import VectorPlan, VectorWay
 from shoal.console.words import odds, size
 from shoal.pictures.axes import number
@@ -88,6 +88,7 @@ def vectors_view(
         if question.learning is not None:
             epsilons = known.epsilons if own is known.plan else epsilon_by_round(own)
             shown["vectors"]["words"] = question.learning.words
+            shown["vectors"]["takes"] = takes(question.learning)
             shown["vectors"]["epsilons"] = _by_round(epsilons)
     return shown
 
@@ -125,8 +126,9 @@ def _wanted(question: VectorsQuestion) -> str:
             f"{request.clip:g}{unit}"
         )
     else:
+        first = "" if learning.rule is None else ", in the first round"
         what = (
-            f"the mean of gradients / their clip of {learning.clip:g}, each of "
+            f"the mean of gradients / their clip of {learning.clip:g}{first}, each of "
             f"{request.dimension:,} numbers, {norm} norm up to {request.clip:g}"
         )
     times = "1 window" if request.windows == 1 else f"{request.windows:,} windows"

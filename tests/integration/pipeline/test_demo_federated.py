@@ -19,10 +19,11 @@ from shoal.cli.demo.federated.beside import accuracy
 from shoal.cli.demo.federated.patients import load_patients
 from shoal.cli.demo.options import Learnt
 from shoal.cli.main import main
-from shoal.clients.rounds.learning import check_learning, follow, signed_release
+from shoal.clients.rounds.learning import follow, signed_release
 from shoal.codec import decode_signed_task
 from shoal.crypto.trust import trust_task
 from shoal.questions.learning import after_round, begin_learning
+from shoal.questions.plan_words import check_learning
 from tests.sizes import FULL, size
 from tests.worlds.pytorch import needs_pytorch
 

@@ -17,12 +17,13 @@ from shoal.cli.agent.learn import tried
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState
 from shoal.clients.rounds.agent import TAKEN
-from shoal.clients.rounds.learning import answer, check_learning, follow
+from shoal.clients.rounds.learning import answer, follow
 from shoal.clients.rounds.trial import OwnerRow
 from shoal.domain import Norm, Vector
 from shoal.protos.release_pb2 import SignedRelease
 from shoal.questions.learning import LearningPlan, LearningState, begin_learning, vectors
 from shoal.questions.models import Logistic
+from shoal.questions.plan_words import check_learning
 from shoal.task import MechanismSpec, Task
 from tests.integration.rounds.test_agent import NAME, agent_of, config
 from tests.worlds.rounds.services import Running, World, running

@@ -19,7 +19,6 @@ from shoal.analyzer.planner.vectors.choose import plan_vectors
 from shoal.analyzer.planner.vectors.way import VectorPlan
 from shoal.cli.main import main
 from shoal.cli.task.file import read_task
-from shoal.clients.rounds.learning import plan_of
 from shoal.console.operator.planner.form import PlannerForm
 from shoal.console.operator.planner.vector_form import vectors_of
 from shoal.console.operator.planner.vectors import (
@@ -31,6 +30,9 @@ from shoal.console.operator.planner.vectors import (
 )
 from shoal.domain import Vector
 from shoal.pictures.axes import number
+from shoal.questions.learning import ClipRule
+from shoal.questions.network import Network
+from shoal.questions.plan_words import plan_of
 from shoal.task import Task
 from tests.cases import for_each
 from tests.unit.analyzer.results.test_report_page import Page
@@ -116,6 +118,18 @@ def test_a_model_is_planned_with_the_epsilon_of_its_rounds(
     assert epsilon_of_task(task, 4, 1e-6) <= plan["epsilon_by_round"][-1] <= 1.0
 
 
+def test_a_network_and_a_clip_that_follows_are_planned(client: TestClient, tmp_path: Path) -> None:
+    """Planted: the tick left out of the plan -> fails."""
+    asked = LEARNS | {"learn": "network", "hidden": "3", "adaptive": "yes", "labels": "a\nb"}
+    shown = Page(whole(client, asked)).text
+    assert "pip install 'shoal[network]'" in shown
+    task = task_of(client, tmp_path, asked | {"days": "1"})
+    plan = plan_of(task)
+    assert (plan.model, plan.rule) == (Network(2, 3, 1), ClipRule())
+    assert task.windows.grace_s == 21_600
+    assert len(task.domain.labels) == 14
+
+
 @for_each("way", ["", "privunit", "helper"])
 def test_the_file_is_a_task_with_the_figures_of_the_plan(
     client: TestClient, tmp_path: Path, way: str
@@ -179,6 +193,8 @@ def test_answers_come_one_after_another() -> None:
         ({"one_visit": "perhaps"}, "one_visit"),
         ({"unit": "m" * 41}, "unit"),
         ({"step": "0", "learn": "logistic"}, "step"),
+        ({"hidden": "2000", "learn": "network"}, "hidden"),
+        ({"adaptive": "perhaps", "learn": "network"}, "adaptive"),
         ({"norm": "l1", "learn": "logistic"}, "norm"),
         ({"not_enrolled": "yes", "learn": "logistic"}, "not_enrolled"),
     ],

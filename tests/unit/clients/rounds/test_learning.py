@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shoal import codec
 from shoal.clients.rounds.agent import noisy
-from shoal.clients.rounds.learning import answer, check_learning, follow, signed_release
+from shoal.clients.rounds.learning import answer, follow, signed_release
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.domain import Norm, Vector
 from shoal.entropy import SeededEntropy
@@ -25,6 +25,7 @@ from shoal.protos import release_pb2
 from shoal.questions.learning import LearningPlan, LearningState, after_round, begin_learning
 from shoal.questions.models import Logistic
 from shoal.questions.network import Network
+from shoal.questions.plan_words import check_learning
 from shoal.task import Task
 from tests.cases import for_each
 from tests.worlds.pytorch import needs_pytorch

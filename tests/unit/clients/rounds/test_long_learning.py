@@ -15,7 +15,7 @@ import pytest
 from shoal import codec
 from shoal.analyzer.results.totals import write_totals
 from shoal.arrays import NDArray
-from shoal.clients.rounds.learning import check_learning, follow
+from shoal.clients.rounds.learning import follow
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
@@ -31,6 +31,7 @@ from shoal.questions.learning import (
     begin_learning,
 )
 from shoal.questions.models import Logistic
+from shoal.questions.plan_words import check_learning
 from shoal.storage.released_arrays import array_name
 from shoal.task import Task
 from tests.cases import for_each
