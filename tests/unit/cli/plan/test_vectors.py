@@ -234,6 +234,8 @@ def test_a_sum_wants_the_key_of_the_enrolment(told: tuple[str, ...], capsys: Cap
         (("--epsilon", "1", "--clip", "-1"), "--clip"),
         (("--epsilon", "1", "--labels", "a,a"), "--labels"),
         (("--epsilon", "1", "--n", "1"), "--n"),
+        (("--epsilon", "1", "--n", "200000001"), "--n: at most 200,000,000"),
+        (("--epsilon", "1", "--n", "1" + "0" * 20), "--n: at most 200,000,000"),
         ((), "--epsilon"),
     ],
 )
