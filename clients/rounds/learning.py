@@ -29,8 +29,7 @@ from shoal.questions.learning import (
     after_nothing,
     after_parts,
     after_round,
-    gradients,
-    vectors,
+    answers,
 )
 from shoal.storage.released_arrays import array_name, released_totals
 from shoal.task import Task
@@ -124,6 +123,5 @@ def answer(
     ``row``: float64[features]. Raises INVALID for NaN, infinity or a number beyond 10^9, CONFIG on
     a device that lacks what the model's gradient takes. Nothing is charged by then.
     """
-    own = gradients(plan, state, row[None, :], np.array([yes]))
-    vector: NDArray[np.float64] = vectors(plan, state.clip, own)[0]
+    vector: NDArray[np.float64] = answers(plan, state, row[None, :], np.array([yes]))[0]
     return vector

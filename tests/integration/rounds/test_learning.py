@@ -22,7 +22,7 @@ from shoal.clients.rounds.trial import OwnerRow
 from shoal.domain import Norm, Vector
 from shoal.protos.release_pb2 import SignedRelease
 from shoal.questions.learning import LearningPlan, LearningState, begin_learning, vectors
-from shoal.questions.models import Logistic
+from shoal.questions.models import Logistic, gradients_of
 from shoal.questions.plan_words import check_learning
 from shoal.task import MechanismSpec, Task
 from tests.integration.rounds.test_agent import NAME, agent_of, config
@@ -66,7 +66,8 @@ def check_sum_of(one: Running, window: int, weights: Any) -> None:
     than one of 10^7 runs.
     """
     (stored,) = one.sums(window)
-    expected = vectors(PLAN, PLAN.clip, PLAN.model.gradients(weights, ROWS, YES)).sum(axis=0) * GRID
+    own = gradients_of(PLAN.model, weights, ROWS, YES)
+    expected = vectors(PLAN, PLAN.clip, own).sum(axis=0) * GRID
     variance = VARIANCE / (6 * 0.9 // 1) * 8 + 8 / 4
     assert np.all(np.abs(stored.vector - expected) <= 6 * np.sqrt(variance))
 

@@ -147,15 +147,17 @@ def test_an_answer_is_within_the_bound() -> None:
 class Rubbish(Logistic):
     """Its library is broken, or another's."""
 
-    value: object = math.nan
+    value: float = math.nan
 
-    def gradients(self, weights: Floats, rows: Floats, yes: NDArray[np.bool_]) -> Floats:
-        return np.broadcast_to(np.asarray(self.value), (len(rows), self.size)).copy()
+    def gradients(
+        self, weights: Floats, rows: Floats, yes: NDArray[np.bool_], into: Floats
+    ) -> None:
+        into[:] = self.value
 
 
-@for_each("value", [math.nan, math.inf, -1e200, np.float32(1.0), 3])
-def test_rubbish_ends_before_the_noise(value: object) -> None:
-    """Whatever a model returns, nothing of it is noised or charged, and the state is as it was; the
+@for_each("value", [math.nan, math.inf, -1e200])
+def test_rubbish_ends_before_the_noise(value: float) -> None:
+    """Whatever a model writes, nothing of it is noised or charged, and the state is as it was; the
     next answer, by a model that works, is what it would have been. Planted: the gradient handed on
     as it is -> NaN reaches the rounding, fails.
     """
