@@ -68,12 +68,18 @@ def _check_open(assignment: Assignment, now: float, done: int) -> None:
     """Raises CONFIG where another round is open than the one that would be answered."""
     task = assignment.task
     window = window_at(task.name, task.windows, now)
-    if window != done:
+    if window > done:
         raise ShoalError(
             Kind.CONFIG,
             f"task {task.name}: window {window} is open, and is asked at the model after the "
             f"releases of all windows before; --releases has {done or 'none'} of them: give the "
             "others too, or leave --send out",
+        )
+    if window < done:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"task {task.name}: window {window} is open, and --releases goes on to window "
+            f"{done - 1}: give those before window {window} alone, or leave --send out",
         )
 
 

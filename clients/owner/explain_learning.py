@@ -75,12 +75,12 @@ def _by_round(task: Task) -> list[str]:
     step = -(-rounds // _MOST_SHOWN)
     shown = [at for at in range(1, rounds + 1) if at % step == 0 or at == rounds]
     try:
-        epsilons = [f"{at:,}: {up(epsilon_of_task(task, at, task.delta))}" for at in shown]
+        epsilons = [f"{up(epsilon_of_task(task, at, task.delta))} of {at:,}" for at in shown]
     except ShoalError as error:
         return [f"Promised of its rounds: nothing that this device can compute ({error.message})."]
     return [
-        "Promised of so many rounds together, to a device that answers in each: epsilon <= "
-        f"{', '.join(epsilons)}, at delta = {task.delta:g}."
+        "Promised of its first rounds together, to a device that answers in each, at delta = "
+        f"{task.delta:g}: epsilon <= {', '.join(epsilons)}."
     ]
 
 

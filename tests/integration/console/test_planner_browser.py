@@ -252,8 +252,11 @@ def test_vectors_show_their_own_fields_and_a_model_its_step(
             }  # fmt: skip
             for name, shown in seen.items():
                 assert page.locator(f"#{name}").is_visible() == shown, name
+            page.select_option("#learn", "network")
+            assert page.locator("#hidden").is_visible()
             page.select_option("#learn", "logistic")
             assert page.locator("#step").is_visible()
+            assert not page.locator("#hidden").is_visible()
             if not scripts:
                 page.get_by_role("button", name="Work it out").click()
             page.wait_for_selector("#answer:has-text('gradients')", timeout=_PATIENCE_MS)

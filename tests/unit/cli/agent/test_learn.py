@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cases import for_each
+from tests.worlds.devices.clients import WEEK
 from tests.worlds.devices.owner import Owner
 from tests.worlds.learning import learning_world, release_file
 
@@ -56,16 +57,26 @@ def test_a_row_comes_from_standard_input_too(
     assert told["window"] == 1
 
 
-def test_nothing_is_sent_to_another_round_than_the_open_one(learner: Owner) -> None:
-    """Window 0 is open, the model is that of window 1. Planted: no check -> window 0 is answered
-    with a gradient of window 1, fails.
+def test_nothing_is_sent_to_another_round_than_the_open_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model of window 1 in window 0, and of window 1 in window 2. Planted: no check -> a window
+    is answered with the gradient of another one, fails.
     """
-    release_file(learner.world, learner.folder / "releases" / "0.json", 0, TOTALS)
-    releases = str(learner.folder / "releases")
-    code, out, err = learner.run("learn", "model", ROW, "--releases", releases, "--send")
-    assert (code, out) == (2, "")
-    assert "window 0 is open" in err
-    assert err.count("\n") == 1
+    for open_window, said in ((0, "goes on to window 0"), (2, "has 1 of them")):
+        folder = tmp_path / f"{open_window}"
+        folder.mkdir()
+        start = int(time.time()) - 3_600 - open_window * WEEK
+        learner = Owner(folder, learning_world(start=start), capsys)
+        learner.write(consent="allowed")
+        release_file(learner.world, folder / "releases" / "0.json", 0, TOTALS)
+        releases = ("--releases", str(folder / "releases"))
+        code, out, err = learner.run("learn", "model", ROW, *releases, "--send")
+        assert (code, out) == (2, "")
+        assert f"window {open_window} is open" in err
+        assert said in err
+        assert err.count("\n") == 1
+        assert learner.run("learn", "model", ROW, *releases)[0] == 0
 
 
 def test_an_owner_who_does_not_agree_sends_nothing(learner: Owner) -> None:
