@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.cli.agent.output import outcome_json, outcome_line, print_json, print_lines, tell
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState, window_at
-from shoal.clients.rounds.trial import OwnerRow, TriedAnswer, model_so_far, try_answer
+from shoal.clients.rounds.trial import OwnerRow, TriedAnswer, model_so_far, row_names, try_answer
 from shoal.domain import Vector
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from shoal.clients.core import Assignment
     from shoal.clients.reports.outcomes import ReportOutcome
     from shoal.clients.settings.config import AgentConfig
+    from shoal.questions.learning import LearningPlan
+    from shoal.task import Task
 
 _MOST_SHOWN = 12  # numbers of a vector
 _MOST_TYPED = 64 << 20  # characters of a row that is read from standard input
@@ -100,6 +102,7 @@ def _lines(assignment: Assignment, found: TriedAnswer, outcome: ReportOutcome | 
     more = found.vector.size - len(names)
     return [
         f"task {task.name}, window {found.window}: round {found.window + 1} of {plan.rounds}",
+        *_row(task, plan),
         f"  the gradient of this row at the model so far: {length}, {cut}; then divided by the "
         "clip",
         f"  the noise of a number has a standard deviation of {found.own_noise:.4g} by this device "
@@ -111,6 +114,12 @@ def _lines(assignment: Assignment, found: TriedAnswer, outcome: ReportOutcome | 
         if outcome is None
         else outcome_line(outcome, reporting=True),
     ]
+
+
+def _row(task: Task, plan: LearningPlan) -> list[str]:
+    """What the numbers of a row are, where the task says it and they are few."""
+    names = row_names(task, plan)
+    return [f"  the row: {', '.join(names)}"] if 0 < len(names) <= _MOST_SHOWN else []
 
 
 def _names(domain: Any, size: int) -> list[str]:

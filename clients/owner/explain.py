@@ -296,10 +296,15 @@ def _batch(task: Task) -> list[str]:
         often = (
             "one report in all, in one of the windows, which this device draws by itself, by chance"
         )
+    # of a round those who are lost may all have been honest
+    honest = (
+        f"{task.n_certified:,} of them"
+        if task.pairwise is None
+        else f"{task.pairwise.honest_survivors(task.honest_fraction_ppm):,} of those in each round"
+    )
     return [
         f"From how many: a window is only published with at least {task.min_batch:,} reports; the "
-        f"promise counts on {task.n_certified:,} "
-        "of them being honest.",
+        f"promise counts on {honest} being honest.",
         f"How often: {often}; {windows} of {_duration(plan.length_s)}, until {end}.",
     ]
 

@@ -24,6 +24,7 @@ from shoal.questions.learning import LearningPlan, LearningState, begin_learning
 from shoal.questions.plan_words import plan_of
 from shoal.task import Task
 
+_MOST_NAMED = 12  # numbers of a row
 _MOST_TEXT = 64 << 20  # characters of a row: 2^20 numbers and more
 
 
@@ -116,6 +117,12 @@ def model_so_far(task: Task, task_id: TaskId, paths: Iterable[Path]) -> Learning
     return state
 
 
+def row_names(task: Task, plan: LearningPlan) -> tuple[str, ...]:
+    """Of the numbers of a row, in order; empty where the task names none."""
+    names = task.domain.names if isinstance(task.domain, Vector) else ()
+    return tuple(name.removeprefix("hidden 1: ") for name in names[: plan.model.features])
+
+
 def try_answer(task: Task, state: LearningState, row: OwnerRow, entropy: Entropy) -> TriedAnswer:
     """What a device with this row would answer at this model. Raises INVALID for a row that does
     not fit, CONFIG on a device that lacks what the gradient takes, and after the last round; as
@@ -127,12 +134,15 @@ def try_answer(task: Task, state: LearningState, row: OwnerRow, entropy: Entropy
             Kind.CONFIG, f"task {task.name}: all {plan.rounds} rounds are over: nothing is asked"
         )
     if row.numbers.shape != (plan.model.features,):
+        names = ", ".join(row_names(task, plan)[:_MOST_NAMED])
         raise ShoalError(
             Kind.INVALID,
-            f"task {task.name} wants a row of {plan.model.features:,} numbers, and this one has "
-            f"{row.numbers.size:,}",
+            f"task {task.name} wants a row of {plan.model.features:,} numbers"
+            f"{f' ({names})' if names else ''}, and this one has {row.numbers.size:,}",
         )
     assert isinstance(domain, Vector)  # noqa: S101 - plan_of checked it
+    assert task.pairwise is not None  # noqa: S101 - and this
+    honest = task.pairwise.honest_survivors(task.honest_fraction_ppm)
     own = gradients(plan, state, row.numbers[None, :], np.array([row.yes]))
     vector = answer(plan, state, row.numbers, row.yes)
     noise, step = create_noise(task.mechanism), domain.clip / domain.grid
@@ -144,7 +154,7 @@ def try_answer(task: Task, state: LearningState, row: OwnerRow, entropy: Entropy
         vector,
         dequantize(noisy(task, vector, entropy), domain),
         step * float(noise.variance) ** 0.5,
-        step * float(noise.variance * task.n_certified) ** 0.5,
+        step * float(noise.variance * honest) ** 0.5,
     )
 
 

@@ -33,6 +33,7 @@ def test_an_answer_is_shown_and_leaves_nothing_behind(learner: Owner) -> None:
     assert (code, err) == (0, "")
     assert "task model, window 0: round 1 of 4" in out
     assert "longer than the clip of 0.5: shortened to it" in out
+    assert "  the row: age, dose" in out
     assert "  age " in out
     assert "  intercept " in out
     assert out.splitlines()[-1].startswith("nothing was sent")
@@ -92,7 +93,7 @@ def test_an_owner_who_does_not_agree_sends_nothing(learner: Owner) -> None:
     "arguments, said",
     [
         (("model", "{}"), "a row is JSON"),
-        (("model", '{"row": [1], "yes": true}'), "a row of 2 numbers"),
+        (("model", '{"row": [1], "yes": true}'), "a row of 2 numbers (age, dose)"),
         (("model", ROW, "--releases", "nowhere.json"), "cannot read nowhere.json"),
         (("models", ROW), "models"),
     ],

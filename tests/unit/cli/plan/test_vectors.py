@@ -220,6 +220,21 @@ def test_a_sum_wants_the_key_of_the_enrolment(told: tuple[str, ...], capsys: Cap
     assert "keys.enrolment" in run(capsys, "task", "lint", "t.toml", status=2)
 
 
+@for_each("way", ["strict", "privunit"])
+def test_the_key_of_the_enrolment_is_taken(
+    told: tuple[str, ...], capsys: Capture, way: str
+) -> None:
+    """Of a file that nobody edits; reports that are shuffled are of enrolled devices then.
+    Planted: the key alone, without the admission -> lint refuses it, fails.
+    """
+    key = ("--enrolment-key", "07" * 32)
+    out = run(capsys, *PLAN, *SET, "--mechanism", way, "--emit", f"{way}.toml", *told, *key)
+    assert "still to be filled in" not in out
+    task = read_task(Path(f"{way}.toml"))
+    assert (task.admission, task.enrolment_key) == (Admission.ENROLLED, bytes([7] * 32))
+    run(capsys, "task", "lint", f"{way}.toml")
+
+
 @for_each(
     "options, said",
     [

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shoal.clients.rounds.trial import OwnerRow, model_so_far, try_answer
+from shoal.clients.rounds.trial import OwnerRow, model_so_far, row_names, try_answer
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.noise.registry import create_noise
+from shoal.questions.network import Network
 from tests.cases import for_each
 from tests.worlds.devices.clients import World
 from tests.worlds.learning import NAMES, PLAN, learning_world, release_file
@@ -47,11 +49,13 @@ def test_it_is_the_gradient_at_the_first_model(world: World) -> None:
     assert found.vector == pytest.approx(np.array([-0.3, 0.1, -0.5]) / length)
     off = np.abs(found.example - found.vector)
     assert 0.0 < off.max() < 10 * found.own_noise + 0.01
+    assert world.task.pairwise is not None
+    honest = world.task.pairwise.honest_survivors(world.task.honest_fraction_ppm)
     share = create_noise(world.task.mechanism).variance
     domain = world.task.domain
     step = domain.clip / domain.grid  # type: ignore[union-attr]
     assert found.own_noise == pytest.approx(step * math.sqrt(share))
-    assert found.all_noise == pytest.approx(found.own_noise * math.sqrt(world.task.n_certified))
+    assert found.all_noise == pytest.approx(found.own_noise * math.sqrt(honest))
 
 
 def test_a_later_round_is_asked_at_the_model_of_the_releases(world: World, tmp_path: Path) -> None:
@@ -121,6 +125,14 @@ def test_a_row_of_another_size_or_with_rubbish_is_refused(world: World) -> None:
         with pytest.raises(ShoalError) as caught:
             try_answer(world.task, state, OwnerRow(np.array(numbers), yes=True), SeededEntropy("r"))
         assert caught.value.kind is Kind.INVALID
+
+
+def test_the_numbers_of_a_row_are_named(world: World) -> None:
+    """Of a network too. Planted: the weights' names given -> "hidden 1: age", fails."""
+    network = replace(PLAN, model=Network(2, 3, 1))
+    for one, plan in ((world, PLAN), (learning_world(network), network)):
+        assert row_names(one.task, plan) == NAMES
+    assert row_names(learning_world(names=()).task, PLAN) == ()
 
 
 def test_nothing_of_a_row_is_told_by_its_repr(world: World) -> None:
