@@ -18,6 +18,7 @@ from shoal.analyzer.planner.vectors.learning import (
     HIDDEN,
     ModelAsked,
     epsilon_by_round,
+    follows,
     model_plan,
     of_rounds,
     takes,
@@ -130,23 +131,11 @@ def show_vectors(
     if learning is not None:
         say(f"{learning.words} Epsilon by round, of a device that answers in each:")
         say(", ".join(bound_text(one) for one in epsilon_by_round(plan)))
-        for line in (_follows(learning), takes(learning)):
+        for line in (follows(learning), takes(learning)):
             if line is not None:
                 say(line)
     if written is not None:
         say(written)
-
-
-def _follows(learning: LearningPlan) -> str | None:
-    """What a clip that adapts costs, which the plan's noise has in it."""
-    if learning.rule is None:
-        return None
-    more = 100.0 * (learning.bound - 1.0)
-    return (
-        f"The clip begins at {learning.clip:g} and moves to where {learning.rule.quantile:.0%} of "
-        "the gradients are within it: one number more of each vector says whether its own was, and "
-        f"the noise of all is {more:.2g} % larger for that."
-    )
 
 
 def _say_plan(plan: VectorPlan, learning: LearningPlan | None) -> None:

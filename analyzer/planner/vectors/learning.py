@@ -45,6 +45,18 @@ def model_plan(features: VectorRequest, asked: ModelAsked) -> LearningPlan:
     return LearningPlan(model, features.windows, asked.step, features.clip, rule)
 
 
+def follows(learning: LearningPlan) -> str | None:
+    """What a clip that adapts costs, in one line; None for one that stays."""
+    if learning.rule is None:
+        return None
+    more = 100.0 * (learning.bound - 1.0)
+    return (
+        f"The clip begins at {learning.clip:g} and moves to where {learning.rule.quantile:.0%} of "
+        "the gradients are within it: one number more of each vector says whether its own was, and "
+        f"the noise of all is {more:.2g} % larger for that."
+    )
+
+
 def takes(learning: LearningPlan) -> str | None:
     """What devices want beside Shoal to answer, in one line; None for nothing."""
     if isinstance(learning.model, Network):

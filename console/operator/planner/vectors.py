@@ -14,7 +14,7 @@ from shoal.accounting.meaning import bet, bound_text
 from shoal.analyzer.planner.result import Standing
 from shoal.analyzer.planner.vectors.asked import SUMS, WAYS, VectorRequest
 from shoal.analyzer.planner.vectors.choose import tried_of, vector_plan, ways_of
-from shoal.analyzer.planner.vectors.learning import epsilon_by_round, takes
+from shoal.analyzer.planner.vectors.learning import epsilon_by_round, follows, takes
 from shoal.analyzer.planner.vectors.way import VectorPlan, VectorWay
 from shoal.console.words import odds, size
 from shoal.pictures.axes import number
@@ -88,7 +88,9 @@ def vectors_view(
         if question.learning is not None:
             epsilons = known.epsilons if own is known.plan else epsilon_by_round(own)
             shown["vectors"]["words"] = question.learning.words
-            shown["vectors"]["takes"] = takes(question.learning)
+            shown["vectors"]["takes"] = [
+                line for line in (follows(question.learning), takes(question.learning)) if line
+            ]
             shown["vectors"]["epsilons"] = _by_round(epsilons)
     return shown
 

@@ -123,6 +123,7 @@ def test_a_network_and_a_clip_that_follows_are_planned(client: TestClient, tmp_p
     asked = LEARNS | {"learn": "network", "hidden": "3", "adaptive": "yes", "labels": "a\nb"}
     shown = Page(whole(client, asked)).text
     assert "pip install 'shoal[network]'" in shown
+    assert "where 70% of the gradients are within it" in shown
     task = task_of(client, tmp_path, asked | {"days": "1"})
     plan = plan_of(task)
     assert (plan.model, plan.rule) == (Network(2, 3, 1), ClipRule())
