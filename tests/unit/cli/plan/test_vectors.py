@@ -10,10 +10,10 @@ import pytest
 
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.sums.windows import epsilon_of_task
-from shoal.analyzer.planner.vectors.learning import HIDDEN, names_of
+from shoal.analyzer.planner.vectors.learning import HIDDEN
 from shoal.cli.main import main
 from shoal.cli.task.file import read_task
-from shoal.questions.learning import ClipRule, LearningPlan
+from shoal.questions.learning import ClipRule
 from shoal.questions.models import Logistic, Model
 from shoal.questions.network import Network
 from shoal.questions.plan_words import plan_of
@@ -141,15 +141,6 @@ def test_a_clip_that_follows_and_a_network_are_planned(
     shown = run(capsys, *asked)
     assert ("pip install 'shoal[network]'" in shown) == isinstance(model, Network)
     assert ("% larger" in shown) == (rule is not None)
-
-
-def test_names_that_no_task_has_room_for_are_left_out() -> None:
-    """Planted: all names kept -> half a megabyte of them, which no task holds."""
-    features = tuple(f"the {at}th number of a device" for at in range(40))
-    for hidden, kept in ((3, True), (400, False)):
-        learning = LearningPlan(Network(40, hidden, 1), 3, 8.0, 0.5)
-        names = names_of(features, learning)
-        assert names == (learning.names(features) if kept else ())
 
 
 @for_each("dimension, possible", [(str(1 << 20), True), (str((1 << 20) + 1), False)])
