@@ -95,7 +95,10 @@ EmitOption = Annotated[
     typer.Option(metavar="FILE", help="Write a task file, to fill in, check and sign."),
 ]
 LengthOption = Annotated[
-    str, typer.Option(metavar="LENGTH", help="Of a window, with --emit: 7d, 12h, 30m.")
+    str | None,
+    typer.Option(
+        metavar="LENGTH", help="Of a window, with --emit: 7d (the default), 12h, 30m, 90s."
+    ),
 ]
 TaskArgument = Annotated[
     str, typer.Argument(help="A task's name, or its id or the beginning of it.")

@@ -123,6 +123,7 @@ def test_a_file_that_is_no_list_of_words_is_refused(
         (("plan", "--n", "20", "--fresh"), "leave --fresh out"),
         (("plan", "--n", "2000", "--honest-fraction", "1.5"), "honest"),
         (("simulate", "/there/is/none.txt"), "cannot read"),
+        (("plan", "--n", "2000", "--length", "1d"), "give --emit"),
         (("plan", "--n", "2000", "--cell", "50"), "give --places too"),
         (("plan", "--n", "2000", "--places", "48,11,49"), "four degrees"),
         (("plan", "--n", "2000", "--places", "48,11,49,x"), "--places"),
