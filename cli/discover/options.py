@@ -22,8 +22,9 @@ FoundFromOption = Annotated[
     typer.Option(
         "--found-from",
         metavar="DEVICES",
-        help="Instead of --epsilon: a word of so many devices is to be found with 95 %; the least "
-        "epsilon for that is looked for, with as much room as --most says.",
+        help="Instead of --epsilon: a word of so many devices of all is to be found with 95 %, and "
+        "the least epsilon for that is looked for. It holds while a level has room: no more "
+        "beginnings than --most reach the threshold.",
     ),
 ]
 DeltaOption = Annotated[float, typer.Option(help="Between 0 and 1: 1e-8 is usual.")]
