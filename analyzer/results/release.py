@@ -353,7 +353,7 @@ def _message(
             )
             for each in prepared.quantiles
         ],
-        discovered=None if prepared.found is None else prepared.found.message(),
+        discovered=None if prepared.found is None else prepared.found.message(task.windows.count),
         ranges=prepared.ranges,
         map=prepared.map,
     )
