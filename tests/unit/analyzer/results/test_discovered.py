@@ -9,8 +9,11 @@ import pytest
 
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.analyzer.results.discovered import findings
+from shoal.analyzer.results.processed import beside
 from shoal.analyzer.results.release import FRESH_DEVICES, conclude
 from shoal.analyzer.results.release_json import decode_release, to_json
+from shoal.analyzer.results.report_page import render_report
+from shoal.analyzer.results.word_tree import word_tree
 from shoal.mechanisms.base import Tally
 from shoal.mechanisms.several.levels import level_of
 from shoal.mechanisms.several.registry import create
@@ -103,11 +106,21 @@ def test_owners_may_keep_an_epsilon0() -> None:
         assert abs(value - true) < 6 * error
 
 
-def test_a_release_says_of_which_devices_a_share_is_honest() -> None:
-    """Of those of a window, where each answers in one. Planted: said where all answer in each."""
+def test_of_devices_that_answer_once_the_numbers_are_of_a_window() -> None:
+    """Said under every release's estimates, on the page and with the tree, and of no other
+    discovery; so is of which devices a share is honest. Planted: the field not set -> fails; not
+    read -> fails.
+    """
     for fresh in (False, True):
-        discovery = replace(SMALL, fresh=fresh)
-        world = words_world(discovery)
-        prepared = found_in(world, discovery.level(0), ("cat",) * 400, 0)
-        release = decode_release(conclude(prepared, [], world.analyzer).release)
-        assert (FRESH_DEVICES in release.privacy.assumptions) == fresh
+        asked = replace(SMALL, fresh=fresh)
+        world = words_world(asked)
+        prepared = found_in(world, asked.level(0), WORDS, 0)
+        told = to_json(decode_release(conclude(prepared, [], world.analyzer).release))
+        windows = world.served.task.windows.count
+        assert told["discovered"].get("draws_one_of") == (windows if fresh else None)
+        said = f"Each device answers one of {windows} windows alone"
+        assert any(said in line for line in beside(told)) == fresh
+        assert (said in render_report([told])) == fresh
+        assert word_tree([told]).scale.startswith(said) == fresh
+        privacy = told["privacy"]
+        assert (FRESH_DEVICES in privacy["assumptions"]) == fresh
