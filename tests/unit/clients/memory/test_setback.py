@@ -227,6 +227,23 @@ async def test_a_window_that_a_clock_ahead_answered_is_not_answered_again(
             await agent.report("visits", 3)
 
 
+async def test_such_a_window_is_paid_for_where_nothing_says_what_was_spent(device: Device) -> None:
+    """Planted: the window's start alone compared -> 0 in both cases."""
+    await device.weeks(1)
+    device.head.unlink()
+    plan = device.world.task.windows
+    memory = Memory(device.config, device.clock, SYSTEM)
+    try:
+        begin = float(plan.start_of(1) - 2 * plan.skew_s)
+        (one,) = [charge.nano for charge in memory.commitments.charges()]
+        for now, nano in ((begin - 1.0, 0), (begin, one)):
+            found = examine(memory, device.known, now)
+            assert found is not None
+            assert found.nano == nano
+    finally:
+        memory.close()
+
+
 @pytest.mark.parametrize("way", ["restored", "removed", "headless"])
 async def test_what_was_spent_in_what_is_lost_is_never_counted_too_little(
     device: Device, way: str
