@@ -167,6 +167,15 @@ def seconds_of(text: str) -> int:
     return seconds
 
 
+def window_of(length: str | None, emit: Path | None) -> int:
+    """Seconds of a window of the task that is emitted, a week where nothing is said. Raises CONFIG
+    for a ``length`` of no task, and for one that is none.
+    """
+    if length is not None and emit is None:
+        raise _wrong("--length is of the task that --emit writes: give --emit TASK.toml")
+    return seconds_of("7d" if length is None else length)
+
+
 def _public(option: str, text: str) -> str:
     """The key in hex, from itself or a file."""
     if re.fullmatch(r"[0-9a-fA-F]{64}", text):

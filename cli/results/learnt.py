@@ -71,21 +71,40 @@ def epsilon_of_rounds(task: Task, rounds: int) -> float:
     return epsilon_of_task(task, rounds, task.delta)
 
 
-def learnt(
-    served: ServedTask, signed: Mapping[int, bytes], now: float, arrays: Path | None = None
-) -> LearntModel:
-    """``signed``: SignedRelease by window; ``now``: Unix seconds; ``arrays``: where the totals of
-    long vectors lie. Raises BAD_SIGNATURE, MISMATCH, INVALID for a release that is not of this
-    task, as a device would refuse it.
+class FollowedModel:
+    """A task's model, looked at again and again: a release that was verified and followed is not
+    followed again while it is the same to the last byte. ``arrays``: where the totals of long
+    vectors lie.
     """
-    task, plan = served.task, plan_of(served.task)
-    state, rounds = begin_learning(plan), list[ModelRound]()
-    while state.done < plan.rounds and state.done in signed:
-        window, clip = state.done, state.clip
-        state = follow(plan, task, served.task_id, state, signed[window], arrays)
-        message = codec.parse(release_pb2.SignedRelease, signed[window], "signed release")
+
+    def __init__(self, served: ServedTask, arrays: Path | None = None) -> None:
+        """Raises as ``plan_of``."""
+        self._served, self._arrays, self._plan = served, arrays, plan_of(served.task)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._state, self._rounds = begin_learning(self._plan), list[ModelRound]()
+        self._followed = list[bytes]()  # by window
+
+    def look(self, signed: Mapping[int, bytes], now: float) -> LearntModel:
+        """``signed``: SignedRelease by window; ``now``: Unix seconds. Raises BAD_SIGNATURE,
+        MISMATCH, INVALID for a release that is not of this task, as a device would refuse it; what
+        was followed before it stays.
+        """
+        if any(signed.get(window) != data for window, data in enumerate(self._followed)):
+            self._begin()  # a store that was put back
+        while self._state.done < self._plan.rounds and self._state.done in signed:
+            self._follow(signed[self._state.done])
+        done = self._state.done
+        stand, why = _stand(self._served.task, self._plan, done, signed, now)
+        return LearntModel(self._plan, self._state, tuple(self._rounds), stand, why)
+
+    def _follow(self, signed: bytes) -> None:
+        task, window, clip = self._served.task, self._state.done, self._state.clip
+        state = follow(self._plan, task, self._served.task_id, self._state, signed, self._arrays)
+        message = codec.parse(release_pb2.SignedRelease, signed, "signed release")
         release = codec.parse(release_pb2.Release, message.release, "release")
-        rounds.append(
+        self._rounds.append(
             ModelRound(
                 window,
                 0 if release.withheld else release.n,
@@ -95,8 +114,13 @@ def learnt(
                 epsilon_of_rounds(task, window + 1),
             )
         )
-    stand, why = _stand(task, plan, state.done, signed, now)
-    return LearntModel(plan, state, tuple(rounds), stand, why)
+        self._state = state
+        self._followed.append(signed)
+
+
+def learnt(served: ServedTask, signed: Mapping[int, bytes], now: float) -> LearntModel:
+    """As ``FollowedModel.look``, once."""
+    return FollowedModel(served).look(signed, now)
 
 
 def _stand(

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from tests.worlds.browser import LACKING, NARROW, browser, chromium, page_of
+from tests.worlds.browser import LACKING, NARROW, browser, chromium, look_over, page_of
 from tests.worlds.console import visits, write_data
 from tests.worlds.consoles import console
 
@@ -278,22 +278,18 @@ def test_for_everybody(url: str, running: Browser) -> None:
     """Coarse and final, light, dark and narrow. Planted: a slider without a name -> axe says so;
     the chart with a fixed width -> it scrolls sideways at 390 px.
     """
-    axe = Axe()
     kept = "/planner?kind=quantiles&n=600&off=9&windows=2&memoized=yes"
     categories = "/planner?kind=categories&answers=3&n=600&off=5"
     several = "/planner?n=600&off=0.5&delta=1e-6&several=yes"
     words = "/planner?kind=words&n=2000&off=3&letters=4"
-    for width, dark in ((1200, False), (1200, True), (NARROW, False)):
-        with page_of(running, width=width, dark=dark) as page:
-            for path in (ASKED, categories, kept, several, words, "/planner?off=x"):
-                page.goto(f"{url}{path}")
-                if "off=x" not in path:
-                    page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
-                if path == several:
-                    page.wait_for_selector(SEVERAL_FINAL, timeout=_PATIENCE_MS)
-                assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-                wrong = axe.run(page).response["violations"]
-                assert [(each["id"], each["nodes"][0]["html"]) for each in wrong] == [], path
+    with page_of(running) as page:
+        for path in (ASKED, categories, kept, several, words, "/planner?off=x"):
+            page.goto(f"{url}{path}")
+            if "off=x" not in path:
+                page.wait_for_selector(FINAL, timeout=_PATIENCE_MS)
+            if path == several:
+                page.wait_for_selector(SEVERAL_FINAL, timeout=_PATIENCE_MS)
+            look_over(page)
 
 
 def test_the_task_file_is_kept_under_its_name(url: str, running: Browser, tmp_path: Path) -> None:
