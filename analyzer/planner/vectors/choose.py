@@ -208,6 +208,9 @@ def _summed(request: VectorRequest, name: str) -> list[VectorWay]:
         return [_impossible(name, title, "devices of a sum have to be enrolled")]
     if not request.several_visits and mode is not Mode.HELPER:
         return [_impossible(name, title, "a device has to stay for a round of some minutes")]
+    if mode is Mode.HELPER and request.dimension > LIMITS.whole_words:
+        why = f"it sends a vector in one piece, of at most {LIMITS.whole_words:,} coordinates"
+        return [_impossible(name, title, why)]
     try:
         return [_over(request, _of_mode(request, mode, title))]
     except ShoalError as error:
