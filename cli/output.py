@@ -122,6 +122,10 @@ def check_new(path: Path) -> None:
     known.
     """
     named(path)
+    if path == Path():  # as a variable that is not set gives it, too
+        raise ShoalError(
+            Kind.CONFIG, 'an empty name, or ".", is none that can be written: give another one'
+        )
     if path.exists() or path.is_symlink():
         raise ShoalError(Kind.CONFIG, f"{path} exists: move it away, or choose another name")
     folder = next((parent for parent in path.parents if parent.exists()), path.parent)

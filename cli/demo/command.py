@@ -161,8 +161,8 @@ def _check_alone(chosen: str, *, secagg: bool, near_central: bool) -> None:
 
 
 def _check_federated(others: object, only: _Learning, *, federated: bool) -> None:
-    """Raises CONFIG for options that do not go together, and where what learns is not installed.
-    ``others``: questions of another demo; ``only``: what --federated alone has.
+    """Raises CONFIG for options that do not go together. ``others``: questions of another demo;
+    ``only``: what --federated alone has.
     """
     if federated and others:
         raise ShoalError(
@@ -175,8 +175,6 @@ def _check_federated(others: object, only: _Learning, *, federated: bool) -> Non
             Kind.CONFIG,
             "--rounds, --adaptive and --model go with --federated: add it, or leave them out",
         )
-    if only.model is demo_options.Learnt.NETWORK:
-        need("network")
 
 
 def _check_recipe(others: object, only: object, recipe: str | None, *, fresh: bool) -> None:
@@ -280,7 +278,9 @@ def _vectors(
     secagg: bool,
     full: bool,
 ) -> _Kind:
-    """By secure aggregation: sums, or a model."""
+    """By secure aggregation: sums, or a model. Raises CONFIG where what learns is not installed."""
+    if learning.model is demo_options.Learnt.NETWORK:
+        need("network")
 
     async def sums(folder: Path) -> Made:
         from shoal.cli.demo.sums.run import run_secagg  # the other demos need none of it

@@ -47,6 +47,7 @@ class Told:
     authority: str | None = None
     shuffler_key: str | None = None
     analyzer_key: str | None = None
+    enrolment_key: str | None = None
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Told:
@@ -102,6 +103,8 @@ class Told:
             )
         if name:
             found["name"] = name
+        if self.enrolment_key is not None:
+            found["admission"] = "enrolled"
         if self.max_batch is not None:
             if self.max_batch < max(2, min_batch or 0):
                 raise _wrong(
@@ -124,6 +127,7 @@ class Told:
             "key_authority": ("--authority", self.authority),
             "shuffler": ("--shuffler-key", self.shuffler_key),
             "analyzer": ("--analyzer-key", self.analyzer_key),
+            "enrolment": ("--enrolment-key", self.enrolment_key),
         }
         return {
             key: _public(option, text) for key, (option, text) in typed.items() if text is not None

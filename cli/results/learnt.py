@@ -6,7 +6,6 @@ a restart loses nothing, and anybody who has both computes the same.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,27 +15,13 @@ from pathlib import Path
 from shoal import codec
 from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.analyzer.core import retention_over
-from shoal.clients.rounds.learning import check_learning, follow
+from shoal.clients.rounds.learning import follow
 from shoal.crypto.trust import ServedTask
-from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.protos import release_pb2
-from shoal.questions.learning import ClipRule, LearningPlan, LearningState, begin_learning
-from shoal.questions.models import Logistic, Model
-from shoal.questions.network import Network
+from shoal.questions.learning import LearningPlan, LearningState, begin_learning
+from shoal.questions.plan_words import plan_of
 from shoal.task import Task
-
-_NUMBER = r"[0-9][0-9.e+-]*"
-_MODELS = (
-    r"(?:Logistic regression over (?P<features>[0-9]{1,7}) numbers"
-    r"|A network of (?P<hidden>[0-9]{1,4}) hidden units over (?P<inputs>[0-9]{1,7}) numbers, begun "
-    r"at seed (?P<seed>[0-9]{1,19}),)"
-)
-_WORDS = re.compile(
-    rf"{_MODELS} in (?P<rounds>[0-9]{{1,5}}) rounds, step (?P<step>{_NUMBER}), clip "
-    rf"(?P<clip>{_NUMBER})(?: following quantile (?P<quantile>{_NUMBER}) at rate "
-    rf"(?P<rate>{_NUMBER}), mark (?P<mark>{_NUMBER}))?\.$"
-)
 
 
 class Learning(StrEnum):
@@ -78,41 +63,6 @@ class LearntModel:
     def used(self) -> int:
         """Rounds that moved the model."""
         return sum(not one.withheld for one in self.rounds)
-
-
-def logistic_plan(
-    features: int, rounds: int, step: float, clip: float, rule: ClipRule | None = None
-) -> LearningPlan:
-    """The plan that the words are of. Raises INVALID."""
-    return LearningPlan(Logistic(features), rounds, step, clip, rule)
-
-
-def plan_of(task: Task) -> LearningPlan:
-    """From the words that the task's question ends with. Raises CONFIG where there are none, and
-    MISMATCH, INVALID where task or words don't hold.
-    """
-    found = _WORDS.search(task.question)
-    if found is None:
-        raise ShoalError(
-            Kind.CONFIG,
-            f"task {task.name} learns no model: its question does not end with the words of a plan "
-            "(docs/SECAGG.md, Learning a model)",
-        )
-    try:
-        step, clip = float(found["step"]), float(found["clip"])
-        adapting = [found[name] for name in ("quantile", "rate", "mark")]
-        rule = None if None in adapting else ClipRule(*map(float, adapting))
-    except ValueError:
-        raise ShoalError(
-            Kind.INVALID, f"task {task.name}: the words of its plan have a number that is none"
-        ) from None
-    if found["features"] is not None:
-        model: Model = Logistic(int(found["features"]))
-    else:
-        model = Network(int(found["inputs"]), int(found["hidden"]), int(found["seed"]))
-    plan = LearningPlan(model, int(found["rounds"]), step, clip, rule)
-    check_learning(task, plan)
-    return plan
 
 
 @lru_cache(maxsize=LIMITS.windows)  # a store that is watched is looked at every other second

@@ -73,13 +73,7 @@ class TestPostgresStore(StoreSuite):
 
     def content(self, folder: Path) -> bytes:
         """But who holds keys: they go by themselves once nobody needs them."""
-        server, name = postgres.shared(), self.dsn(folder).rpartition("/")[2]
-        names = "SELECT relname FROM pg_stat_user_tables WHERE relname <> 'holder' ORDER BY 1"
-        tables = server.sql(names, name)
-        rows = [
-            line for table in tables for line in sorted(server.sql(f"TABLE shoal.{table}", name))
-        ]
-        return "\n".join([*tables, *rows]).encode()
+        return postgres.shared().content(self.dsn(folder).rpartition("/")[2], but="holder")
 
     async def test_a_look_that_crosses_a_step_takes_nothing_back(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

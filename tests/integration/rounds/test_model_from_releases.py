@@ -14,11 +14,12 @@ import pytest
 
 from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.cli.main import main
-from shoal.cli.results.learnt import FollowedModel, Learning, learnt, plan_of
+from shoal.cli.results.learnt import FollowedModel, Learning, learnt
 from shoal.clients.rounds.learning import follow
 from shoal.errors import Kind, ShoalError
 from shoal.protos.release_pb2 import SignedRelease
 from shoal.questions.learning import begin_learning
+from shoal.questions.plan_words import plan_of
 from tests.integration.rounds.test_agent import NAME, agent_of, config
 from tests.integration.rounds.test_learning import PLAN, LearningWorld, answered
 from tests.worlds.rounds.services import Running, running

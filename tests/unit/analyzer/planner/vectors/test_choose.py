@@ -171,7 +171,6 @@ def test_errors_are_those_of_the_draws() -> None:
         ({"ways": ("default",), "enrolled": False}, "enrolled"),
         ({"ways": ("strict",), "several_visits": False}, "minutes"),
         ({"ways": ("privunit",), "dimension": 70_000}, "65,535"),
-        ({"ways": ("helper",), "dimension": (1 << 20) + 1}, "in one piece, of at most 1,048,576"),
     ],
 )
 def test_what_cannot_be_planned(limits: dict[str, Any], said: str) -> None:
