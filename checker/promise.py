@@ -13,6 +13,8 @@ from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import log_above
 from shoal.checker.findings import Decision, Outcome, Statement
 from shoal.checker.laws import OutputLaw, law_of
+from shoal.checker.questions.shapes import integers_of
+from shoal.checker.questions.terms import refused
 from shoal.checker.several.dummies import DummiesLaw, dummies_law
 from shoal.checker.several.tables import TablesLaw, decide_tables, tables_law
 from shoal.protos import task_pb2
@@ -50,40 +52,28 @@ def law_of_task(task: task_pb2.Task) -> Law | str:
     """Or why there is none."""
     if task.HasField("pairwise"):
         return "sums by secure aggregation are not checked here"
-    if task.reports_per_device > 1:
-        return "several reports of a device are not checked here"
-    name = task.mechanism.name
-    parameters = {one.name: one.value for one in task.mechanism.parameters}
-    if task.domain.HasField("places"):
-        shape = task.domain.places
-        parameters |= {"rows": shape.rows, "columns": shape.columns}
+    if refused(task):
+        return "devices don't answer such a task"
+    name, integers = task.mechanism.name, integers_of(task)
     try:
+        honest = honest_of(task, task.min_batch)
         if name == "dummies":
-            found = dummies_law(parameters)
-            return (
-                found if found.slots == task.messages else f"{name} has other slots than its task"
-            )
-        law = tables_law(name, parameters, task.messages)
+            return _among_honest(dummies_law(integers), honest)
+        law = tables_law(name, integers, task.messages)
         if law is not None:
-            return law if _fits(task, law) else f"{name} has other tables than the task's question"
+            return _among_honest(law, honest)
         if task.messages > 1:
             return f"several messages of a device, as {name} has them, are not checked here"
-        return law_of(name, parameters) or f"the law of {name} is not known here"
+        return law_of(name, integers) or f"the law of {name} is not known here"
     except UnreadableError as error:
         return str(error)
 
 
-def _fits(task: task_pb2.Task, law: TablesLaw) -> bool:
-    """Whether the tables of a record's marginals are those that the mechanism counts."""
-    if not task.domain.HasField("record"):
-        return True
-    record = task.domain.record
-    sizes = [len(one.answers.labels) + 1 for one in record.attributes]  # and no answer
-    asked = [list(one.attributes) for one in record.marginals]
-    if any(at >= len(sizes) for one in asked for at in one):
-        return False
-    cells = sum(math.prod(sizes[at] for at in one) for one in asked)
-    return record.together and (law.tables, law.cells) == (len(asked), cells)
+def _among_honest(law: TablesLaw | DummiesLaw, honest: int) -> Law | str:
+    """Who signs such a task promises the noise of as many devices as it is shared over."""
+    if honest >= law.shares:
+        return law
+    return f"its noise is shared over {law.shares:,} devices, and {honest:,} are taken to be honest"
 
 
 def honest_of(task: task_pb2.Task, n: int) -> int:
