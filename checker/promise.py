@@ -21,6 +21,7 @@ from shoal.protos import task_pb2
 
 _LOCAL = "epsilon0: what one report promises by itself"
 _CENTRAL = "epsilon: what the release promises"
+_REPEATED = "what an answer that is repeated promises over all windows"
 _RECEIVED = "epsilon at the reports that came (not guaranteed)"
 
 
@@ -29,11 +30,12 @@ def promise(chain: Chain) -> Iterator[Statement]:
     task, release = chain.task, chain.release
     privacy = release.privacy
     law = law_of_task(task)
+    yield from _repeated(chain, law)
     if isinstance(law, str):
         for what, value in ((_LOCAL, privacy.epsilon0), (_CENTRAL, privacy.epsilon_upper)):
             yield Statement(what, Outcome.OPEN, f"{value:.6g}: {law}")
         return
-    yield _local(law, privacy.epsilon0)
+    yield _local(_LOCAL, law, privacy.epsilon0)
     for what, n, epsilon in (
         (_CENTRAL, task.min_batch, privacy.epsilon_upper),
         (_RECEIVED, release.n, privacy.epsilon_at_received_n),
@@ -42,6 +44,21 @@ def promise(chain: Chain) -> Iterator[Statement]:
         decision = decided(law, honest, epsilon, task.delta)
         said = f"{epsilon:.6g} at delta {task.delta:g} among {honest:,} honest reports"
         yield Statement(what, decision.outcome, f"{said}: {decision.how}")
+
+
+def _repeated(chain: Chain, law: Law | str) -> Iterator[Statement]:
+    """Whoever sees the same report in every window learns what one report says, and no more."""
+    repeats, said = chain.task.memoized, chain.release.privacy.HasField("memoized")
+    if repeats != said:
+        why = "the release does not say" if repeats else "devices of this task repeat none"
+        yield Statement(_REPEATED, Outcome.WRONG, why)
+    elif repeats:
+        promised = chain.release.privacy.memoized.lifetime_epsilon
+        yield (
+            Statement(_REPEATED, Outcome.OPEN, f"{promised:.6g}: {law}")
+            if isinstance(law, str)
+            else _local(_REPEATED, law, promised)
+        )
 
 
 # Of a device's report, or of all that it sends.
@@ -97,12 +114,12 @@ def decided(law: Law, n: int, epsilon: float, delta: float) -> Decision:
         return Decision(Outcome.OPEN, str(error))
 
 
-def _local(law: Law, epsilon0: float) -> Statement:
+def _local(what: str, law: Law, epsilon0: float) -> Statement:
     if isinstance(law, TablesLaw) or law.ratio is None:
         holds = epsilon0 == math.inf
         why = "infinite: the true message is the answer" if holds else f"{epsilon0:.6g}: it is none"
-        return Statement(_LOCAL, Outcome.HOLDS if holds else Outcome.WRONG, why)
+        return Statement(what, Outcome.HOLDS if holds else Outcome.WRONG, why)
     true = log_above(law.ratio)
     holds = epsilon0 == math.inf or (epsilon0 >= 0 and Fraction(epsilon0) >= true)
     why = f"{epsilon0:.6g}, the task's integers give {float(true):.6g}"
-    return Statement(_LOCAL, Outcome.HOLDS if holds else Outcome.WRONG, why)
+    return Statement(what, Outcome.HOLDS if holds else Outcome.WRONG, why)
