@@ -74,8 +74,8 @@ class Grown:
 
 def run(bench: Bench) -> Outcome:
     """Rates beside both limits, and growth."""
-    rows = bench.pick(4_000, 200_000, 1_000_000)
-    sizes = bench.pick((2_000, 4_000), (100_000, 1_000_000), (100_000, 1_000_000, 3_000_000))
+    rows = bench.pick(1_000, 200_000, 1_000_000)
+    sizes = bench.pick((1_000, 2_000), (100_000, 1_000_000), (100_000, 1_000_000, 3_000_000))
     process = WorkerPool(1)
     folder = bench.folder / "blocks"
     folder.mkdir()

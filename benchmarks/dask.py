@@ -75,7 +75,7 @@ _analyzer: _Analyzer | None = None
 
 def run(bench: Bench) -> Outcome:
     """How fast two workers elsewhere open a batch, beside HPKE alone and beside the local pool."""
-    reports = bench.pick(2_000, 100_000, 400_000)
+    reports = bench.pick(300, 100_000, 400_000)
     repetitions = bench.pick(1, 3, 5)
     site = bench.site(reports)
     path = site.rows(bench.pool)
@@ -88,7 +88,7 @@ def run(bench: Bench) -> Outcome:
     openers, analyzer, local = Processes(_WORKERS), WorkerPool(1), WorkerPool(1)
     try:
         with path.open("rb") as file:
-            openers.hold("rows", file.read(bench.pick(2_000, 100_000, 200_000) * size), size)
+            openers.hold("rows", file.read(bench.pick(300, 100_000, 200_000) * size), size)
         with _machines(bench.folder / "machines") as remote:
             analyzer.submit(prepare, remote).result()
             local.submit(opening.prepare, batch).result()

@@ -29,7 +29,6 @@ TITLE = "the store's cost per report as a window grows / the same at its first r
 _GROUP = 1_000  # reports per commit
 _ROW = 65  # bytes of a sealed message
 _KEY = 16  # bytes of a storage key, stated to be held
-_AT_LEAST = 200_000  # reports in all at a size, in as many windows as that takes
 _BYTES = "B"
 
 
@@ -50,8 +49,9 @@ class Growth:
 def run(bench: Bench) -> Outcome:
     """Figures at every size, and the last beside the first."""
     sizes = bench.pick(
-        (2_000, 4_000), (10_000, 100_000, 1_000_000), (10_000, 100_000, 1_000_000, 10_000_000)
+        (1_000, 2_000), (10_000, 100_000, 1_000_000), (10_000, 100_000, 1_000_000, 10_000_000)
     )
+    at_least = bench.pick(1, 200_000, 200_000)  # reports in all at a size, in windows of it
     found: dict[int, list[Growth]] = {size: [] for size in sizes}
     for _ in range(bench.pick(1, 3, 3)):
         for size in sizes:
@@ -59,7 +59,7 @@ def run(bench: Bench) -> Outcome:
             process = WorkerPool(1)  # of its own, so that its peak is this window's
             folder.mkdir()
             try:
-                found[size].append(process.submit(grow, folder, size).result())
+                found[size].append(process.submit(grow, folder, size, at_least).result())
             finally:
                 process.close()
                 shutil.rmtree(folder)
@@ -119,10 +119,12 @@ def run(bench: Bench) -> Outcome:
 # --- in a process of its own ----------------------------------------------------------------------
 
 
-def grow(folder: Path, size: int) -> Growth:
-    """Windows of so many reports, one after the other, each in a store of its own."""
+def grow(folder: Path, size: int, at_least: int) -> Growth:
+    """Windows of so many reports, one after the other, each in a store of its own: as many as hold
+    ``at_least`` reports together.
+    """
     grow_one(folder / "first", 2 * _GROUP)  # imports and first calls are of no window
-    windows = max(1, _AT_LEAST // size)
+    windows = max(1, at_least // size)
     found = [grow_one(folder / f"{number}", size) for number in range(windows)]
     return Growth(
         sum(one.append for one in found) / windows,

@@ -57,7 +57,7 @@ _pool: WorkerPool | None = None
 
 def run(bench: Bench) -> Outcome:
     """How fast a batch is opened and tallied, beside HPKE alone on as many cores."""
-    reports, repetitions = bench.pick(2_000, 100_000, 1_000_000), bench.pick(1, 3, 3)
+    reports, repetitions = bench.pick(300, 100_000, 1_000_000), bench.pick(1, 3, 3)
     site = bench.site(reports)
     path = site.rows(bench.pool)
     config, secret, size = (
@@ -65,7 +65,7 @@ def run(bench: Bench) -> Outcome:
         site.analyzer_key.to_raw_secret(),
         site.recipe.row_size,
     )
-    slice_rows = bench.pick(2_000, 100_000, 200_000)
+    slice_rows = bench.pick(300, 100_000, 200_000)
     opening = Opening(
         config.suite, secret, report_info(site.served.task_id, WINDOW, config.key_id), size
     )

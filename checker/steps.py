@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from shoal.checker.chain import Chain
 from shoal.checker.errors import UnreadableError
@@ -155,11 +156,21 @@ def _threshold(chain: Chain, level: int, followed: list[bytes]) -> Statement:
         return Statement(_THRESHOLD, Outcome.OPEN, why)
     cells = symbols_of(asked) * len(followed) if level else first_level(asked)
     levels, least = asked.longest - asked.first + 1, told.discovered.threshold
+    heard = _heard(chain, law, cells)
     try:
-        holds = is_threshold(law, least, cells, levels, told.n)
+        holds = is_threshold(law, least, cells, levels, heard)
     except UnreadableError as error:
         return Statement(_THRESHOLD, Outcome.OPEN, str(error))
-    return _said(_THRESHOLD, holds, f"{least:,} of {told.n:,} devices, for {cells:,} cells")
+    return _said(_THRESHOLD, holds, f"{least:,} of {heard:,} devices, for {cells:,} cells")
+
+
+def _heard(chain: Chain, law: DummiesLaw, cells: int) -> int:
+    """Devices that estimates are of: those of the batch, less one for as many refused rows as a
+    device sends on average at a level of so many ``cells``, another apart.
+    """
+    refused = sum(row.count for row in chain.release.rejected)
+    sent = 1 + Fraction((cells + 1) * law.weight, 1 << 64)
+    return max(0, chain.manifest.reports - math.floor(refused / sent))
 
 
 def _over(chain: Chain) -> Statement:

@@ -190,10 +190,10 @@ def ways(law: OutputLaw) -> list[Swapping]:
     """With the largest w there is, and, where all answers are at hand, with one that is as small as
     the largest ratio allows: it makes a smaller crowd, of weights closer to 1.
 
-    Where answers are not ``alike``, outputs that are taken together may differ after one that is
-    not listed, though it has the law of one that is. The largest w of these laws is the same for
-    every output, and either of two ratios to it is that of any answer. None where some answer is
-    not listed at all.
+    Where answers are not ``alike``, outputs that are taken together may differ after an answer that
+    shares its law with one of these. The largest w of these laws is the same for every output, and
+    either of two ratios to it is that of any answer. None where others may answer what looks like
+    none of these laws (``OutputLaw.listed``).
     """
     if not law.listed:
         return []

@@ -89,12 +89,24 @@ def named(path: Path) -> None:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a public file. Raises CONFIG where it exists already or can't be written."""
+    """Write a public file: whole, or not at all where the disk is full or Ctrl-C comes meanwhile.
+    Raises CONFIG where it exists already or can't be written.
+    """
     named(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ShoalError(
+            Kind.CONFIG, f"cannot make the folder {path.parent}: {error.strerror or 'unwritable'}"
+        ) from None
+    try:
         with path.open("xb") as file:
-            file.write(data)
+            try:
+                file.write(data)
+                file.flush()
+            except BaseException:  # Ctrl-C too
+                path.unlink(missing_ok=True)
+                raise
     except FileExistsError:
         raise ShoalError(
             Kind.CONFIG, f"{path} exists: move it away, or choose another name"
@@ -110,6 +122,10 @@ def check_new(path: Path) -> None:
     known.
     """
     named(path)
+    if path == Path():  # as a variable that is not set gives it, too
+        raise ShoalError(
+            Kind.CONFIG, 'an empty name, or ".", is none that can be written: give another one'
+        )
     if path.exists() or path.is_symlink():
         raise ShoalError(Kind.CONFIG, f"{path} exists: move it away, or choose another name")
     folder = next((parent for parent in path.parents if parent.exists()), path.parent)

@@ -72,8 +72,19 @@ class PairwisePlan:
             else f"cohort_max is at most {most} devices in helper mode, got {self.cohort_max}",
         )
         _require(
-            2 <= self.survivors_min <= self.cohort_min <= self.cohort_max,
-            f"2 <= survivors_min <= cohort_min <= cohort_max <= {most} devices",
+            self.survivors_min >= 2,
+            f"a sum of fewer than 2 devices hides nobody: survivors_min is {self.survivors_min}, "
+            "and at least 2; raise cohort_min, or lower dropout",
+        )
+        _require(
+            self.survivors_min <= self.cohort_min,
+            f"no more devices can survive a round (survivors_min, {self.survivors_min}) than begin "
+            f"the smallest one (cohort_min, {self.cohort_min}): raise cohort_min",
+        )
+        _require(
+            self.cohort_min <= self.cohort_max,
+            f"the smallest round (cohort_min, {self.cohort_min} devices) is larger than the "
+            f"largest (cohort_max, {self.cohort_max}): lower cohort_min, or raise cohort_max",
         )
         _require(0 <= self.dropout_ppm < PPM, "dropout is at least 0 and below 1")
         _require(self.word_bits in WORD_BITS, "word_bits is 16, 32 or 64")

@@ -243,6 +243,7 @@ class DiscoveredLevel(_message.Message):
     LEVELS_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     ASKED_FIELD_NUMBER: _builtins.int
+    DRAWN_FIELD_NUMBER: _builtins.int
     level: _builtins.int
     threshold: _builtins.int
     """devices that an estimate must come to; smaller ones are no beginnings"""
@@ -250,6 +251,10 @@ class DiscoveredLevel(_message.Message):
     """beginnings that reached it and are not followed, for want of room"""
     levels: _builtins.int
     """of the discovery; at the last one words that go on are told as far as it asks"""
+    drawn: _builtins.int
+    """the task's windows, of which each device answers one alone, drawn by itself; 0: it answers
+    every one, or the release is from before this field
+    """
     @_builtins.property
     def beginnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """of each estimate but the last: a beginning of words, or a whole word, in symbols. Of places
@@ -276,10 +281,11 @@ class DiscoveredLevel(_message.Message):
         levels: _builtins.int = ...,
         parts: _task_pb2.MapParts | None = ...,
         asked: _abc.Iterable[_builtins.bytes] | None = ...,
+        drawn: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "beginnings", b"beginnings", "level", b"level", "levels", b"levels", "no_room", b"no_room", "parts", b"parts", "threshold", b"threshold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "beginnings", b"beginnings", "drawn", b"drawn", "level", b"level", "levels", b"levels", "no_room", b"no_room", "parts", b"parts", "threshold", b"threshold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

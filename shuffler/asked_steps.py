@@ -11,6 +11,9 @@ device was told, by whomever, the reports of a batch answer the same.
 the window before it began. It is told until its window is over. So the analyzer can't choose the
 few devices that happen to ask in a moment of its own.
 
+*Until when.* Steps go once the retention of the task's last window has ended: nobody answers, holds
+or delivers anything of it then. Replicas whose clocks differ may enter them anew for that long.
+
 *Several shufflers of one store* agree by its ``StepBook``: see ``StepAgreement``.
 """
 
@@ -29,9 +32,10 @@ from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.log import get_log
+from shoal.services.complaints import Complaints
 from shoal.services.conditions import Condition
 from shoal.services.whole_files import replace_whole
-from shoal.shuffler.core import WindowId
+from shoal.shuffler.core import WindowId, expired
 from shoal.shuffler.step_agreement import StepAgreement, is_late
 from shoal.shuffler.stores.steps import StepBook
 from shoal.shuffler.tasks import ShufflerTasks
@@ -64,6 +68,8 @@ class AskedSteps:
         self._wrong: dict[TaskId, str] = {}
         self._named: dict[TaskId, WindowId] = {}
         self._indexed: set[TaskId] = set()  # tasks whose steps were read from disk
+        self._ended: set[TaskId] = set()  # whose steps are gone for good
+        self._complaints = Complaints(log, "steps whose retention has ended can't be deleted")
 
     async def hear(self, steps: Iterable[bytes]) -> None:
         """SignedDiscoverySteps from the analyzer. What is wrong with one is a condition, and keeps
@@ -75,7 +81,7 @@ class AskedSteps:
             except ShoalError:  # of no task that could be named
                 continue
             served = self._tasks.served.get(task_id)
-            if served is None:
+            if served is None or task_id in self._ended:
                 continue
             try:
                 if self._is_known(task_id, data):
@@ -104,8 +110,8 @@ class AskedSteps:
             self._index(served.task_id)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look at what the others were told, until ``stop``; nothing where there are none."""
-        while self._agreement is not None and not stop.is_set():
+        """Look at what the others were told, and at what has ended, until ``stop``."""
+        while not stop.is_set():
             try:
                 await self.look()
             except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
@@ -116,9 +122,42 @@ class AskedSteps:
                 continue
 
     async def look(self) -> None:
-        """Take up what the others were told; see ``StepAgreement.look``."""
+        """Take up what the others were told (see ``StepAgreement.look``), and delete what has
+        ended.
+        """
+        served = dict(self._tasks.served)
+        for task_id, one in served.items():
+            if task_id not in self._ended and self._has_ended(one):
+                await self._end(one)
         if self._agreement is not None:
-            await self._agreement.look(dict(self._tasks.served))
+            going_on = {at: one for at, one in served.items() if at not in self._ended}
+            await self._agreement.look(going_on)
+
+    def _has_ended(self, served: ServedTask) -> bool:
+        task = served.task
+        now = self._clock.decide() if isinstance(task.domain, Discovery) else None
+        last = task.windows.count - 1
+        return (
+            now is not None
+            and now >= task.windows.end_of(last) + task.windows.skew_s
+            and expired(task, last, now - task.windows.skew_s)
+        )
+
+    async def _end(self, served: ServedTask) -> None:
+        """A step or two later where the disk or the store is in the way."""
+        task_id = served.task_id
+        try:
+            if self._agreement is not None:
+                await self._agreement.forget(served)
+            for window in self._of(task_id):
+                self._steps.drop(served.task, task_id, window)
+        except ShoalError as error:
+            self._complaints.failed(task_id, error)
+            return
+        self._complaints.ended(task_id)
+        self._ended.add(task_id)
+        self._wrong.pop(task_id, None)
+        self._index(task_id)
 
     def _is_known(self, task_id: TaskId, data: bytes) -> bool:
         """Whether these are the bytes of a step that was verified before: the analyzer says its
@@ -184,6 +223,20 @@ class AskedSteps:
                 and (known[window].step.is_over or not self._is_late(task_id, window, now))
             ]
         return tuple(steps)
+
+    def announced(self) -> tuple[bytes, ...]:
+        """For a broker, which keeps one step of each discovery: of the first window that is not
+        over, or the last one. Nothing while that was met too late to be told: a later one in its
+        place would take from the broker what others told it.
+        """
+        now, listed = self._clock.earliest(), self.listed()
+        held = {
+            task_id
+            for task_id, served in self._tasks.served.items()
+            for window in sorted(self._of(task_id))
+            if now < served.task.windows.end_of(window) and self._is_late(task_id, window, now)
+        }
+        return tuple(data for data in listed if task_of_step(data) not in held)
 
     def _is_late(self, task_id: TaskId, window: int, now: float) -> bool:
         """Whether a device that was told it now would answer at a moment of somebody's choice."""

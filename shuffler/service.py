@@ -309,7 +309,7 @@ class Shuffler:
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.rounds.run(end)))
         self._stack.push_async_callback(_end, end, asyncio.create_task(self.steps.run(end)))
         if bridge is not None:
-            announcer = StepAnnouncer(self.steps.listed, bridge.announce)
+            announcer = StepAnnouncer(self.steps.announced, bridge.announce)
             self._stack.push_async_callback(_end, end, asyncio.create_task(announcer.run(end)))
         self._stack.push_async_callback(_cancel, asyncio.create_task(self.serving.run(end)))
         self.admin_port = await admin.start()

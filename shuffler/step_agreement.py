@@ -156,6 +156,18 @@ class StepAgreement:
                 Kind.CONFLICT, f"another step of window {window} was entered in the database before"
             )
 
+    async def forget(self, served: ServedTask) -> None:
+        """Of a task whose retention has ended: nothing of it is asked or told any more. Raises what
+        the store and the disk raise: try again.
+        """
+        task_id = served.task_id
+        async with self._turn:
+            await self._book.forget(task_id)
+            for window in self._known(served):
+                self._steps.drop(served.task, task_id, window)
+        for kept in (self._agreed, self._late, self._wrong, self._twice):
+            kept.pop(task_id, None)
+
     # --- one task ---------------------------------------------------------------------------------
 
     async def _there(self, served: Mapping[TaskId, ServedTask]) -> dict[TaskId, list[EnteredStep]]:

@@ -4,7 +4,8 @@ pure, no files.
 What ``check_sum`` refuses is an error here, word for word: noise for another number of survivors,
 and words in which a sum could wrap. Warnings are about rounds that will often fail (phases too
 short for a far link, no room for a lost device) and about who could read a vector if shuffler and
-analyzer worked together.
+analyzer worked together. A task that learns a model has to fit its plan, and its rounds have to
+follow one another in time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from shoal.accounting.meaning import bound_text
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
+from shoal.questions.plan_words import check_learning, plan_in
 from shoal.secagg import Mode
 from shoal.task import Task
 
@@ -84,4 +86,27 @@ def lint_sum(task: Task) -> LintResult:
         f"{plan.cohort_max} devices at most: no window "
         "could be released, lower min_batch or raise cohort_max",
     )
-    return LintResult(tuple(findings), certificate)
+    return LintResult((*findings, *_of_a_model(task)), certificate)
+
+
+def _of_a_model(task: Task) -> list[Finding]:
+    """Of a task whose question ends with the words of a learning plan: errors where devices would
+    answer nothing to it, or could not know the model in time.
+    """
+    try:
+        plan = plan_in(task.question)
+        if plan is None:
+            return []
+        check_learning(task, plan)
+    except ShoalError as error:
+        return [Finding(True, error.message)]
+    windows = task.windows
+    late = (
+        "a round is asked at the model after the release of the one before, which comes when "
+        "grace_s is over in the next window: "
+    )
+    if windows.count > 1 and windows.grace_s >= windows.length_s:
+        return [Finding(True, f"{late}make grace_s less than half of length_s")]
+    if windows.count > 1 and 2 * windows.grace_s > windows.length_s:
+        return [Finding(False, f"{late}with grace_s above half of length_s little of it is left")]
+    return []

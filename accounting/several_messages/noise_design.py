@@ -25,6 +25,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 from shoal.accounting.certificate import check_n
 from shoal.accounting.numerics.compound import LARGEST_SUM, highest, tails
@@ -195,6 +196,7 @@ def _fewest(
             else replace(start, dummies=amount, slots=slots)
         )
 
+    @cache  # both searches begin alike
     def exact(amount: float) -> float:
         return exact_delta(at(rounded(amount)), epsilon, delta) if amount > 0.0 else 1.0
 

@@ -33,6 +33,20 @@ from shoal.questions.spelling import LETTERS
 
 SURE = 0.95
 _MOST, _LEAST = 512, 8  # beginnings that are followed
+_DEVICES = 1_000_000_000  # more are not looked for
+
+
+class TooManyMessagesError(ShoalError):
+    """A device would send more messages than a report may have. ``reason``: in words; ``devices``:
+    with so many in all it would not; 0: not looked for.
+    """
+
+    def __init__(self, reason: str, instead: str = "", devices: int = 0) -> None:
+        """``instead``: what else would help, for people, or nothing."""
+        more = f"give {devices:,} devices or more" if devices else "give more devices"
+        advice = f"{instead}, or {more}" if instead else more
+        super().__init__(Kind.CONFIG, f"{reason}: {advice}, or a larger epsilon")
+        self.reason, self.instead, self.devices = reason, instead, devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +209,7 @@ class DiscoveryPlan:
 def plan_discovery(request: DiscoveryRequest) -> DiscoveryPlan:
     """The fewest dummies that keep a device's levels together at (epsilon, delta).
 
-    Raises CONFIG for bad numbers, and where a device would send more messages than a report may
-    have, with what would work.
+    Raises CONFIG for bad numbers, and TooManyMessagesError, with what would work.
     """
     if not (0.0 < request.epsilon <= LARGEST_EPSILON and 0.0 < request.delta < 1.0):
         raise wrong(
@@ -208,7 +221,11 @@ def plan_discovery(request: DiscoveryRequest) -> DiscoveryPlan:
     # comes out is not enough after all, as many as there will be
     for most in (1, request.room):
         each = request.epsilon if levels == 1 else _of_a_level(request, most, levels)
-        plan = planned(request, *fitting(request, each, levels))
+        try:
+            plan = planned(request, *fitting(request, each, levels))
+        except TooManyMessagesError as error:
+            devices = _enough(request, each, levels)
+            raise TooManyMessagesError(error.reason, error.instead, devices) from None
         if max(plan.epsilon_level, plan.epsilon) <= request.epsilon:
             return plan
     raise wrong(
@@ -245,7 +262,9 @@ def _of_a_level(request: DiscoveryRequest, most: int, levels: int) -> float:
 def fitting(
     request: DiscoveryRequest, epsilon: float, levels: int
 ) -> tuple[Discovery, BundledHistogram]:
-    """With as many beginnings as are asked for, or as a device has messages for. Raises CONFIG."""
+    """With as many beginnings as are asked for, or as a device has messages for. Raises
+    TooManyMessagesError.
+    """
     most = request.room
     while True:
         discovery = request.discovery(most)
@@ -263,13 +282,52 @@ def fitting(
                 f"{LIMITS.messages} are the most that a report may have"
             )
         if request.most is not None or most <= _LEAST:
-            fewer = (
-                f"ask for fewer symbols first than {request.first}"
-                if discovery.size == request.discovery(1).size
-                else f"follow fewer beginnings than {most}"
-            )
-            raise wrong(f"{reason}: {fewer}, or give more devices or a larger epsilon")
+            raise TooManyMessagesError(reason, _instead(request, discovery, epsilon, levels))
         most //= 2
+
+
+def _instead(request: DiscoveryRequest, discovery: Discovery, epsilon: float, levels: int) -> str:
+    """What to ask for otherwise, where that helps."""
+    if discovery.size > request.discovery(1).size:
+        return f"follow fewer beginnings than {discovery.most}"
+    fewer = replace(request, first=request.first - 1)
+    if fewer.first and _fits(fewer, fewer.discovery(discovery.most), epsilon, levels):
+        return f"ask for fewer symbols first than {request.first}"
+    return ""
+
+
+def _enough(request: DiscoveryRequest, epsilon: float, levels: int) -> int:
+    """How many devices in all have messages enough for a level of that epsilon, with as many
+    beginnings as are asked for, or the fewest: rounded up to two figures. 0: no number does.
+    """
+    discovery = request.discovery(_LEAST if request.most is None else request.most)
+
+    def enough(n: int) -> bool:
+        return _fits(replace(request, n=n), discovery, epsilon, levels)
+
+    high = max(request.n, 1)
+    while not enough(high):
+        high *= 2
+        if high > _DEVICES:
+            return 0
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    # what a level may cost depends a little on the devices
+    unit = 10 ** max(len(str(high)) - 2, 0)
+    high = (high // unit + 1) * unit
+    return high if request.same else devices_for(high, request.asked_windows)
+
+
+def _fits(request: DiscoveryRequest, discovery: Discovery, epsilon: float, levels: int) -> bool:
+    """Whether a report has room for all messages of a device."""
+    try:
+        return _designed(request, discovery, epsilon, levels).messages <= LIMITS.messages
+    except ShoalError as error:
+        if error.kind is not Kind.CONFIG:
+            raise
+        return False
 
 
 def _designed(

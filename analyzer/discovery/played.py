@@ -171,15 +171,15 @@ def words_of(done: Iterable[LevelDone]) -> list[tuple[FoundBeginning, int]]:
 
 
 def releases_of(done: Iterable[LevelDone]) -> list[dict[str, Any]]:
-    """What releases would tell of the levels, in the shape of ``release_json.to_json``: the parts
-    of it that a tree or a map is drawn of, a window for each level.
+    """What releases of places would tell of the levels, in the shape of ``release_json.to_json``:
+    the parts of it that a map is drawn of, a window for each level, each of all devices.
     """
     return [
         {
             "window": level.level.number,
             "n": level.n,
             "estimates": rows_of(level.findings.estimate),
-            "discovered": level_json(level.findings.message()),
+            "discovered": level_json(level.findings.message(level.level.discovery.levels)),
         }
         for level in done
     ]

@@ -24,6 +24,7 @@ from shoal.task import PPM
 
 if TYPE_CHECKING:
     from shoal.analyzer.planner.frontier.option import SeveralOption
+    from shoal.secagg import PairwisePlan
     from shoal.task import MechanismSpec
 
 _BLANK = "FILL IN"
@@ -152,13 +153,9 @@ def file_text(
     command: str = "shoal plan",
 ) -> str:
     """The TOML text of what a ``command`` chose."""
-    mechanism_text = (
-        f"Planned by `{command}`: {chosen.title}, for {terms.n} devices, central "
-        f"epsilon <= {chosen.target}."
-    )
     text = (
         importlib.resources.files("shoal.analyzer.planner")
-        .joinpath("planned.toml")
+        .joinpath("planned.toml" if chosen.rounds is None else "vectors/planned_sum.toml")
         .read_text("utf-8")
     )
     document: Any = tomlkit.parse(text)
@@ -167,14 +164,14 @@ def file_text(
         "honest_fraction": honest_value(terms.honest_fraction),
         "delta": terms.delta,
         "target_epsilon": tomlkit.value(chosen.target),
-        "memoized": terms.memoized,
     }
     _describe(document["domain"], chosen.domain)
-    mechanism, windows = document["mechanism"], document["windows"]
-    _say(mechanism, f"planned: {chosen.promise}", 25)
-    mechanism["name"] = chosen.spec.name
-    integers = ", ".join(f"{name} = {value}" for name, value in chosen.spec.parameters)
-    mechanism["parameters"] = tomlkit.value(f"{{ {integers} }}")
+    if chosen.rounds is None:
+        document["memoized"] = terms.memoized
+        _describe_mechanism(document["mechanism"], chosen)
+    else:
+        _describe_rounds(document["pairwise"], chosen.spec, chosen.rounds)
+    windows = document["windows"]
     windows["start"] = tomlkit.value(datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z"))
     windows["length_s"] = length_s
     windows["length_s"].trivia.comment_ws = " " * max(1, 25 - len(str(length_s)))
@@ -183,18 +180,39 @@ def file_text(
     written = document.as_string()
     if written.count(_BLANK) == 1:
         written = written.replace(f"Fill in what says {_BLANK}, check", "Check")
-    return f"# {mechanism_text}\n{written}"
+    return (
+        f"# Planned by `{command}`: {chosen.title}, for {terms.n} devices, central epsilon <= "
+        f"{chosen.together or chosen.target}.\n{written}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenTask:
-    """What a file says of the mechanism: texts, and the target of one window as it is written."""
+    """What a file says of the mechanism: texts, and the target of one window as it is written.
+    ``rounds``: of a sum by secure aggregation, whose noise is ``spec``. ``together``: the target as
+    a person reads it, where windows are planned together.
+    """
 
     title: str
     spec: MechanismSpec
     domain: Domain
     target: str
-    promise: str
+    promise: str = ""
+    rounds: PairwisePlan | None = None
+    together: str = ""
+
+
+def _describe_mechanism(table: Any, chosen: ChosenTask) -> None:
+    _say(table, f"planned: {chosen.promise}", 25)
+    table["name"] = chosen.spec.name
+    integers = ", ".join(f"{name} = {value}" for name, value in chosen.spec.parameters)
+    table["parameters"] = tomlkit.value(f"{{ {integers} }}")
+
+
+def _describe_rounds(table: Any, noise: MechanismSpec, rounds: PairwisePlan) -> None:
+    table["mode"], table["noise"] = rounds.mode.name.lower(), noise.name
+    table["cohort_max"], table["cohort_min"] = rounds.cohort_max, rounds.cohort_min
+    table["dropout"] = rounds.dropout_ppm / PPM
 
 
 def _of_plan(plan: Plan) -> ChosenTask:
@@ -261,7 +279,7 @@ def _describe(table: Any, domain: Domain) -> None:
             "columns": domain.columns,
         }
     elif isinstance(domain, Vector):
-        table |= vector_values(domain)
+        table |= _vector_values(domain)
     else:
         table["kind"] = "yes_no"
     table.add(tomlkit.nl())
@@ -274,7 +292,7 @@ def honest_value(share: float) -> Any:
     return tomlkit.value(f"{math.floor(share * PPM + _PARSED) / PPM:.6f}")
 
 
-def vector_values(domain: Vector) -> dict[str, Any]:
+def _vector_values(domain: Vector) -> dict[str, Any]:
     """The table of a vector's domain."""
     names = list(domain.names)
     return {

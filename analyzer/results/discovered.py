@@ -50,8 +50,8 @@ class LevelFindings:
         """In symbols."""
         return tuple(one.symbols for one in self.found)
 
-    def message(self) -> release_pb2.DiscoveredLevel:
-        """As a release carries it."""
+    def message(self, windows: int) -> release_pb2.DiscoveredLevel:
+        """As a release carries it, of a task of so many windows."""
         discovery = self.level.discovery
         paths = discovery.alphabet if isinstance(discovery.alphabet, PlacePaths) else None
         return release_pb2.DiscoveredLevel(
@@ -62,6 +62,7 @@ class LevelFindings:
             no_room=self.no_room,
             parts=None if paths is None else encode_paths(paths),
             asked=() if paths is None else self.told,
+            drawn=windows if discovery.fresh else 0,
         )
 
 
@@ -107,7 +108,8 @@ def to_json(release: release_pb2.Release) -> dict[str, Any] | None:
 
 def level_json(found: release_pb2.DiscoveredLevel) -> dict[str, Any]:
     """``whole``: of each estimate but the last, whether it is a whole word; of places instead
-    ``cells``, with their edges in degrees, and ``box``, that of the map.
+    ``cells``, with their edges in degrees, and ``box``, that of the map. ``draws_one_of``: where
+    each device answers one window alone: of how many.
     """
     shown = {
         "level": found.level,
@@ -115,6 +117,8 @@ def level_json(found: release_pb2.DiscoveredLevel) -> dict[str, Any]:
         "threshold": found.threshold,
         "no_room": found.no_room,
     }
+    if found.drawn:
+        shown["draws_one_of"] = found.drawn
     if found.HasField("parts"):
         return {**shown, **_map_of(found, decode_paths(found.parts))}
     return {**shown, "whole": [one[-1:] == bytes((END,)) for one in found.beginnings]}

@@ -15,6 +15,7 @@ from statistics import NormalDist
 from typing import Any
 
 from shoal.analyzer.results.postprocess import base_cut, largest_remainder, readable
+from shoal.analyzer.results.word_tree import scale_words
 from shoal.arrays import np
 from shoal.domain import NO_ANSWER, AnswerRecord, Domain, Vector, Words
 from shoal.errors import ShoalError
@@ -220,11 +221,13 @@ def quantiles(release: release_pb2.Release) -> list[dict[str, float | None]] | N
 
 def beside(release: Mapping[str, Any]) -> list[str]:
     """What is said under the estimates of a release in its JSON shape: how many of several
-    intervals miss, and what to read where a number of devices was estimated below 0. The estimates
-    stay as they are.
+    intervals miss, of which devices numbers are where each answers one window, and what to read
+    where a number of devices was estimated below 0. The estimates stay as they are.
     """
     rows = release["estimates"]
     sentences = [OUTSIDE] if len(rows) > 1 else []
+    scale = scale_words(release.get("discovered", {}).get("draws_one_of", 0))
+    sentences += [scale] if scale else []
     if "processed" in release:
         below = sum(row["value"] < 0.0 for row in rows)
         return (

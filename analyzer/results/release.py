@@ -9,6 +9,7 @@ that n, so it is labelled not guaranteed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.mechanisms import Estimate, Mechanism, create
 from shoal.mechanisms.numbers.distribution import Distribution
 from shoal.mechanisms.numbers.quantiles import Quantile
+from shoal.mechanisms.several.levels import level_of
 from shoal.mechanisms.several.protocol import Several, Summed
 from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create_any
@@ -127,6 +129,20 @@ def valid_reports(batch: Batch, task: Task, opened: Opened) -> int:
     if task.reports_are_rows:
         return opened.tally.rows
     return max(0, batch.manifest.reports - sum(opened.rejected.values()))
+
+
+def devices_heard(batch: Batch, opened: Opened, made: Several) -> int:
+    """Devices whose noise is among the opened messages, for estimates: a refused row is one of the
+    ``mean_messages`` of a report, so that many of them are one report that is lost, rounded down.
+
+    Where whole reports are refused the noise that is taken off is that of the others, on average.
+    And a device that lies gains nothing by it: a refused message is one less for a cell, and lifts
+    all cells together by the noise of 1 / ``mean_messages`` of a device, which is less than one
+    message. Were each of them a report that is lost, as in ``valid_reports``, it would lift every
+    cell by the dummies of a device, and all of them by many more than the device has messages.
+    """
+    refused = sum(opened.rejected.values())
+    return max(0, batch.manifest.reports - math.floor(refused / made.mean_messages))
 
 
 def prepare(
@@ -213,11 +229,13 @@ def prepare_several(
     if withheld is None and asks and level is None:
         withheld = core.WITHHELD_NOT_ASKED
     found, estimate = None, None
+    drawn = made if withheld or level is None else level_of(made, level)
+    heard = devices_heard(batch, opened, drawn)
     if withheld is None and level is not None:
-        found = findings(made, level, opened.tally, n)
+        found = findings(made, level, opened.tally, heard)
         estimate = found.estimate
     elif withheld is None:
-        estimate = of_batch(made.estimate(opened.tally, n), task.domain, n)
+        estimate = of_batch(made.estimate(opened.tally, heard), task.domain, heard)
     losses = losses_of(made, task.n_certified, task.delta)
     told = made if isinstance(made, Ranges) and not withheld else None
     return Prepared(
@@ -230,10 +248,10 @@ def prepare_several(
         withheld,
         estimate,
         None if losses is None else to_bytes(losses),
-        distribution=None if told is None else told.distribution(opened.tally, n),
-        quantiles=() if told is None else told.quantiles(opened.tally, n),
-        ranges=None if told is None else ranges_message(told, n),
-        map=None if withheld else map_message(made, task.domain, n),
+        distribution=None if told is None else told.distribution(opened.tally, heard),
+        quantiles=() if told is None else told.quantiles(opened.tally, heard),
+        ranges=None if told is None else ranges_message(told, heard),
+        map=None if withheld else map_message(made, task.domain, heard),
         found=found,
     )
 
@@ -335,7 +353,7 @@ def _message(
             )
             for each in prepared.quantiles
         ],
-        discovered=None if prepared.found is None else prepared.found.message(),
+        discovered=None if prepared.found is None else prepared.found.message(task.windows.count),
         ranges=prepared.ranges,
         map=prepared.map,
     )

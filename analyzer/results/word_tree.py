@@ -34,7 +34,8 @@ class WordTree:
     """``roots``: of level 0, by devices. ``words``: whole ones, and those that the last of all
     levels cut. ``level`` of ``levels``: the last one that was released; ``window``: in which it was
     asked; ``no_room``: beginnings that all levels did not follow for want of room; ``going_on``:
-    those of the last level, of which the next one asks.
+    those of the last level, of which the next one asks. ``draws``: windows, of which each device
+    answers one alone; 0: it answers every one. Numbers are of the devices of one window then.
     """
 
     roots: tuple[WordNode, ...]
@@ -44,6 +45,24 @@ class WordTree:
     window: int
     no_room: int
     going_on: tuple[WordNode, ...]
+    draws: int = 0
+
+    @property
+    def scale(self) -> str:
+        """What the numbers are of, for people; empty where every device answers every window."""
+        return scale_words(self.draws)
+
+
+def scale_words(draws: int) -> str:
+    """Of what the numbers of a discovery are, where each device answers one of so many windows; 0:
+    it answers every one: empty.
+    """
+    if not draws:
+        return ""
+    return (
+        f"Each device answers one of {draws} windows alone, so these numbers are of the devices of "
+        f"one window, not of the fleet: there about {draws} times as many have a word"
+    )
 
 
 def word_tree(releases: Sequence[Mapping[str, Any]]) -> WordTree:
@@ -84,6 +103,7 @@ def word_tree(releases: Sequence[Mapping[str, Any]]) -> WordTree:
         last["window"],
         no_room,
         going_on,
+        last["discovered"].get("draws_one_of", 0),
     )
 
 

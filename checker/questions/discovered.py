@@ -34,6 +34,7 @@ def shown_level(release: release_pb2.Release) -> dict[str, Any] | None:
         "levels": found.levels,
         "threshold": found.threshold,
         "no_room": found.no_room,
+        **({"draws_one_of": found.drawn} if found.drawn else {}),
         **(_shown_map(found) if places else {"whole": whole}),
     }
 
@@ -47,6 +48,12 @@ def discovered(release: release_pb2.Release, task: task_pb2.Task) -> Iterator[St
         return
     if release.withheld:
         return  # "a release that is withheld shows nothing"
+    if found.drawn:
+        yield _said(
+            "a device answers as many windows as the task says",
+            asked.fresh and found.drawn == task.windows.count,
+            f"one of {found.drawn}, drawn by itself",
+        )
     if asked.HasField("parts"):
         yield from _of_places(release, asked)
         return

@@ -245,6 +245,12 @@ async def _explain(arguments: argparse.Namespace, config: AgentConfig) -> int:
     return 0
 
 
+async def _learn(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    from shoal.cli.agent.learn import learn
+
+    return await learn(arguments, config)
+
+
 async def _consent(arguments: argparse.Namespace, config: AgentConfig) -> int:
     from shoal.cli.agent.consent import consent
 
@@ -274,6 +280,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, AgentConfig], Coroutine[None,
     "flush": _flush,
     "status": _status,
     "explain": _explain,
+    "learn": _learn,
     "consent": _consent,
     "ledger": _ledger,
     "budget": _budget,

@@ -45,6 +45,7 @@ def build_parser() -> Parser:
     )
     _add(commands, "status", "tasks, consent and reports; nothing is sent")
     _add_explain(commands)
+    _add_learn(commands)
     _add_consent(commands)
     _add_ledger(commands)
     _add(
@@ -118,6 +119,34 @@ def _add_explain(commands: Any) -> None:
         examples.EXPLAIN,
     )
     explain.add_argument("task", metavar="TASK", help=_TASK)
+
+
+def _add_learn(commands: Any) -> None:
+    learn = _add(
+        commands,
+        "learn",
+        "what this device would answer to a task that learns a model; nothing is sent without "
+        "--send",
+        examples.LEARN,
+    )
+    learn.add_argument("task", metavar="TASK", help=_TASK)
+    row = (
+        'this device\'s own row as {"row": [63, 0.5], "yes": true}; "-" reads it from standard '
+        "input, out of sight of other processes"
+    )
+    learn.add_argument("row", metavar="ROW", help=row)
+    learn.add_argument(
+        "--releases",
+        type=Path,
+        nargs="+",
+        metavar="PATH",
+        default=[],
+        help="releases of the rounds before: files of shoal results export --format release, or "
+        "folders of them",
+    )
+    learn.add_argument(
+        "--send", action="store_true", help="answer the window that is open: takes part in a round"
+    )
 
 
 def _add_consent(commands: Any) -> None:

@@ -24,7 +24,7 @@ from shoal.cli.demo.near_central import TERMS, near_central_questions, side_by_s
 from shoal.cli.demo.near_central import show as show_near_central
 from shoal.cli.demo.page import look_around
 from shoal.cli.demo.processes import cpu_count
-from shoal.cli.demo.recipes.deployments import LIST, deployment
+from shoal.cli.demo.recipes.deployments import LIST, WORDS, deployment
 from shoal.cli.demo.recipes.listed import show_list
 from shoal.cli.demo.reports_run import run_reports
 from shoal.cli.demo.sums import show as show_sums
@@ -61,6 +61,7 @@ def demo(
     model: demo_options.ModelOption = None,
     recipe: demo_options.RecipeOption = None,
     windows: demo_options.WindowsOption = None,
+    fresh: demo_options.FreshOption = False,
     mechanism: demo_options.MechanismOption = "",
     setting: SettingOption = "",
     full: demo_options.FullOption = False,
@@ -84,7 +85,7 @@ def demo(
     patients' rows, beside a curator's at the same epsilon; with --model network a small network.
 
     With --recipe, runs a deployment that people cite as it is claimed, and as Shoal would ask:
-    shoal demo --recipe emoji-popularity
+    shoal demo --recipe emoji-popularity, or: shoal demo --recipe new-words --fresh
 
     The categories by another mechanism: shoal demo --mechanism unary --setting p=0.97
     """
@@ -93,14 +94,14 @@ def demo(
     others = mechanism or setting or secagg or near_central
     learning = _Learning(rounds, adaptive, model)
     _check_federated(others, learning, federated=federated)
-    _check_recipe(others or federated, windows, recipe)
+    _check_recipe(others or federated, windows, recipe, fresh=fresh)
     if recipe == LIST:
         show_list(json_path)
         return
     screen, started = stderr if json_path == STDOUT else console, time.monotonic()
     asked = () if recipe else _asked(devices, mechanism, setting, near_central=near_central)
     if recipe is not None:
-        kind = _recipe(recipe, devices, windows, workers, screen, full=full)
+        kind = _recipe(recipe, devices, windows, workers, screen, full=full, fresh=fresh)
     elif secagg or federated:
         kind = _vectors(devices, screen, learning, secagg=secagg, full=full)
     else:
@@ -114,8 +115,7 @@ def demo(
     kind.end(screen, results, time.monotonic() - started, out, keep)
     if open_page:
         look_around(screen, out / "results.json", out / "tasks")
-    if secagg:
-        _check_summed(results)
+    _check_summed(results, secagg=secagg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,8 @@ def _check_alone(chosen: str, *, secagg: bool, near_central: bool) -> None:
 
 
 def _check_federated(others: object, only: _Learning, *, federated: bool) -> None:
-    """Raises CONFIG for options that do not go together, and where what learns is not installed.
-    ``others``: questions of another demo; ``only``: what --federated alone has.
+    """Raises CONFIG for options that do not go together. ``others``: questions of another demo;
+    ``only``: what --federated alone has.
     """
     if federated and others:
         raise ShoalError(
@@ -175,13 +175,11 @@ def _check_federated(others: object, only: _Learning, *, federated: bool) -> Non
             Kind.CONFIG,
             "--rounds, --adaptive and --model go with --federated: add it, or leave them out",
         )
-    if only.model is demo_options.Learnt.NETWORK:
-        need("network")
 
 
-def _check_recipe(others: object, only: object, recipe: str | None) -> None:
+def _check_recipe(others: object, only: object, recipe: str | None, *, fresh: bool) -> None:
     """Raises CONFIG for options that do not go together. ``others``: what another demo has;
-    ``only``: what --recipe alone has.
+    ``only``: what --recipe alone has; ``fresh``: what one recipe alone has.
     """
     if recipe is not None and others:
         raise ShoalError(
@@ -191,6 +189,11 @@ def _check_recipe(others: object, only: object, recipe: str | None) -> None:
         )
     if only and recipe is None:
         raise ShoalError(Kind.CONFIG, "--windows goes with --recipe: add it, or leave it out")
+    if fresh and recipe != WORDS:
+        raise ShoalError(
+            Kind.CONFIG,
+            f"--fresh is of the recipe that looks for words: add --recipe {WORDS}, or leave it out",
+        )
 
 
 def _more_of(
@@ -240,11 +243,11 @@ def _show_places(screen: Console, seconds: float, out: Path, keep: Path | None) 
         screen.print(line, markup=False, soft_wrap=True)
 
 
-def _check_summed(results: dict[str, Any]) -> None:
+def _check_summed(results: dict[str, Any], *, secagg: bool) -> None:
     """Raises ABORTED if no sum came about: by chance or on a busy machine too few devices were in
     time, which is the right answer, and no demonstration.
     """
-    if results["tasks"][0]["release"]["withheld"]:
+    if secagg and results["tasks"][0]["release"]["withheld"]:
         raise ShoalError(
             Kind.ABORTED,
             "no sum came about: this machine was too busy for the rounds' times; run it again, or "
@@ -275,7 +278,9 @@ def _vectors(
     secagg: bool,
     full: bool,
 ) -> _Kind:
-    """By secure aggregation: sums, or a model."""
+    """By secure aggregation: sums, or a model. Raises CONFIG where what learns is not installed."""
+    if learning.model is demo_options.Learnt.NETWORK:
+        need("network")
 
     async def sums(folder: Path) -> Made:
         from shoal.cli.demo.sums.run import run_secagg  # the other demos need none of it
@@ -309,13 +314,15 @@ def _recipe(
     screen: Console,
     *,
     full: bool,
+    fresh: bool,
 ) -> _Kind:
     known = deployment(name)
 
     async def work(folder: Path) -> Made:
         from shoal.cli.demo.recipes.run import run_recipe  # as above
 
-        return await run_recipe(folder, known, devices, windows, workers or cpu_count(), screen)
+        processes = workers or cpu_count()
+        return await run_recipe(folder, known, devices, windows, processes, screen, fresh=fresh)
 
     def ending(*told: Any) -> None:
         from shoal.cli.demo.recipes.show import ending as end_recipe

@@ -113,6 +113,16 @@ WindowsOption = Annotated[
     int | None,
     typer.Option(min=1, max=60, help="Windows of --recipe. Default: the recipe's, a few."),
 ]
+FreshOption = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        help=(
+            "Of --recipe new-words: every device answers in one window alone, drawn by itself, not "
+            "at every level. Default: 6,000 devices."
+        ),
+    ),
+]
 FullOption = Annotated[
     bool, typer.Option("--full", help="End with the long tables, as they are in the results.")
 ]

@@ -209,9 +209,11 @@ def task_of(
     windows: WindowPlan | None = None,
     *,
     memoized: bool = False,
+    least: int | None = None,
 ) -> Task:
     """Of ``windows``, each of which closes when every device has reported; None: one that began a
-    minute ago. Raises CONFIG where lint finds that no task may be so.
+    minute ago. ``least``: reports of a window, where not every device answers it: then each closes
+    at its end. Raises CONFIG where lint finds that no task may be so.
     """
     made = create_any(question.mechanism, question.domain)
     if windows is None:
@@ -226,7 +228,7 @@ def task_of(
         domain=question.domain,
         mechanism=question.mechanism,
         windows=windows,
-        min_batch=devices,
+        min_batch=devices if least is None else least,
         max_batch=devices,
         honest_fraction_ppm=terms.honest_ppm,
         delta=terms.delta,

@@ -34,7 +34,7 @@ from shoal.cli.discover.show import (
 from shoal.cli.discover.words import read_held, read_places
 from shoal.cli.output import check_new, emit_json, say, stderr
 from shoal.cli.plan.task import write_task
-from shoal.cli.plan.told import seconds_of
+from shoal.cli.plan.told import window_of
 from shoal.cli.results.command import ResultsConfigOption, ResultsDataOption
 from shoal.entropy import SYSTEM, SeededEntropy
 from shoal.errors import Kind, ShoalError
@@ -68,7 +68,7 @@ def plan(
     across: options.AcrossOption = None,
     spare: options.SpareOption = 0,
     emit: options.EmitOption = None,
-    length: options.LengthOption = "7d",
+    length: options.LengthOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Say what would be found, before anybody is asked: how frequent a word must be, or how many
@@ -87,6 +87,7 @@ def plan(
 
     A task to sign: shoal discover plan --n 650000 --epsilon 1 --spare 2 --emit words.toml
     """
+    seconds = window_of(length, emit)
     if emit is not None:
         check_new(emit)
     asked = DiscoveryOptions(
@@ -104,7 +105,7 @@ def plan(
         found_from,
     )
     made = asked.planned(n, spare)
-    written = None if emit is None else write_task(emit, task_file(made, seconds_of(length)))
+    written = None if emit is None else write_task(emit, task_file(made, seconds))
     if as_json:
         emit_json(plan_json(made))
         return

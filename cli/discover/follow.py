@@ -16,7 +16,7 @@ from shoal.analyzer.config import AnalyzerConfig
 from shoal.analyzer.discovery.progress import Stand, WordProgress, progress
 from shoal.analyzer.results.maps.tree import PlaceMap, place_map
 from shoal.analyzer.results.reading import check_damage, read_releases, select
-from shoal.analyzer.results.word_tree import WordNode, WordTree, word_tree
+from shoal.analyzer.results.word_tree import WordNode, WordTree, scale_words, word_tree
 from shoal.cli.discover.map import drawn_map, map_json
 from shoal.cli.output import console, emit_json, say
 from shoal.cli.results.terminal import up
@@ -190,9 +190,8 @@ def _drawn(found: WordTree, releases: Sequence[Mapping[str, Any]], known: WordPr
     epsilon = up(privacy["epsilon_upper"])
     cost = f"of {released['n']:,} devices; epsilon \u2264 {epsilon} in each window"
     tree.add(Text(cost, style="dim"))
-    if known.draws:
-        scale = f"a device answers one of {known.draws} windows: of all, about {known.draws} times"
-        tree.add(Text(f"{scale} as many have a word", style="dim"))
+    if known.draws or found.draws:
+        tree.add(Text(scale_words(known.draws or found.draws), style="dim"))
     if found.no_room:
         tree.add(Text(f"{found.no_room:,} more beginnings had no room", style="dim"))
     for line in (*known.withheld, known.why):
@@ -214,7 +213,7 @@ def _json(found: WordTree | PlaceMap, known: WordProgress) -> dict[str, Any]:
         "state": known.stand.value,
         "why": known.why,
         "withheld": list(known.withheld),
-        "draws_one_of": known.draws or None,
+        "draws_one_of": known.draws or getattr(found, "draws", 0) or None,
     }
     if isinstance(found, PlaceMap):
         return {**stands, **map_json(found)}

@@ -22,8 +22,9 @@ FoundFromOption = Annotated[
     typer.Option(
         "--found-from",
         metavar="DEVICES",
-        help="Instead of --epsilon: a word of so many devices is to be found with 95 %; the least "
-        "epsilon for that is looked for, with as much room as --most says.",
+        help="Instead of --epsilon: a word of so many devices of all is to be found with 95 %, and "
+        "the least epsilon for that is looked for. It holds while a level has room: no more "
+        "beginnings than --most reach the threshold.",
     ),
 ]
 DeltaOption = Annotated[float, typer.Option(help="Between 0 and 1: 1e-8 is usual.")]
@@ -95,7 +96,10 @@ EmitOption = Annotated[
     typer.Option(metavar="FILE", help="Write a task file, to fill in, check and sign."),
 ]
 LengthOption = Annotated[
-    str, typer.Option(metavar="LENGTH", help="Of a window, with --emit: 7d, 12h, 30m.")
+    str | None,
+    typer.Option(
+        metavar="LENGTH", help="Of a window, with --emit: 7d (the default), 12h, 30m, 90s."
+    ),
 ]
 TaskArgument = Annotated[
     str, typer.Argument(help="A task's name, or its id or the beginning of it.")

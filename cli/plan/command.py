@@ -75,6 +75,9 @@ The mean of vectors, randomized whole by each device or summed in rounds: shoal 
 A model learnt in six rounds: shoal plan vectors --labels age,dose --n 600 --epsilon 1 --delta 1e-6
 --windows 6 --learn 8 --clip 0.5
 
+A network, whose clip follows the gradients: shoal plan vectors --dimension 30 --n 600 --epsilon 2
+--delta 1e-5 --windows 10 --learn 8 --clip 4 --model network --hidden 16 --adaptive
+
 What a well-known deployment's number means: shoal plan --recipe list; shoal plan --recipe
 emoji-popularity
 
@@ -100,14 +103,12 @@ def command(
     labels: plan_options.LabelsOption = None,
     counts: plan_options.CountsOption = None,
     share: plan_options.ShareOption = None,
-    low: plan_options.LowOption = 0.0,
-    high: plan_options.HighOption = 1.0,
+    low: plan_options.LowOption = 0.0, high: plan_options.HighOption = 1.0,
     unit: plan_options.UnitOption = "",
     levels: plan_options.LevelsOption = None,
     value: plan_options.ValueOption = None,
     worst: plan_options.WorstOption = False,
-    quantiles: plan_options.QuantilesOption = None,
-    shape: plan_options.ShapeOfOption = None,
+    quantiles: plan_options.QuantilesOption = None, shape: plan_options.ShapeOfOption = None,
     heaps: plan_options.HeapsOption = None,
     longest: word_options.LongestOption = None,
     most: word_options.MostOption = None,
@@ -121,7 +122,8 @@ def command(
     not_enrolled: vector_options.NotEnrolledOption = False,
     one_visit: vector_options.OneVisitOption = False,
     fresh: word_options.FreshOption = False,
-    learn: vector_options.LearnOption = None,
+    learn: vector_options.LearnOption = None, adaptive: vector_options.AdaptiveOption = False,
+    model: vector_options.LearntOption = None, hidden: vector_options.HiddenOption = None,
     min_batch: plan_options.MinBatchOption = None,
     honest_fraction: HonestFractionOption = "1",
     mechanism: plan_options.MechanismNamesOption = None,
@@ -149,6 +151,7 @@ def command(
     authority: task_options.AuthorityOption = None,
     shuffler_key: task_options.ShufflerKeyOption = None,
     analyzer_key: task_options.AnalyzerKeyOption = None,
+    enrolment_key: task_options.EnrolmentKeyOption = None,
     picture: plan_options.PlanPlotOption = None,
     runs: plan_options.SimulateOption = None,
     data: plan_options.SimulatedDataOption = None,
@@ -156,7 +159,7 @@ def command(
     processes: plan_options.ProcessesOption = None,
     engine: plan_options.EngineOption = None,
     as_json: plan_options.PlanJsonOption = False,
-) -> None:  # see HELP
+) -> None:  # fmt: skip  # see HELP
     _answer(context, dict(locals()))
 
 

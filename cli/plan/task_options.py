@@ -94,3 +94,11 @@ AnalyzerKeyOption = Annotated[
     str | None,
     typer.Option(metavar="KEY", rich_help_panel=_PANEL, help=f"The analyzer's {_KEY}"),
 ]
+EnrolmentKeyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        rich_help_panel=_PANEL,
+        help=f"Whose certificates devices show, for enrolled devices alone: the {_KEY}",
+    ),
+]

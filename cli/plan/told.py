@@ -47,6 +47,7 @@ class Told:
     authority: str | None = None
     shuffler_key: str | None = None
     analyzer_key: str | None = None
+    enrolment_key: str | None = None
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Told:
@@ -102,6 +103,8 @@ class Told:
             )
         if name:
             found["name"] = name
+        if self.enrolment_key is not None:
+            found["admission"] = "enrolled"
         if self.max_batch is not None:
             if self.max_batch < max(2, min_batch or 0):
                 raise _wrong(
@@ -124,6 +127,7 @@ class Told:
             "key_authority": ("--authority", self.authority),
             "shuffler": ("--shuffler-key", self.shuffler_key),
             "analyzer": ("--analyzer-key", self.analyzer_key),
+            "enrolment": ("--enrolment-key", self.enrolment_key),
         }
         return {
             key: _public(option, text) for key, (option, text) in typed.items() if text is not None
@@ -161,6 +165,15 @@ def seconds_of(text: str) -> int:
     if not 1 <= seconds <= 10 * 366 * 86_400:
         raise _wrong(f'--length: "{text}" is no length of a window: 7d, 12h, 30m or 90s is')
     return seconds
+
+
+def window_of(length: str | None, emit: Path | None) -> int:
+    """Seconds of a window of the task that is emitted, a week where nothing is said. Raises CONFIG
+    for a ``length`` of no task, and for one that is none.
+    """
+    if length is not None and emit is None:
+        raise _wrong("--length is of the task that --emit writes: give --emit TASK.toml")
+    return seconds_of("7d" if length is None else length)
 
 
 def _public(option: str, text: str) -> str:

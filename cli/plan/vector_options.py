@@ -23,6 +23,13 @@ class AskedNorm(StrEnum):
     coordinate = "coordinate"
 
 
+class LearntModelKind(StrEnum):
+    """What ``--learn`` learns; the values are what people type."""
+
+    logistic = "logistic"
+    network = "network"
+
+
 DimensionOption = Annotated[
     int | None,
     typer.Option(rich_help_panel=_PANEL, help="Numbers of a vector; or --labels names them."),
@@ -70,8 +77,30 @@ LearnOption = Annotated[
         "--learn",
         metavar="STEP",
         rich_help_panel=_PANEL,
-        help="Learn a logistic regression over these numbers with this step, a round in each of "
-        "--windows; --clip is that of a gradient.",
+        help="Learn a model over these numbers with this step, a round in each of --windows; "
+        "--clip is that of a gradient.",
+    ),
+]
+LearntOption = Annotated[
+    LearntModelKind | None,
+    typer.Option(
+        "--model",
+        rich_help_panel=_PANEL,
+        help="Of --learn: logistic regression (default), or a network of one hidden layer, whose "
+        "devices need PyTorch.",
+    ),
+]
+HiddenOption = Annotated[
+    int | None,
+    typer.Option(rich_help_panel=_PANEL, help="Of --model network: hidden units (default: 16)."),
+]
+AdaptiveOption = Annotated[
+    bool,
+    typer.Option(
+        "--adaptive",
+        rich_help_panel=_PANEL,
+        help="Of --learn: --clip is that of the first round, and follows the gradients then, at a "
+        "charge.",
     ),
 ]
 
@@ -87,6 +116,9 @@ class VectorsTyped:
     not_enrolled: bool
     one_visit: bool
     learn: float | None = None
+    model: LearntModelKind | None = None
+    hidden: int | None = None
+    adaptive: bool = False
 
 
 _OWN = {field.name for field in fields(VectorsTyped)}

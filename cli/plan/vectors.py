@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,19 @@ from typing import Any
 from rich.table import Table
 
 from shoal.accounting.meaning import bound_text
-from shoal.accounting.sums.windows import epsilon_of_windows
 from shoal.analyzer.planner.order import TellProgress
 from shoal.analyzer.planner.vectors.asked import SUMS, VectorRequest, wrong
 from shoal.analyzer.planner.vectors.choose import plan_vectors
+from shoal.analyzer.planner.vectors.learning import (
+    HIDDEN,
+    ModelAsked,
+    epsilon_by_round,
+    follows,
+    model_plan,
+    of_rounds,
+    takes,
+    told_with,
+)
 from shoal.analyzer.planner.vectors.task_text import vectors_text
 from shoal.analyzer.planner.vectors.way import VectorPlan, VectorWay
 from shoal.cli.figures import counted, figure
@@ -23,11 +31,9 @@ from shoal.cli.output import emit_json, say, say_table
 from shoal.cli.plan.request import devices, honest
 from shoal.cli.plan.task import write_task
 from shoal.cli.plan.told import Settings
-from shoal.cli.plan.vector_options import VectorsTyped
+from shoal.cli.plan.vector_options import LearntModelKind, VectorsTyped
 from shoal.domain import Norm
 from shoal.errors import ShoalError
-from shoal.limits import LIMITS
-from shoal.mechanisms.quantize import bounds
 from shoal.questions.learning import LearningPlan
 from shoal.task import PPM
 
@@ -69,63 +75,28 @@ def vector_request(typed: VectorsTyped, given: Mapping[str, Any]) -> VectorReque
 
 
 def learning_of(typed: VectorsTyped, request: VectorRequest) -> LearningPlan | None:
-    """The model that --learn asks for. Raises CONFIG, INVALID."""
+    """The model that --learn asks for. Raises CONFIG."""
     if typed.learn is None:
+        if typed.model is not None or typed.hidden is not None or typed.adaptive:
+            raise wrong("--model, --hidden and --adaptive go with --learn STEP: add it")
         return None
+    network = typed.model is LearntModelKind.network
+    if typed.hidden is not None and not network:
+        raise wrong("--hidden goes with --model network: add it, or leave --hidden out")
+    if typed.hidden is not None and typed.hidden < 1:
+        raise wrong("--hidden: 1 hidden unit or more")
     if request.norm is not Norm.L2:
         raise wrong("--learn goes with norm l2: leave --norm out")
     if not request.enrolled:
         raise wrong("--learn goes with sums, whose devices are enrolled: leave --not-enrolled out")
     if request.ways and not set(request.ways) & set(SUMS):
         raise wrong(f"--learn goes with sums: --mechanism {', '.join(SUMS)}; or leave it out")
-    from shoal.cli.results.learnt import logistic_plan
-
+    asked = ModelAsked(typed.learn, (typed.hidden or HIDDEN) * network, typed.adaptive)
     try:
-        return logistic_plan(request.dimension, request.windows, typed.learn, request.clip)
+        return model_plan(request, asked)
     except ShoalError as error:
-        raise wrong(f"--learn STEP, --clip, --dimension: {error}") from None
-
-
-def _asked_of_rounds(request: VectorRequest, learning: LearningPlan) -> VectorRequest:
-    """Gradients, of which each device sends one divided by the clip in every window."""
-    return replace(
-        request,
-        dimension=learning.dimension,
-        clip=learning.bound,
-        names=learning.names(request.names) if request.names else (),
-        unit="",
-        ways=tuple(name for name in SUMS if not request.ways or name in request.ways),
-    )
-
-
-def _with_words(told: Settings, learning: LearningPlan) -> Settings:
-    """The plan's words behind the question, where they are signed. Raises CONFIG."""
-    question = told.texts.get("question")
-    if question is None:
-        raise wrong("--question is wanted with --learn and --emit: the plan's words follow it")
-    text = f"{question} {learning.words}"
-    if len(text) > LIMITS.text_chars:
-        raise wrong(f"--question is too long: with the plan's words it has {len(text)} characters")
-    return replace(told, texts={**told.texts, "question": text})
-
-
-def _by_round(plan: VectorPlan) -> list[float]:
-    """Epsilons of the first round, the first two, ...: of a device that answers in each."""
-    request, way = plan.request, plan.chosen
-    if way.plan is None or way.spec is None or way.domain is None:
-        raise TypeError("a model is learnt by sums")
-    honest_ones = way.plan.honest_survivors(request.honest_ppm)
-    return [
-        epsilon_of_windows(
-            way.spec,
-            bounds(way.domain),
-            request.dimension,
-            honest=honest_ones,
-            windows=rounds,
-            delta=request.delta,
-        )
-        for rounds in range(1, request.windows + 1)
-    ]
+        more = ", --hidden" if network else ""
+        raise wrong(f"--learn STEP, --clip, --dimension{more}: {error}") from None
 
 
 def show_vectors(
@@ -139,19 +110,30 @@ def show_vectors(
 ) -> None:
     """Plan it, write the task file if it is wanted, and say what each way would err."""
     if learning is not None:
-        request = _asked_of_rounds(request, learning)
-        told = told if emit is None else _with_words(told, learning)
+        request = of_rounds(request, learning)
+        if emit is not None:
+            if "question" not in told.texts:
+                raise wrong(
+                    "--question is wanted with --learn and --emit: the plan's words follow it"
+                )
+            told = told_with(told, learning)
     plan = plan_vectors(request, tell)
     written = None if emit is None else write_task(emit, vectors_text(plan, told))
     if as_json:
-        more = {} if learning is None else {"learning": learning.words}
-        epsilons = {} if learning is None else {"epsilon_by_round": _by_round(plan)}
-        emit_json(plan.to_json() | more | epsilons)
+        more = (
+            {}
+            if learning is None
+            else {"learning": learning.words, "epsilon_by_round": epsilon_by_round(plan)}
+        )
+        emit_json(plan.to_json() | more)
         return
     _say_plan(plan, learning)
     if learning is not None:
         say(f"{learning.words} Epsilon by round, of a device that answers in each:")
-        say(", ".join(bound_text(one) for one in _by_round(plan)))
+        say(", ".join(bound_text(one) for one in epsilon_by_round(plan)))
+        for line in (follows(learning), takes(learning)):
+            if line is not None:
+                say(line)
     if written is not None:
         say(written)
 
@@ -159,7 +141,8 @@ def show_vectors(
 def _say_plan(plan: VectorPlan, learning: LearningPlan | None) -> None:
     request = plan.request
     unit = f" {request.unit}" if request.unit else ""
-    what = "vectors" if learning is None else f"gradients / their clip of {learning.clip:g}, each"
+    clip = "" if learning is None else f" of {learning.clip:g}" * (learning.rule is None)
+    what = "vectors" if learning is None else f"gradients / their clip{clip}, each"
     say(
         f"The mean of {what} of {counted(request.dimension, 'number')}, "
         f"{request.norm.name.lower()} norm up to {request.clip:g}{unit}, of {request.n:,} devices "

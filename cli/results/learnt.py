@@ -6,7 +6,6 @@ a restart loses nothing, and anybody who has both computes the same.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,27 +15,13 @@ from pathlib import Path
 from shoal import codec
 from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.analyzer.core import retention_over
-from shoal.clients.rounds.learning import check_learning, follow
+from shoal.clients.rounds.learning import follow
 from shoal.crypto.trust import ServedTask
-from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
 from shoal.protos import release_pb2
-from shoal.questions.learning import ClipRule, LearningPlan, LearningState, begin_learning
-from shoal.questions.models import Logistic, Model
-from shoal.questions.network import Network
+from shoal.questions.learning import LearningPlan, LearningState, begin_learning
+from shoal.questions.plan_words import plan_of
 from shoal.task import Task
-
-_NUMBER = r"[0-9][0-9.e+-]*"
-_MODELS = (
-    r"(?:Logistic regression over (?P<features>[0-9]{1,7}) numbers"
-    r"|A network of (?P<hidden>[0-9]{1,4}) hidden units over (?P<inputs>[0-9]{1,7}) numbers, begun "
-    r"at seed (?P<seed>[0-9]{1,19}),)"
-)
-_WORDS = re.compile(
-    rf"{_MODELS} in (?P<rounds>[0-9]{{1,5}}) rounds, step (?P<step>{_NUMBER}), clip "
-    rf"(?P<clip>{_NUMBER})(?: following quantile (?P<quantile>{_NUMBER}) at rate "
-    rf"(?P<rate>{_NUMBER}), mark (?P<mark>{_NUMBER}))?\.$"
-)
 
 
 class Learning(StrEnum):
@@ -80,62 +65,46 @@ class LearntModel:
         return sum(not one.withheld for one in self.rounds)
 
 
-def logistic_plan(
-    features: int, rounds: int, step: float, clip: float, rule: ClipRule | None = None
-) -> LearningPlan:
-    """The plan that the words are of. Raises INVALID."""
-    return LearningPlan(Logistic(features), rounds, step, clip, rule)
-
-
-def plan_of(task: Task) -> LearningPlan:
-    """From the words that the task's question ends with. Raises CONFIG where there are none, and
-    MISMATCH, INVALID where task or words don't hold.
-    """
-    found = _WORDS.search(task.question)
-    if found is None:
-        raise ShoalError(
-            Kind.CONFIG,
-            f"task {task.name} learns no model: its question does not end with the words of a plan "
-            "(docs/SECAGG.md, Learning a model)",
-        )
-    try:
-        step, clip = float(found["step"]), float(found["clip"])
-        adapting = [found[name] for name in ("quantile", "rate", "mark")]
-        rule = None if None in adapting else ClipRule(*map(float, adapting))
-    except ValueError:
-        raise ShoalError(
-            Kind.INVALID, f"task {task.name}: the words of its plan have a number that is none"
-        ) from None
-    if found["features"] is not None:
-        model: Model = Logistic(int(found["features"]))
-    else:
-        model = Network(int(found["inputs"]), int(found["hidden"]), int(found["seed"]))
-    plan = LearningPlan(model, int(found["rounds"]), step, clip, rule)
-    check_learning(task, plan)
-    return plan
-
-
 @lru_cache(maxsize=LIMITS.windows)  # a store that is watched is looked at every other second
 def epsilon_of_rounds(task: Task, rounds: int) -> float:
     """Of so many rounds together, of a device in each, at the task's delta. Direction: upper."""
     return epsilon_of_task(task, rounds, task.delta)
 
 
-def learnt(
-    served: ServedTask, signed: Mapping[int, bytes], now: float, arrays: Path | None = None
-) -> LearntModel:
-    """``signed``: SignedRelease by window; ``now``: Unix seconds; ``arrays``: where the totals of
-    long vectors lie. Raises BAD_SIGNATURE, MISMATCH, INVALID for a release that is not of this
-    task, as a device would refuse it.
+class FollowedModel:
+    """A task's model, looked at again and again: a release that was verified and followed is not
+    followed again while it is the same to the last byte. ``arrays``: where the totals of long
+    vectors lie.
     """
-    task, plan = served.task, plan_of(served.task)
-    state, rounds = begin_learning(plan), list[ModelRound]()
-    while state.done < plan.rounds and state.done in signed:
-        window, clip = state.done, state.clip
-        state = follow(plan, task, served.task_id, state, signed[window], arrays)
-        message = codec.parse(release_pb2.SignedRelease, signed[window], "signed release")
+
+    def __init__(self, served: ServedTask, arrays: Path | None = None) -> None:
+        """Raises as ``plan_of``."""
+        self._served, self._arrays, self._plan = served, arrays, plan_of(served.task)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._state, self._rounds = begin_learning(self._plan), list[ModelRound]()
+        self._followed = list[bytes]()  # by window
+
+    def look(self, signed: Mapping[int, bytes], now: float) -> LearntModel:
+        """``signed``: SignedRelease by window; ``now``: Unix seconds. Raises BAD_SIGNATURE,
+        MISMATCH, INVALID for a release that is not of this task, as a device would refuse it; what
+        was followed before it stays.
+        """
+        if any(signed.get(window) != data for window, data in enumerate(self._followed)):
+            self._begin()  # a store that was put back
+        while self._state.done < self._plan.rounds and self._state.done in signed:
+            self._follow(signed[self._state.done])
+        done = self._state.done
+        stand, why = _stand(self._served.task, self._plan, done, signed, now)
+        return LearntModel(self._plan, self._state, tuple(self._rounds), stand, why)
+
+    def _follow(self, signed: bytes) -> None:
+        task, window, clip = self._served.task, self._state.done, self._state.clip
+        state = follow(self._plan, task, self._served.task_id, self._state, signed, self._arrays)
+        message = codec.parse(release_pb2.SignedRelease, signed, "signed release")
         release = codec.parse(release_pb2.Release, message.release, "release")
-        rounds.append(
+        self._rounds.append(
             ModelRound(
                 window,
                 0 if release.withheld else release.n,
@@ -145,8 +114,13 @@ def learnt(
                 epsilon_of_rounds(task, window + 1),
             )
         )
-    stand, why = _stand(task, plan, state.done, signed, now)
-    return LearntModel(plan, state, tuple(rounds), stand, why)
+        self._state = state
+        self._followed.append(signed)
+
+
+def learnt(served: ServedTask, signed: Mapping[int, bytes], now: float) -> LearntModel:
+    """As ``FollowedModel.look``, once."""
+    return FollowedModel(served).look(signed, now)
 
 
 def _stand(

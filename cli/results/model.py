@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,18 +44,19 @@ def model_command(
         raise ShoalError(Kind.CONFIG, "--watch is for people: leave it or --json out")
     if out is not None:
         check_new(out)
-    found, shown = _now(task, config), 0
+    served, look = _followed(task, config)
+    model, shown = look(), 0
     if not as_json:
-        _tell_cost(found)
-    while watch and found[1].stand is Learning.GOING_ON:
-        shown = _tell_rounds(found[1].rounds, shown)
+        _tell_cost(served, model)
+    while watch and model.stand is Learning.GOING_ON:
+        shown = _tell_rounds(model.rounds, shown)
         time.sleep(_LOOK_S)
-        found = _now(task, config)
-    told = _json(*found)
+        model = look()
+    told = _json(served, model)
     if as_json:
         emit_json(told)
     else:
-        _tell_rounds(found[1].rounds, shown)
+        _tell_rounds(model.rounds, shown)
         _tell_model(told)
     if out is not None:
         write_new(out, (json.dumps(told, indent=2) + "\n").encode())
@@ -62,14 +64,12 @@ def model_command(
             say(f"wrote {out}")
 
 
-def _now(task: str, config: Path) -> tuple[Any, Any]:
-    """(the served task, what is learnt of it). Every signature is verified anew."""
+def _followed(task: str, config: Path) -> tuple[Any, Callable[[], Any]]:
+    """(the served task, what looks into the store and says what is learnt of it by then)."""
     from shoal.analyzer.config import AnalyzerConfig
     from shoal.analyzer.results.totals import FOLDER
-    from shoal.analyzer.store import FILE_NAME, AnalyzerStore
-    from shoal.cli.results.learnt import learnt
+    from shoal.cli.results.learnt import FollowedModel
     from shoal.crypto.task_folder import load_task_folder
-    from shoal.protos.release_pb2 import SignedRelease
     from shoal.services.settings import load_settings
 
     settings = load_settings(AnalyzerConfig, config)
@@ -91,11 +91,20 @@ def _now(task: str, config: Path) -> tuple[Any, Any]:
             Kind.CONFIG, f"{len(chosen)} tasks are called '{task}': give the beginning of an id"
         )
     (served,) = chosen
-    if not (settings.data_dir / FILE_NAME).exists():
-        return served, learnt(served, {}, time.time())
-    store = AnalyzerStore(settings.data_dir / FILE_NAME, read_only=True)
+    model = FollowedModel(served, settings.data_dir / FOLDER)
+    return served, lambda: model.look(_signed(served, settings.data_dir), time.time())
+
+
+def _signed(served: Any, data: Path) -> dict[int, bytes]:
+    """The task's releases as the analyzer signed them, by window."""
+    from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+    from shoal.protos.release_pb2 import SignedRelease
+
+    if not (data / FILE_NAME).exists():
+        return {}
+    store = AnalyzerStore(data / FILE_NAME, read_only=True)
     try:
-        signed = {
+        return {
             one.window: SignedRelease(
                 release=one.release, signature=one.signature
             ).SerializeToString()
@@ -104,13 +113,11 @@ def _now(task: str, config: Path) -> tuple[Any, Any]:
         }
     finally:
         store.close()
-    return served, learnt(served, signed, time.time(), settings.data_dir / FOLDER)
 
 
-def _tell_cost(found: tuple[Any, Any]) -> None:
+def _tell_cost(served: Any, model: Any) -> None:
     from shoal.cli.results.learnt import epsilon_of_rounds
 
-    served, model = found
     rounds, delta = model.plan.rounds, served.task.delta
     say(
         f"{served.task.name}: {model.plan.words}\nAll {rounds} rounds of a device that answers in "

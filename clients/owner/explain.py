@@ -14,14 +14,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from shoal.accounting.composition import memoized
-from shoal.accounting.meaning import sentences, sum_sentences
+from shoal.accounting.meaning import sentences
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.owner.explain_cost import cost_lines, pays, up
 from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.explain_group import group_lines
+from shoal.clients.owner.explain_learning import learning_lines
 from shoal.clients.owner.explain_places import place_lines
+from shoal.clients.owner.explain_sums import sum_lines
 from shoal.clients.owner.policy import check, counted_on, never_accepted
 from shoal.clients.owner.rules import describe
 from shoal.crypto.admission.members import frame_bytes
@@ -85,6 +87,7 @@ def explain(
         *_sent(assignment),
         *_batch(task),
         *_promise(assignment),
+        *learning_lines(assignment),
         *place_lines(assignment),
         *group_lines(assignment, policy.owner_devices),
         *_no_promise(assignment),
@@ -293,10 +296,15 @@ def _batch(task: Task) -> list[str]:
         often = (
             "one report in all, in one of the windows, which this device draws by itself, by chance"
         )
+    # of a round those who are lost may all have been honest
+    honest = (
+        f"{task.n_certified:,} of them"
+        if task.pairwise is None
+        else f"{task.pairwise.honest_survivors(task.honest_fraction_ppm):,} of those in each round"
+    )
     return [
         f"From how many: a window is only published with at least {task.min_batch:,} reports; the "
-        f"promise counts on {task.n_certified:,} "
-        "of them being honest.",
+        f"promise counts on {honest} being honest.",
         f"How often: {often}; {windows} of {_duration(plan.length_s)}, until {end}.",
     ]
 
@@ -321,20 +329,7 @@ def _promise(assignment: Assignment) -> list[str]:
     except ShoalError as error:
         return [f"{_ONE_WINDOW} nothing that this device can compute ({error.message})."]
     if task.pairwise is not None:
-        together = guarantee.remaining.together
-        mode = task.pairwise.mode.name.lower()
-        words = sum_sentences(
-            guarantee.epsilon_upper,
-            guarantee.delta,
-            guarantee.n_honest,
-            together if math.isfinite(together) else None,
-            mode,
-        )
-        return [
-            _ONE_WINDOW,
-            *(f"  - {line}" for line in words),
-            *_all_windows(task, guarantee.epsilon_upper, guarantee.delta, math.inf),
-        ]
+        return [_ONE_WINDOW, *sum_lines(task, task.pairwise, guarantee)]
     lines = [_ONE_WINDOW, *(f"  - {line}" for line in sentences(guarantee))]
     if task.memoized:
         assert assignment.mechanism is not None  # noqa: S101 - sums and bundles are not memoized

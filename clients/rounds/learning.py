@@ -18,7 +18,7 @@ from pathlib import Path
 from shoal import codec
 from shoal.arrays import NDArray, np
 from shoal.crypto.signing import SigningContext, verify
-from shoal.domain import Norm, Vector
+from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import MIB
@@ -29,42 +29,12 @@ from shoal.questions.learning import (
     after_nothing,
     after_parts,
     after_round,
-    gradients,
-    vectors,
+    answers,
 )
 from shoal.storage.released_arrays import array_name, released_totals
 from shoal.task import Task
 
-# A clip of the domain that differs from the plan's by less than this is the same: it went through
-# text.
-_SAME = 1e-12
-_MOST_BYTES = 64 * MIB  # of a release file, as ``shoal verify`` takes them
-
-
-def check_learning(task: Task, plan: LearningPlan) -> None:
-    """Raises MISMATCH for a task that the plan can't be asked by: another domain, other rounds, or
-    a question that does not end with the plan's words, which its authority signed.
-
-    The task's L2 clip must be the plan's: with a smaller one vectors would be clipped once more,
-    and with a larger one the noise would be more than is needed.
-    """
-    domain = task.domain
-    fits = (
-        isinstance(domain, Vector)
-        and task.pairwise is not None
-        and domain.norm is Norm.L2
-        and domain.dimension == plan.dimension
-        and abs(domain.clip / plan.bound - 1.0) < _SAME
-        and task.windows.count == plan.rounds
-        and task.question.endswith(plan.words)
-    )
-    if not fits:
-        raise ShoalError(
-            Kind.MISMATCH,
-            f"task {task.name} is not asked by this plan: it wants sums of {plan.dimension} "
-            f"coordinates clipped to {plan.bound:g} (L2), {plan.rounds} windows, and the plan's "
-            "words at the end of the question",
-        )
+MOST_BYTES = 64 * MIB  # of a release file, as ``shoal verify`` takes them
 
 
 def follow(
@@ -129,7 +99,7 @@ def signed_release(file: bytes) -> bytes:
     rest of the file is for readers. Raises INVALID for any other file.
     """
     try:
-        if len(file) > _MOST_BYTES:
+        if len(file) > MOST_BYTES:
             raise ValueError
         signed = json.loads(file)["signed"]
         release, signature = (
@@ -153,6 +123,5 @@ def answer(
     ``row``: float64[features]. Raises INVALID for NaN, infinity or a number beyond 10^9, CONFIG on
     a device that lacks what the model's gradient takes. Nothing is charged by then.
     """
-    own = gradients(plan, state, row[None, :], np.array([yes]))
-    vector: NDArray[np.float64] = vectors(plan, state.clip, own)[0]
+    vector: NDArray[np.float64] = answers(plan, state, row[None, :], np.array([yes]))[0]
     return vector

@@ -141,11 +141,9 @@ def gradients(
     plan.model.features], each number finite and at most 10^9 away from 0; ``yes``: bool[n]. Raises
     INVALID for other rows, whatever the model is.
     """
-    if rows.ndim != 2 or rows.shape[1] != plan.model.features or yes.shape != rows.shape[:1]:
-        raise bad_model(f"a row has {plan.model.features} numbers, and one yes or no")
-    if not (np.abs(rows) <= _MOST_OF_ROW).all():
-        raise bad_model(f"a row holds NaN, or a number beyond {_MOST_OF_ROW:g}: scale it")
-    return plan.model.gradients(state.weights, rows, yes)
+    found = np.zeros((len(rows), plan.model.size))
+    _differentiate(plan, state, rows, yes, found)
+    return found
 
 
 def vectors(plan: LearningPlan, clip: float, of: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -155,18 +153,57 @@ def vectors(plan: LearningPlan, clip: float, of: NDArray[np.float64]) -> NDArray
     """
     if of.ndim != 2 or of.shape[1] != plan.model.size or of.dtype != np.float64:
         raise bad_model(f"a gradient of this model has {plan.model.size} numbers of 64 bits")
+    found = np.empty((len(of), plan.dimension))
+    found[:, : plan.model.size] = of
+    _shorten(plan, clip, found)
+    return found
+
+
+def answers(
+    plan: LearningPlan,
+    state: LearningState,
+    rows: NDArray[np.float64],
+    yes: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """``vectors`` of ``gradients`` of these rows, in one array: beside the model and the rows there
+    is nothing as large in memory. Raises as both do.
+    """
+    found = np.zeros((len(rows), plan.dimension))
+    _differentiate(plan, state, rows, yes, found[:, : plan.model.size])
+    _shorten(plan, state.clip, found)
+    return found
+
+
+def _differentiate(
+    plan: LearningPlan,
+    state: LearningState,
+    rows: NDArray[np.float64],
+    yes: NDArray[np.bool_],
+    into: NDArray[np.float64],
+) -> None:
+    if rows.ndim != 2 or rows.shape[1] != plan.model.features or yes.shape != rows.shape[:1]:
+        raise bad_model(f"a row has {plan.model.features} numbers, and one yes or no")
+    # NaN is the largest and the smallest of what it is among, and fails both comparisons
+    if rows.size and not (rows.max() <= _MOST_OF_ROW and rows.min() >= -_MOST_OF_ROW):
+        raise bad_model(f"a row holds NaN, or a number beyond {_MOST_OF_ROW:g}: scale it")
+    plan.model.gradients(state.weights, rows, yes, into)
+
+
+def _shorten(plan: LearningPlan, clip: float, gradients: NDArray[np.float64]) -> None:
+    """In place: float64[n, plan.dimension], gradients first. Raises INVALID for what has no finite
+    length.
+    """
+    of = gradients[:, : plan.model.size]
     with np.errstate(over="ignore", invalid="ignore"):
-        lengths = np.linalg.norm(of, axis=1)
+        lengths = np.sqrt(np.einsum("ij,ij->i", of, of))
     if not np.isfinite(lengths).all():
         raise bad_model(
             "a gradient holds NaN, infinity or numbers beyond 1e150: nothing was answered; look at "
             "the model's own arithmetic"
         )
-    scaled: NDArray[np.float64] = of / np.maximum(lengths, clip)[:, None]
-    if plan.rule is None:
-        return scaled
-    within = np.where(lengths <= clip, 0.5, -0.5) * plan.rule.mark
-    return np.concatenate([scaled, within[:, None]], axis=1)
+    of /= np.maximum(lengths, clip)[:, None]
+    if plan.rule is not None:
+        gradients[:, -1] = np.where(lengths <= clip, 0.5, -0.5) * plan.rule.mark
 
 
 def after_round(

@@ -41,10 +41,15 @@ class Model(Protocol):
         """float64[size]: before the first round; the same on every machine to the last bit."""
 
     def gradients(
-        self, weights: NDArray[np.float64], rows: NDArray[np.float64], yes: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """float64[n, size]: of each row's logistic loss. Raises CONFIG if this machine lacks what
-        it takes: then the device answers nothing.
+        self,
+        weights: NDArray[np.float64],
+        rows: NDArray[np.float64],
+        yes: NDArray[np.bool_],
+        into: NDArray[np.float64],
+    ) -> None:
+        """Of each row's logistic loss, written to ``into``: float64[n, size], zeros before; so a
+        long vector is in memory once. The other arrays are left as they are. Raises CONFIG if this
+        machine lacks what it takes: then the device answers nothing.
         """
 
     def predict(
@@ -84,17 +89,34 @@ class Logistic:
         return np.zeros(self.size)
 
     def gradients(
-        self, weights: NDArray[np.float64], rows: NDArray[np.float64], yes: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """float64[n, features + 1]."""
+        self,
+        weights: NDArray[np.float64],
+        rows: NDArray[np.float64],
+        yes: NDArray[np.bool_],
+        into: NDArray[np.float64],
+    ) -> None:
+        """To float64[n, features + 1]."""
         off = self.predict(weights, rows) - yes
-        return np.concatenate([off[:, None] * rows, off[:, None]], axis=1)
+        np.multiply(off[:, None], rows, out=into[:, :-1])
+        into[:, -1] = off
 
     def predict(
         self, weights: NDArray[np.float64], rows: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """float64[n] in [0, 1]."""
         return likely(rows @ weights[:-1] + weights[-1])
+
+
+def gradients_of(
+    model: Model,
+    weights: NDArray[np.float64],
+    rows: NDArray[np.float64],
+    yes: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """float64[n, model.size]: of each row's logistic loss. Raises as the model does."""
+    found = np.zeros((len(rows), model.size))
+    model.gradients(weights, rows, yes, found)
+    return found
 
 
 def likely(logits: NDArray[np.float64]) -> NDArray[np.float64]:

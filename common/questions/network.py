@@ -100,17 +100,20 @@ class Network:
         return weights
 
     def gradients(
-        self, weights: NDArray[np.float64], rows: NDArray[np.float64], yes: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """float64[n, size], by PyTorch. Raises CONFIG without it."""
+        self,
+        weights: NDArray[np.float64],
+        rows: NDArray[np.float64],
+        yes: NDArray[np.bool_],
+        into: NDArray[np.float64],
+    ) -> None:
+        """To float64[n, size], by PyTorch. Raises CONFIG without it."""
         try:
             import torch
         except ImportError:
             raise ShoalError(Kind.CONFIG, LACKING) from None
         given = (weights, rows, yes.astype(np.float64))
         tensors = (torch.from_numpy(np.ascontiguousarray(one, np.float64)) for one in given)
-        found: NDArray[np.float64] = _differentiated(self)(*tensors).numpy()
-        return found
+        into[:] = _differentiated(self)(*tensors).numpy()
 
     def predict(
         self, weights: NDArray[np.float64], rows: NDArray[np.float64]

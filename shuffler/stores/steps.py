@@ -45,3 +45,9 @@ class StepBook(Protocol):
     async def entered(self, task_ids: Collection[TaskId]) -> list[EnteredStep]:
         """All of these tasks, by task and window. Raises UNAVAILABLE, OVERLOADED, INTERNAL."""
         ...
+
+    async def forget(self, task_id: TaskId) -> None:
+        """Delete all of a task whose retention has ended. Raises UNAVAILABLE, OVERLOADED,
+        INTERNAL.
+        """
+        ...

@@ -3,7 +3,9 @@ epsilon and delta, on the same rows: within one point of accuracy.
 
 Everything but the masks is production code: each device computes its gradient at the model so far,
 clips it, rounds it to the grid and adds its own share of the noise (``noisy``), and the model
-follows the totals. Masks cancel to the last bit, which the rounds' own tests show. The curator has
+follows the totals. At reduced size the noise of a round is drawn in one, by the law of all shares
+together, but for the last round of a model that is no network. Masks cancel to the last bit, which
+the rounds' own tests show. The curator has
 Gaussian noise of the least deviation for all rounds together, by an exact account; the devices pay
 for the honest fraction, for dropout, for rounding and for the Renyi bound, and have a quarter more
 noise for it.
@@ -98,9 +100,10 @@ def learnt_by_devices(
     """The weights that all devices together learn, all of them in every sum."""
     state = begin_learning(plan)
     assert isinstance(task.domain, Vector)
-    for _ in range(plan.rounds):
+    for number in range(plan.rounds):
         total = np.zeros(plan.dimension, dtype=np.int64)
-        if isinstance(plan.model, Network) and not FULL:
+        alone = FULL or (number == plan.rounds - 1 and not isinstance(plan.model, Network))
+        if not alone:
             total += at_once(task, answers(plan, state, patients), entropy)
         else:
             for value in answers(plan, state, patients):
@@ -113,8 +116,8 @@ def at_once(
     task: Task, values: Iterable[NDArray[np.float64]], entropy: Entropy
 ) -> NDArray[np.int64]:
     """int64[dimension]: the sum of ``noisy`` over all values, by the same law: shares are
-    differences of Poisson variables, whose sums are Poisson. A network's shares, drawn one by one,
-    would take most of the time of a test.
+    differences of Poisson variables, whose sums are Poisson. Shares, drawn one by one, would take
+    most of the time of a test.
     """
     assert isinstance(task.domain, Vector)
     rounded = [quantize(value, task.domain, entropy).vector for value in values]

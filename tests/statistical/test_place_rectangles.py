@@ -12,7 +12,7 @@ import pytest
 from shoal.analyzer.discovery.plan import DiscoveryRequest, plan_discovery
 from shoal.analyzer.discovery.played import LevelDone, Population, releases_of
 from shoal.analyzer.results.discovered import found_in
-from shoal.analyzer.results.maps.parted import parted_rectangle
+from shoal.analyzer.results.maps.parted import PartedMap
 from shoal.analyzer.results.maps.tree import place_map
 from shoal.arrays import NDArray
 from shoal.entropy import Entropy, SeededEntropy
@@ -64,6 +64,7 @@ def test_intervals_of_rectangles_hold_the_truth() -> None:
     for run in range(RUNS):
         drawn = SeededEntropy(f"rectangles, run {run}")
         releases = played(plan, population, drawn)
+        asked = PartedMap(releases)
         holds: dict[bool, list[bool]] = {True: [], False: []}
         worst: dict[bool, list[bool]] = {True: [], False: []}
         found = place_map(releases).cells
@@ -83,7 +84,7 @@ def test_intervals_of_rectangles_hold_the_truth() -> None:
                 continue
             inside = within(places, box)
             true = int(inside.sum())
-            told = parted_rectangle(releases, *(edge / MICRO for edge in box))
+            told = asked.rectangle(*(edge / MICRO for edge in box))
             holds[bool(told.cut)].append(told.ci_low <= true <= told.ci_high)
             if told.cut:
                 split = of_cut(places, parts, box)

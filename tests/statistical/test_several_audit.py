@@ -39,7 +39,7 @@ from tests.cases import for_each
 from tests.sizes import CAMPAIGN, FULL, size
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(size(300, 300, 1_800))]
-TRIALS, OF_BROKEN = size(8_000, 40_000, 200_000), 2_000
+TRIALS, OF_BROKEN = size(5_000, 40_000, 200_000), 2_000
 OF_LEVELS = size(4_000, 40_000, 200_000)  # of ``ranges`` and ``blocks``, which draw the most noise
 DEVICES, EPSILON, DELTA = 5, 2.0, 0.01
 PAIR = 2  # devices of a trial where the victim's messages alone are looked at

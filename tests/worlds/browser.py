@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 LACKING = "install Chromium, for example: apt-get install chromium"
@@ -22,6 +23,9 @@ _QUIET = (
     "--no-first-run",
 )
 WIDE, NARROW = 1200, 390  # CSS pixels
+_HEIGHT = 844
+_AXE = Axe()
+_WRONG = "axe.run({resultTypes: ['violations']}).then((found) => found.violations)"
 
 
 @functools.cache
@@ -51,7 +55,7 @@ def page_of(
 ) -> Iterator[Page]:
     """A page of a browser that knows nothing of any other."""
     context = running.new_context(
-        viewport={"width": width, "height": 844},
+        viewport={"width": width, "height": _HEIGHT},
         color_scheme="dark" if dark else "light",
         java_script_enabled=scripts,
         ignore_https_errors=True,  # certificates of our own making
@@ -60,3 +64,18 @@ def page_of(
         yield context.new_page()
     finally:
         context.close()
+
+
+def look_over(page: Page) -> None:
+    """What lies there, in light, dark and narrow: no violation that axe knows, no sideways
+    scrolling. It is loaded once: colours and widths are style sheets' alone.
+    """
+    page.evaluate(_AXE.axe_script)
+    for width, dark in ((WIDE, False), (WIDE, True), (NARROW, False)):
+        page.set_viewport_size({"width": width, "height": _HEIGHT})
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        where = page.url, width, dark
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, where
+        wrong = page.evaluate(_WRONG)
+        assert [(each["id"], each["nodes"][0]["html"]) for each in wrong] == [], where
+    page.set_viewport_size({"width": WIDE, "height": _HEIGHT})

@@ -260,6 +260,15 @@ class Server:
         command = [_program("psql"), "-XqtA", "-v", "ON_ERROR_STOP=1", "-f", "-"]
         return _run(*command, self.socket_dsn(database), stdin=text).splitlines()
 
+    def content(self, database: str, *, but: str) -> bytes:
+        """The tables of the schema ``shoal`` and their rows, without those of the table ``but``."""
+        tables = (
+            "SELECT format('SELECT %L', relname), "
+            "format('SELECT one::text FROM shoal.%I AS one ORDER BY 1', relname) "
+            "FROM pg_stat_user_tables WHERE relname <> :'but' ORDER BY relname \\gexec"
+        )
+        return "\n".join(self.sql(f"\\set but {but}\n{tables}", database)).encode()
+
     def on_disk(self) -> bytes:
         """Every byte of its data, its log of writes among them, and what it said. Not of
         ``pg_internal.init``, a cache of its catalogs, where it takes that away meanwhile.

@@ -31,9 +31,15 @@ File = dict[str, Any]
 
 
 def played(
-    world: World, words: tuple[str, ...], lost: Collection[int] = (), seed: str = "words"
+    world: World,
+    words: tuple[str, ...],
+    lost: Collection[int] = (),
+    seed: str = "words",
+    refused: int = 0,
 ) -> dict[int, File]:
-    """Release files by window: level after level, each asked again after the ``lost`` windows."""
+    """Release files by window: level after level, each asked again after the ``lost`` windows. In
+    each so many messages are ``refused``.
+    """
     discovery = world.task.domain
     assert isinstance(discovery, Discovery)
     with TemporaryDirectory() as temporary:
@@ -54,7 +60,7 @@ def played(
                 tell(signed_step)
                 asked = signed_step.name.raw
             if window not in lost:
-                prepared = found_in(world, level, words, window, seed, asked)
+                prepared = found_in(world, level, words, window, seed, asked, refused)
                 manifest = codec.encode_manifest(prepared.batch.manifest)
                 signed = world.shuffler.sign(SigningContext.MANIFEST, manifest)
                 signatures.keep(Digest.of(manifest), signed)

@@ -35,6 +35,11 @@ class MemoryBook:
         self._ask()
         return [step for window, step in sorted(self.rows.items()) if window.task_id in task_ids]
 
+    async def forget(self, task_id: TaskId) -> None:
+        """As ``StepBook.forget``."""
+        self._ask()
+        self.rows = {at: step for at, step in self.rows.items() if at.task_id != task_id}
+
     def _ask(self) -> None:
         if self.away:
             raise ShoalError(Kind.UNAVAILABLE, "the database is away")

@@ -10,7 +10,7 @@ import numpy as np
 from shoal import codec
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.analyzer.batches.opening import Opened
-from shoal.analyzer.core import Batch, BatchState
+from shoal.analyzer.core import UNOPENABLE, Batch, BatchState
 from shoal.analyzer.records import Spending
 from shoal.analyzer.results.release import Prepared, conclude, prepare
 from shoal.analyzer.store import AnalyzerStore
@@ -78,18 +78,20 @@ def found_in(
     window: int,
     seed: str = "words",
     asked: bytes = b"",
+    refused: int = 0,
 ) -> Prepared:
     """A batch of one honest report for each word, tallied and prepared. ``asked``: as the shuffler
-    names it.
+    names it. ``refused``: messages of the last reports that can't be opened.
     """
     made = create(world.task.mechanism, world.task.domain)
     cells = np.array([level.encode(word) for word in words], dtype=np.int64)
     bundles = level_of(made, level).randomize(cells, SeededEntropy(seed))
-    tally = made.tally(bundles.rows)
-    batch = world.batch([b""] * tally.rows, window, reports=len(cells), asked=asked)
+    tally = made.tally(bundles.rows[: len(bundles.rows) - refused])
+    batch = world.batch([b""] * len(bundles.rows), window, reports=len(cells), asked=asked)
 
     taken = Batch(batch.manifest, batch.manifest_hash, BatchState.PROCESSING)
-    return prepare(world.served, taken, Opened(tally, {}), level)
+    opened = Opened(tally, {UNOPENABLE: refused} if refused else {})
+    return prepare(world.served, taken, opened, level)
 
 
 def release_of(world: World, prepared: Prepared) -> bytes:

@@ -17,11 +17,11 @@ would at the same honest guarantee.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal.accounting.of_task import guaranteed_several
 from shoal.accounting.several_messages.of_domain import design_several
-from shoal.analyzer.discovery.plan import DiscoveryPlan, plan_discovery
+from shoal.analyzer.discovery.plan import DiscoveryPlan, TooManyMessagesError, plan_discovery
 from shoal.analyzer.planner.deployments.claims import (
     DAYS,
     SHORT_LIST,
@@ -94,28 +94,39 @@ def ways_of(recipe: Recipe, n: int, windows: int) -> Ways:
     return Ways(weighed, _claimed(weighed), _planned(weighed, n, matched), matched)
 
 
-def ways_to_find(recipe: Recipe, n: int, known: tuple[bytes, ...]) -> tuple[Ways, DiscoveryPlan]:
+def ways_to_find(
+    recipe: Recipe, n: int, known: tuple[bytes, ...], spare: int | None = None
+) -> tuple[Ways, DiscoveryPlan]:
     """Of a recipe that looks for words, of which some are ``known``: the claimed way, which nobody
-    runs, and the plan of a discovery. Raises CONFIG for numbers out of range.
+    runs, and the plan of a discovery. ``spare``: every device answers in one window alone that it
+    draws by itself, of so many beyond one for each level; None: at every level. Raises CONFIG for
+    numbers out of range, and for too few devices, with how many would do.
     """
     sought = recipe.question
     if not isinstance(sought, Sought):
         raise wrong(f"recipe {recipe.name} lists its answers")
-    plain = weigh(recipe, n)
-    found = plan_discovery(discovery_request(sought, n, recipe.delta, known))
+    request = discovery_request(sought, n, recipe.delta, known)
+    try:
+        if spare is not None:
+            request = replace(request, spare=spare).drawing(n)
+        found, plain = plan_discovery(request), weigh(recipe, n)
+    except TooManyMessagesError as error:
+        more = f"{error.devices:,} devices or more" if error.devices else "more devices"
+        raise wrong(f"{error.reason}: run recipe {recipe.name} with {more}") from None
     planned = Way(
         PLANNED,
-        f"discovery of {found.discovery.levels} levels",
+        f"discovery of {found.discovery.levels} levels{'' if request.same else ', fresh devices'}",
         found.discovery,
         found.made.spec,
         False,
         found.epsilon_level,
         found.stderr,
     )
+    of_what = "of all levels together" if request.same else "of the one window that it answers"
     matched = Matched(
         sought.epsilon,
-        found.discovery.levels,
-        "a part of the claimed epsilon, of all levels together: at all of it little is promised",
+        request.windows,
+        f"a part of the claimed epsilon, {of_what}: at all of it little is promised",
     )
     return Ways(plain, _claimed(plain), planned, matched), found
 

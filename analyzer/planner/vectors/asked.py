@@ -56,6 +56,11 @@ class VectorRequest:
         check_honest(self.honest)
         if self.n < 2:
             raise wrong("--n: 2 devices or more: one alone is hidden among nobody")
+        if self.n > LIMITS.batch_rows:
+            raise wrong(
+                f"--n: at most {LIMITS.batch_rows:,} devices, which is the largest batch that an "
+                "analyzer opens: ask a part of them"
+            )
         if not (math.isfinite(self.epsilon) and self.epsilon > 0.0):
             raise wrong("--epsilon: a finite number above 0, as 1")
         if not 1 <= self.windows <= LIMITS.windows:

@@ -12,7 +12,7 @@ fewer assumptions before fewer visits. What a limit rules out is listed with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from shoal.accounting.numerics.curve import QUICK_EFFORT
@@ -50,11 +50,28 @@ def plan_vectors(request: VectorRequest, tell: TellWay | None = None) -> VectorP
     what stands in the way of each.
     """
     ways: list[VectorWay] = []
-    tried = [name for name in WAYS if not request.ways or name in request.ways]
+    tried = tried_of(request)
     for done, name in enumerate(tried):
         if tell is not None:
             tell(done, len(tried), name)
-        ways += _summed(request, name) if name in SUMS else _randomized(request, name)
+        ways += ways_of(request, name)
+    return vector_plan(request, ways)
+
+
+def tried_of(request: VectorRequest) -> tuple[str, ...]:
+    """The names of ``WAYS`` that a plan looks at."""
+    return tuple(name for name in WAYS if not request.ways or name in request.ways)
+
+
+def ways_of(request: VectorRequest, name: str) -> list[VectorWay]:
+    """Every setting of one of ``WAYS``, those that are not possible with why."""
+    return _summed(request, name) if name in SUMS else _randomized(request, name)
+
+
+def vector_plan(request: VectorRequest, ways: Sequence[VectorWay]) -> VectorPlan:
+    """The plan that compares them. Raises CONFIG where nothing keeps the limits, saying what stands
+    in the way of each.
+    """
     fit = [way for way in ways if way.possible]
     if not fit:
         why = "; ".join(f"{way.title}: {way.reason}" for way in ways)
@@ -208,6 +225,9 @@ def _summed(request: VectorRequest, name: str) -> list[VectorWay]:
         return [_impossible(name, title, "devices of a sum have to be enrolled")]
     if not request.several_visits and mode is not Mode.HELPER:
         return [_impossible(name, title, "a device has to stay for a round of some minutes")]
+    if mode is Mode.HELPER and request.dimension > LIMITS.whole_words:
+        why = f"vectors of more than {LIMITS.whole_words:,} numbers go in segments, by rounds alone"
+        return [_impossible(name, title, why)]
     try:
         return [_over(request, _of_mode(request, mode, title))]
     except ShoalError as error:

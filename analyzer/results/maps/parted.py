@@ -124,36 +124,57 @@ def parted_rectangle(
     Raises NOT_FOUND without level 0; CONFIG, in a line that says how to mend it, for bounds that
     are not on the map.
     """
-    levels = levels_of(releases)
-    if 0 not in levels:
-        raise ShoalError(
-            Kind.NOT_FOUND,
-            "level 0 of this discovery is not among its releases, and all counts start from it: "
-            "ask where all of its releases are",
+    return PartedMap(releases).rectangle(south, west, north, east)
+
+
+class PartedMap:
+    """The releases of one task in their JSON shape, read once for many rectangles. Raises NOT_FOUND
+    without level 0.
+    """
+
+    def __init__(self, releases: Sequence[Mapping[str, Any]]) -> None:
+        levels = levels_of(releases)
+        if 0 not in levels:
+            raise ShoalError(
+                Kind.NOT_FOUND,
+                "level 0 of this discovery is not among its releases, and all counts start from "
+                "it: ask where all of its releases are",
+            )
+        self._parts = {number: _parts(levels, number) for number in sorted(levels)}
+        self._box, self._n = levels[0]["discovered"]["box"], int(levels[0]["n"])
+        self._last = levels[0]["estimates"][-1]
+
+    def rectangle(
+        self,
+        south: float | None = None,
+        west: float | None = None,
+        north: float | None = None,
+        east: float | None = None,
+    ) -> PartedCount:
+        """Bounds in degrees; None: that of the map. Raises CONFIG for bounds that are not on it."""
+        box, parts = _box(self._box, (south, west, north, east)), self._parts
+        within = _summed(parts, lambda part: part.share(box), lambda part: part.inside(box))
+        first = list(parts[0].values())
+        ins = sum(part.inside(box) for part in first)
+        outs = 1 + sum(part.share(box) == 0.0 for part in first)
+        if ins <= outs:
+            return _count(box, within)
+        beside = _summed(
+            parts, lambda part: 1.0 - part.share(box), lambda part: not part.share(box)
         )
-    box = _box(levels[0]["discovered"]["box"], (south, west, north, east))
-    parts = {number: _parts(levels, number) for number in sorted(levels)}
-    n, last = int(levels[0]["n"]), levels[0]["estimates"][-1]
-    within = _summed(parts, lambda part: part.share(box), lambda part: part.inside(box))
-    first = list(parts[0].values())
-    ins = sum(part.inside(box) for part in first)
-    outs = 1 + sum(part.share(box) == 0.0 for part in first)
-    if ins <= outs:
-        return _count(box, within)
-    beside = _summed(parts, lambda part: 1.0 - part.share(box), lambda part: not part.share(box))
-    elsewhere, error = float(last["value"]), float(last["stderr"])
-    return _count(
-        box,
-        _Sum(
-            beside.value + elsewhere,
-            beside.variance + error**2,
-            beside.cells + 1,
-            beside.cut,
-            beside.spread,
-            beside.most,
-        ),
-        outside_of=n,
-    )
+        elsewhere, error = float(self._last["value"]), float(self._last["stderr"])
+        return _count(
+            box,
+            _Sum(
+                beside.value + elsewhere,
+                beside.variance + error**2,
+                beside.cells + 1,
+                beside.cut,
+                beside.spread,
+                beside.most,
+            ),
+            outside_of=self._n,
+        )
 
 
 def _count(box: Edges, found: _Sum, outside_of: int | None = None) -> PartedCount:

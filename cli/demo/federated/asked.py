@@ -16,7 +16,6 @@ from shoal.cli.demo.options import Learnt
 from shoal.cli.demo.workspace import Site
 from shoal.clients.core import Assignment, assign
 from shoal.clients.memory.rounds_ledger import MemoryLedger
-from shoal.clients.rounds.learning import check_learning
 from shoal.crypto.admission.enrolment import DeviceIdentity, issue
 from shoal.crypto.signing import SigningKey
 from shoal.crypto.trust import trust_schedule, trust_task
@@ -26,6 +25,7 @@ from shoal.ids import Digest
 from shoal.questions.learning import ClipRule, LearningPlan, LearningState, begin_learning
 from shoal.questions.models import Logistic, Model
 from shoal.questions.network import Network
+from shoal.questions.plan_words import check_learning
 from shoal.secagg import Mode
 from shoal.task import Admission, Aggregator, Task, WindowPlan
 

@@ -24,7 +24,7 @@ from shoal.questions.learning import (
     gradients,
     vectors,
 )
-from shoal.questions.models import Model
+from shoal.questions.models import Model, gradients_of
 
 OPEN_ROUNDS = 5_000
 _OPEN_STEP = 2.0
@@ -57,7 +57,7 @@ def learnt_openly(
     """float64[model.size]: its weights, without clip and noise, after many small rounds."""
     weights = model.begin()
     for _ in range(rounds):
-        own = model.gradients(weights, patients.rows, patients.malignant)
+        own = gradients_of(model, weights, patients.rows, patients.malignant)
         weights = weights - _OPEN_STEP * own.mean(axis=0)
     return weights
 

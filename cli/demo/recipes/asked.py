@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from shoal.analyzer.discovery.plan import DiscoveryRequest
 from shoal.analyzer.planner.deployments.ways import Way
 from shoal.cli.demo.recipes.deployments import Deployment
 from shoal.cli.demo.survey import Question
@@ -20,6 +21,7 @@ from shoal.task import PPM, Task, WindowPlan
 
 _LENGTH_S, _GRACE_S = 60, 10_800
 _WORDS_GRACE_S = 600
+_FRESH_GRACE_S = 1  # nobody is waited for who is not asked
 _WINDOWS = 4  # for each level
 _START_S = 6  # until the services are up
 _PURPOSE = "a made-up deployment"
@@ -56,23 +58,26 @@ def ask(site: Site, deployment: Deployment, way: Way, devices: int, windows: int
 
 
 def ask_words(
-    site: Site, deployment: Deployment, way: Way, devices: int, length_s: int
+    site: Site, deployment: Deployment, way: Way, request: DiscoveryRequest, length_s: int
 ) -> AskedWay:
     """As ``ask``, of words that nobody listed: level after level is asked, in windows of
-    ``length_s`` seconds from soon on, some of which may pass while a release is made.
+    ``length_s`` seconds from soon on, some of which may pass while a release is made. Devices that
+    answer once draw among as many windows as they were planned for.
     """
     if not isinstance(way.domain, Discovery):
         raise TypeError("words are looked for by a discovery")
+    windows = _WINDOWS * way.domain.levels if request.same else request.asked_windows
+    least = None if request.same else request.n
     question = Question(f"{deployment.name}-{way.name}", deployment.asked, way.domain, way.spec)
     terms = TaskTerms(_PURPOSE, PPM, deployment.recipe.delta, way.epsilon)
     plan = WindowPlan(
         start_s=int(time.time()) + _START_S,
         length_s=length_s,
-        count=_WINDOWS * way.domain.levels,
-        grace_s=_WORDS_GRACE_S,
+        count=windows,
+        grace_s=_WORDS_GRACE_S if request.same else _FRESH_GRACE_S,
         skew_s=0,
     )
-    return _signed(site, way, task_of(question, devices, site, terms, plan))
+    return _signed(site, way, task_of(question, request.fleet, site, terms, plan, least=least))
 
 
 def _signed(site: Site, way: Way, task: Task) -> AskedWay:

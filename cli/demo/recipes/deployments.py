@@ -17,6 +17,7 @@ MADE_UP = (
 )
 
 LIST = "list"
+WORDS = "new-words"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ DEPLOYMENTS: tuple[Deployment, ...] = (
         _places,
     ),
     Deployment(
-        "new-words",
+        WORDS,
         "Which word did you write that the dictionary lacks?",
         "a level",
         "a user and day",

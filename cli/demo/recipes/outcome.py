@@ -37,8 +37,9 @@ _NO_ANSWER = "no answer"
 @dataclass
 class RecipeCourse:
     """How far a run has come. ``asked``: the ways that are run. ``values``: of each window that was
-    answered. ``releases``: of each window, those of all ways in their order; ``ledgers``: of each
-    way, what every device was charged. ``discovery``: where words are looked for, its plan.
+    answered, of the devices that answered it. ``releases``: of each window, those of all ways in
+    their order; ``ledgers``: of each way, what every device was charged. ``discovery``: where words
+    are looked for, its plan, and then ``fleet``: devices in all; ``words``: what they have.
     """
 
     deployment: Deployment
@@ -50,15 +51,29 @@ class RecipeCourse:
     acknowledged: int = 0
     unknown: int = 0
     discovery: DiscoveryPlan | None = None
+    fleet: int = 0
+    words: Sequence[Value] = ()
 
     @property
     def devices(self) -> int:
-        """How many answered."""
-        return len(self.values[0])
+        """How many there are."""
+        return self.fleet or len(self.values[0])
+
+    @property
+    def fresh(self) -> bool:
+        """Whether every device answers in one window alone."""
+        return self.discovery is not None and not self.discovery.request.same
+
+    @property
+    def answered(self) -> int:
+        """Windows that one device answered, at most."""
+        return 1 if self.fresh else len(self.values)
 
     @property
     def per_day(self) -> int:
-        """Windows in which a device answers in a day: of a discovery all its levels."""
+        """Windows in which a device answers in a day: of a discovery all its levels, or one."""
+        if self.fresh:
+            return 1
         if self.discovery is not None:
             return self.discovery.discovery.levels
         return self.deployment.recipe.reports_per_day
@@ -143,6 +158,7 @@ def results_of(course: RecipeCourse, composed: Sequence[Composed]) -> dict[str, 
         "made_up": MADE_UP,
         "devices": course.devices,
         "windows": len(course.values),
+        "fresh": course.fresh,
         "window": deployment.window,
         "reports_per_day": course.per_day,
         "claimed": claimed_json(deployment),
@@ -185,10 +201,11 @@ def _found(
 ) -> dict[str, Any]:
     return words_of_run(
         plan.discovery,
-        course.values[0],
+        course.words,
         tasks,
         least=plan.threshold,
-        found_from=plan.found_from,
+        found_from=plan.found_in_all,
+        drawn=plan.request.asked_windows if course.fresh else None,
     )
 
 
@@ -226,7 +243,7 @@ def _way(
         one.way.domain.size,
         one.task.n_certified,
         recipe.delta,
-        windows=len(course.values),
+        windows=course.answered,
         per_day=course.per_day,
         memoized=one.way.memoized,
     )

@@ -46,12 +46,15 @@ async def run_recipe(
     windows: int | None,
     workers: int,
     screen: Console,
+    *,
+    fresh: bool = False,
 ) -> Made:
-    """Everything that is shown of it. Raises INTERNAL if a report was lost or doubled, CONFIG for
-    too few devices, UNAVAILABLE if a service can't be kept alive.
+    """Everything that is shown of it. ``fresh``: each device answers once. Raises INTERNAL if a
+    report was lost or doubled, CONFIG for too few devices, UNAVAILABLE if a service can't be kept
+    alive.
     """
     if isinstance(deployment.recipe.question, Sought):
-        return await run_words(folder, deployment, devices, windows, workers, screen)
+        return await run_words(folder, deployment, devices, windows, workers, screen, fresh=fresh)
     count, turns = devices or deployment.devices, windows or deployment.windows
     ways = await asyncio.to_thread(ways_of, deployment.recipe, count, turns)
     site = await asyncio.to_thread(prepare, folder)

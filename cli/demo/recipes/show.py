@@ -130,7 +130,7 @@ def _rows(results: dict[str, Any]) -> list[tuple[str, list[str]]]:
     spans = [
         ("window", f"one window ({results['window']})"),
         ("day", f"a day ({results['reports_per_day']} x)"),
-        ("run", f"the {results['windows']} windows of this run"),
+        ("run", _of_run(results)),
         ("year", "a year"),
     ]
     rows = list[tuple[str, list[str]]]()
@@ -146,6 +146,11 @@ def _rows(results: dict[str, Any]) -> list[tuple[str, list[str]]]:
             cells = [_still(way, key) for way in ways]
             rows.append((f"{what}, of a value that never changes", cells))
     return rows
+
+
+def _of_run(results: dict[str, Any]) -> str:
+    of = f"the {results['windows']} windows of this run"
+    return f"{of}, of one of them" if results["fresh"] else of
 
 
 def _still(way: dict[str, Any], key: str) -> str:
@@ -168,7 +173,7 @@ def notes(results: dict[str, Any]) -> list[str]:
     lines = [
         f"Made up: {results['made_up']}",
         f"Claimed: epsilon = {claimed['epsilon']:g} of {claimed['unit']}. {claimed['claim']}",
-        f"The figures hold for batches of {honest['n']:,} honest reports, each at delta = "
+        f"The figures hold for batches of {_batches(results)} honest reports, each at delta = "
         f"{honest['delta']:g}, while shuffler and analyzer do not collude; if they do, the lines "
         "that say so hold. A value may change in every window.",
         f"planned: what Shoal would choose at epsilon {bound_text(matched['epsilon'])}, "
@@ -200,9 +205,25 @@ def notes(results: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _batches(results: dict[str, Any]) -> str:
+    claimed, *_, planned = [way["honest"]["n"] for way in results["ways"]]
+    if claimed == planned:
+        return f"{claimed:,}"
+    return f"{claimed:,}, as planned {planned:,} or more,"
+
+
 def _of_windows(results: dict[str, Any]) -> str:
     """How often a device answered, and what that cost it by the analyzer's own book."""
     found, spent = results["found"], results["ways"][-1]["released"]
+    if results["fresh"]:
+        return (
+            f"Every device drew one window by itself and answered in no other: of {found['drawn']} "
+            f"windows {found['windows']} asked something. That cost it epsilon <= "
+            f"{_bound(results['ways'][-1]['honest']['apart']['run'])} at delta = "
+            f"{results['ways'][-1]['honest']['delta']:.2g}. The analyzer's own book adds up all "
+            "windows, as if the same devices had answered. A word's numbers are of the devices of "
+            f"one window: times {found['drawn']} they are those of the whole fleet."
+        )
     windows, levels = found["windows"], found["levels"]
     planned = f"one for each of {levels} levels"
     if windows > levels:
@@ -217,10 +238,13 @@ def _of_windows(results: dict[str, Any]) -> str:
 
 
 def _of_words(found: dict[str, Any]) -> list[str]:
+    followed = f"{found['threshold']:,} devices have"
+    if found["drawn"] is not None:
+        followed = f"{found['threshold']:,} devices of a window have"
     missed = ", ".join(f"{one['word']} ({one['truth']:,})" for one in found["missed"])
     return [
         f"Of {found['distinct']} words {len(found['words'])} were found, {found['false']} of them "
-        f"false; followed is what {found['threshold']:,} devices have, and what "
+        f"false; followed is what {followed}, and what "
         f"{found['found_from']:,} have is found with 95 %"
         + (f": missed were {missed}." if missed else ": none was missed.")
         + f" {found['known']:,} devices have a word that the dictionary knows, and answered "

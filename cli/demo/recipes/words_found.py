@@ -32,11 +32,13 @@ def words_of_run(
     *,
     least: int,
     found_from: int,
+    drawn: int | None = None,
 ) -> dict[str, Any]:
     """Words that were found, those that were not although enough devices have them to be found with
     95 %, and those that nobody has. ``tasks``: of each window that the devices answered, with its
     truth: more than ``levels``, those planned, where some were asked again. ``least``: the
-    threshold at the largest level; ``found_from``: see ``DiscoveryPlan``.
+    threshold at the largest level; ``found_from``: see ``DiscoveryPlan``, in devices of all;
+    ``drawn``: windows among which each device drew its own.
     """
     by_word = dict[str, dict[str, Any]]()  # a level that is asked again finds its words again
     for task in tasks:
@@ -71,4 +73,5 @@ def words_of_run(
         "distinct": len(held),
         "levels": discovery.levels,
         "windows": len(tasks),
+        "drawn": drawn,
     }

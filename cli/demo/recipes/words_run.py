@@ -34,6 +34,9 @@ from shoal.task import Task
 # Seconds of a window: what services take to start and to release, and for each message that all
 # devices together send, made, sent and opened, on a busy machine of two cores.
 _LEAST_S, _MESSAGE_S = 10.0, 0.0002
+# of devices that answer once: their windows close at their end, and what the next one asks must be
+# there before half of it has passed
+_FRESH_LEAST_S, _FRESH_DEVICES, _SPARE = 30.0, 6_000, 2
 _NAMED = 8  # beginnings in the line of a level
 
 
@@ -44,22 +47,29 @@ async def run_words(
     windows: int | None,
     workers: int,
     screen: Console,
+    *,
+    fresh: bool = False,
 ) -> Made:
-    """As ``run_recipe``. Raises CONFIG for ``windows``: there are as many as there are levels."""
+    """As ``run_recipe``. ``fresh``: each device answers in one window alone. Raises CONFIG for
+    ``windows``: there are as many as there are levels.
+    """
     sought = deployment.recipe.question
     if windows is not None or not isinstance(sought, Sought):
         raise ShoalError(
             Kind.CONFIG,
             f"--windows is not for {deployment.name}, which has one for each level: leave it out",
         )
-    count = devices or deployment.devices
+    count = devices or (_FRESH_DEVICES if fresh else deployment.devices)
     screen.print(f"{deployment.recipe.title}: planning for {count:,} devices ...", soft_wrap=True)
     known = known_words(sought.longest)
-    ways, plan = await asyncio.to_thread(ways_to_find, deployment.recipe, count, known)
+    spare = _SPARE if fresh else None
+    ways, plan = await asyncio.to_thread(ways_to_find, deployment.recipe, count, known, spare)
     site = await asyncio.to_thread(prepare, folder)
-    length_s = round(_LEAST_S + _MESSAGE_S * count * plan.messages(plan.discovery.size))
+    sent = plan.request.crowd * plan.messages(plan.discovery.size)
+    length_s = round((_FRESH_LEAST_S if fresh else _LEAST_S) + _MESSAGE_S * sent)
+    once = f", each in one of {plan.request.asked_windows} windows" if fresh else ""
     screen.print(
-        f"{count:,} devices, {plan.discovery.levels} levels in windows of {length_s} s each. "
+        f"{count:,} devices{once}, {plan.discovery.levels} levels in windows of {length_s} s each. "
         f"{MADE_UP}",
         soft_wrap=True,
     )
@@ -67,14 +77,14 @@ async def run_words(
         Process("analyzer", site.analyzer_config, site.analyzer_admin),
         Process("shuffler", site.shuffler_config, site.shuffler_admin),
     ]
-    one = await asyncio.to_thread(ask_words, site, deployment, ways.planned, count, length_s)
-    course = RecipeCourse(deployment, ways, (one,), [], discovery=plan)
+    one = await asyncio.to_thread(ask_words, site, deployment, ways.planned, plan.request, length_s)
+    course = RecipeCourse(deployment, ways, (one,), [], discovery=plan, fleet=count)
     words = deployment.values(count, 1)[0]
     people = RememberingDevices(count)
     async with running(services, screen.print) as guard:
         with progress_bars(screen) as progress:
             await until(guard, _levels(site, course, people, words, workers, progress))
-    course.ledgers = [people.charged(one.assignment.task_id)]
+    course.words, course.ledgers = words, [people.charged(one.assignment.task_id)]
     return await asyncio.to_thread(made_of, site, course)
 
 
@@ -89,11 +99,15 @@ async def _levels(
     """Level after level, until nothing is left to follow. Raises UNAVAILABLE where the task's
     windows run out before.
     """
-    (one,) = course.asked
-    levels = course.per_day
-    bar = progress.add_task("devices answer", total=levels * len(people))
+    (one,), plan = course.asked, course.discovery
+    if plan is None:
+        raise TypeError("words are looked for by a discovery")
+    levels, each = plan.discovery.levels, len(people)
+    if not plan.request.same:
+        each //= plan.request.asked_windows  # about so many draw a window
+    bar = progress.add_task("devices answer", total=levels * each)
     found = progress.add_task("levels are released", total=levels)
-    heard, window = HeardSteps(one.task, one.assignment.task_id), 0
+    heard, window, sent = HeardSteps(one.task, one.assignment.task_id), 0, 0
     asked = list[int]()  # the level of each window
     while True:
         done = len(course.releases)
@@ -101,17 +115,19 @@ async def _levels(
         again = level in asked
         asked.append(level)
         total = windows_expected(asked, levels)
-        progress.expect(bar, total * len(people))
+        here = len(people.asked(one.assignment, window, time.time()))
+        progress.expect(bar, sent + here + (total - done - 1) * each)
         progress.expect(found, total)
         await asyncio.sleep(max(0.0, one.task.windows.start_of(window) - time.time()))
-        tell = after(progress, bar, done * len(people))
+        tell = after(progress, bar, sent)
         made = await made_reports(one, window, people, words, tell)
+        sent += here
         course.took(await send([made], site.authority.public, workers))
         wanted = [(one.assignment.task_id, window)]
         course.releases.append(
             await windows_released(site.analyzer_data, wanted, after(progress, found, done))
         )
-        course.values.append(list(words))
+        course.values.append(list(made.values))
         release = course.releases[-1][0]
         progress.console.print(_line(release, level, again), markup=False, soft_wrap=True)
         if _is_last(one.task, release):

@@ -35,7 +35,10 @@ EmitOption = Annotated[
     typer.Option(metavar="FILE", help="Write a task file, to fill in, check and sign."),
 ]
 LengthOption = Annotated[
-    str, typer.Option(metavar="LENGTH", help="Of a window, with --emit: 7d, 12h, 30m.")
+    str | None,
+    typer.Option(
+        metavar="LENGTH", help="Of a window, with --emit: 7d (the default), 12h, 30m, 90s."
+    ),
 ]
 SeedOption = Annotated[
     int | None,
@@ -61,7 +64,7 @@ def plan_command(
     honest_fraction: shared.HonestFractionOption = "1",
     way: WayOption = None,
     emit: EmitOption = None,
-    length: LengthOption = "7d",
+    length: LengthOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Which mechanism draws the best map, and how far cells and rectangles of cells will be off.
@@ -72,13 +75,14 @@ def plan_command(
     """
     from shoal.cli.plan.places.show import plan_json, say_plan, task_file
     from shoal.cli.plan.task import write_task
-    from shoal.cli.plan.told import seconds_of
+    from shoal.cli.plan.told import window_of
 
+    seconds = window_of(length, emit)
     if emit is not None:
         check_new(emit)
     found = _planned(box, rows, columns, n, epsilon, delta, windows, honest_fraction)
     chosen = _way(found, way)
-    written = None if emit is None else write_task(emit, task_file(chosen, seconds_of(length)))
+    written = None if emit is None else write_task(emit, task_file(chosen, seconds))
     if as_json:
         emit_json(plan_json(found))
         return

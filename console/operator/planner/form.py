@@ -41,6 +41,7 @@ KINDS = {
     "quantiles": "a number: its quantiles",
     "words": "a word that nobody has listed",
     "places": "a place on a map",
+    "vectors": "a list of numbers",
 }
 MOST_DEVICES, MOST_ANSWERS, MOST_WINDOWS, MOST_QUANTILES = 100_000_000, 1_000, 1_000, 9
 USUAL = {
@@ -61,6 +62,17 @@ USUAL = {
     "columns": "32",
     "epsilon": "1",
     "way": "",
+    "dimension": "16",
+    "norm": "l2",
+    "clip": "1",
+    "learn": "",
+    "step": "1",
+    "hidden": "16",
+    "adaptive": "",
+    "lost": "20",
+    "not_enrolled": "",
+    "one_visit": "",
+    "means": "",
     "fresh": "",
     "windows": "1",
     "memoized": "",

@@ -16,6 +16,7 @@ from shoal.analyzer.planner.accuracy.answers import AccuracyAnswer
 from shoal.analyzer.planner.frontier.maps import MapRequest
 from shoal.analyzer.planner.question import Request as Asked
 from shoal.analyzer.planner.result import Plan
+from shoal.analyzer.planner.vectors.way import VectorPlan
 from shoal.console.operator.desk import Desk
 from shoal.console.operator.planner.form import CHOICES, KINDS, PlannerForm
 from shoal.console.operator.planner.places import (
@@ -36,8 +37,18 @@ from shoal.console.operator.planner.task import (
     check_words,
     pattern,
     places_written,
+    vectors_written,
     words_written,
     written,
+)
+from shoal.console.operator.planner.vector_form import LEARNT, NORMS, vectors_of
+from shoal.console.operator.planner.vectors import (
+    VECTOR_WAYS,
+    VectorsAnswer,
+    VectorsQuestion,
+    chosen_plan,
+    lacking_way,
+    vectors_view,
 )
 from shoal.console.operator.planner.view import AGAIN_MS, view
 from shoal.console.operator.planner.words import WordsAnswer, WordsQuestion, words_view
@@ -50,7 +61,7 @@ NAVIGATION = NavItem("Planner", "/planner")
 _PATIENCE_S = 0.25  # for a first answer; a page that comes back for a better one has one already
 _WHOLE_S = 60.0  # for a final one, before a task file can be written
 # below what the audit calls taking something away
-AnyAsked = Asked | WordsQuestion | MapRequest
+AnyAsked = Asked | WordsQuestion | MapRequest | VectorsQuestion
 _TASK, _CA = "/download/planned.toml", f"/download/{CA_FILE}"
 
 
@@ -72,6 +83,9 @@ def routes(desk: Desk) -> list[BaseRoute]:
             kinds=KINDS,
             choices=CHOICES,
             ways=WAY_NAMES,
+            norms=NORMS,
+            learnt=LEARNT,
+            vector_ways=VECTOR_WAYS,
             sliders=form.sliders(),
             answer=answer,
             days=DAYS,
@@ -106,6 +120,8 @@ def _asked(form: PlannerForm) -> AnyAsked | None:
     """What the form asks; None where something is wrong with it."""
     if form.kind == "words":
         return form.words()
+    if form.kind == "vectors":
+        return vectors_of(form)
     return form.places() if form.kind == "places" else form.request()
 
 
@@ -127,6 +143,13 @@ def _task_file(
             return None
         way = chosen_way(found, form.typed["way"])
         return places_written(way, form, pattern(desk.holdings()), desk.now())
+    if isinstance(asked, VectorsQuestion):
+        vectors = _whole(workshop, asked).plan
+        assert vectors is not None  # noqa: S101 - it is whole
+        if not _has_way(vectors, form):
+            return None
+        taken = chosen_plan(vectors, form.typed["means"])
+        return vectors_written(taken, asked.learning, form, pattern(desk.holdings()), desk.now())
     plan, several = _final(workshop, asked), None
     if form.several:
         several_known = _whole(workshop, SeveralQuestion(asked))
@@ -136,6 +159,14 @@ def _task_file(
             return None
         several = line.several
     return written(plan, form, pattern(desk.holdings()), desk.now(), several)
+
+
+def _has_way(plan: VectorPlan, form: PlannerForm) -> bool:
+    """Whether the plan has what was chosen; else ``form.wrong`` says why not."""
+    why = lacking_way(plan, form.typed["means"])
+    if why is not None:
+        form.wrong["means"] = why
+    return why is None
 
 
 def _ca(model: Task | None) -> Response:
@@ -164,6 +195,11 @@ def _answer(
         if found.answer is not None and found.answer.plan is not None:
             form.check_way(found.answer.plan)
         return places_view(asked, found.answer, found.trouble, form.typed["way"])
+    if isinstance(asked, VectorsQuestion):
+        vectors = workshop.look(asked, _PATIENCE_S, *lease)
+        if vectors.answer is not None and vectors.answer.plan is not None:
+            _has_way(vectors.answer.plan, form)
+        return vectors_view(asked, vectors.answer, vectors.trouble, form.typed["means"])
     worked = workshop.look(asked, _PATIENCE_S, *lease)
     answer = view(asked, worked)
     if form.several and worked.over:
@@ -201,14 +237,18 @@ def _whole(workshop: Workshop, question: WordsQuestion) -> WordsAnswer: ...
 def _whole(workshop: Workshop, question: MapRequest) -> PlacesAnswer: ...
 
 
+@overload
+def _whole(workshop: Workshop, question: VectorsQuestion) -> VectorsAnswer: ...
+
+
 def _whole(
-    workshop: Workshop, question: SeveralQuestion | WordsQuestion | MapRequest
-) -> SeveralAnswer | WordsAnswer | PlacesAnswer:
+    workshop: Workshop, question: SeveralQuestion | WordsQuestion | MapRequest | VectorsQuestion
+) -> SeveralAnswer | WordsAnswer | PlacesAnswer | VectorsAnswer:
     """Waits for it. Raises UNAVAILABLE, INVALID where there is none."""
     until = time.monotonic() + _WHOLE_S
     while True:
         worked: Worked[Any] = workshop.look(question, _PATIENCE_S)
-        answer: SeveralAnswer | WordsAnswer | PlacesAnswer | None = worked.answer
+        answer: SeveralAnswer | WordsAnswer | PlacesAnswer | VectorsAnswer | None = worked.answer
         if answer is not None and answer.done:
             return answer
         if worked.trouble is not None:

@@ -14,11 +14,15 @@ from shoal.analyzer.planner.frontier.maps import MapWay, TreeWay, chosen_task
 from shoal.analyzer.planner.frontier.option import SeveralOption
 from shoal.analyzer.planner.result import Plan
 from shoal.analyzer.planner.task_file import Settings, file_text, name_of, task_text
+from shoal.analyzer.planner.vectors.learning import names_of, told_with
+from shoal.analyzer.planner.vectors.task_text import vectors_text
+from shoal.analyzer.planner.vectors.way import VectorPlan
 from shoal.console.operator.holdings import Holdings
 from shoal.console.operator.planner.form import PlannerForm
-from shoal.domain import Categories
+from shoal.domain import Categories, Norm, Vector
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
+from shoal.questions.learning import LearningPlan
 from shoal.task import Admission, Task, one_line
 
 DAYS = (1, 7, 14, 28)
@@ -44,18 +48,26 @@ def check_words(form: PlannerForm) -> None:
         form.wrong["purpose"] = f"give one line of at most {LIMITS.text_chars:,} characters"
     if form.typed["days"] not in map(str, DAYS):
         form.wrong["days"] = f"choose one of {', '.join(map(str, DAYS))}"
-    if form.kind == "categories" and form.typed["labels"].strip():
-        labels = _labels(form)
-        if str(len(labels)) != form.typed["answers"].strip():
-            form.wrong["labels"] = (
-                f"these are {len(labels)} answers, and {form.typed['answers']} are planned for: "
-                "change one of the two"
-            )
-            return
-        try:
+    if form.typed["labels"].strip() and form.kind in ("categories", "vectors"):
+        _check_labels(form)
+
+
+def _check_labels(form: PlannerForm) -> None:
+    labels = _labels(form)
+    asked = form.typed["answers" if form.kind == "categories" else "dimension"].strip()
+    what = "answers" if form.kind == "categories" else "names of numbers"
+    if f"{len(labels)}" != asked.replace(",", ""):
+        form.wrong["labels"] = (
+            f"these are {len(labels)} {what}, and {asked} are planned for: change one of the two"
+        )
+        return
+    try:
+        if form.kind == "categories":
             Categories(labels)
-        except ShoalError as error:
-            form.wrong["labels"] = str(error)
+        else:
+            Vector(len(labels), Norm.L2, 1.0, 1, labels)
+    except ShoalError as error:
+        form.wrong["labels"] = str(error)
 
 
 def written(
@@ -95,6 +107,26 @@ def places_written(
         length = int(told.windows["length_s"])
         text = file_text(*chosen_task(way), length, told, "shoal places plan")
     return told.texts["name"], text
+
+
+def vectors_written(
+    plan: VectorPlan,
+    learning: LearningPlan | None,
+    form: PlannerForm,
+    model: Task | None,
+    now: float,
+) -> tuple[str, str]:
+    """The same of vectors: of a model the words of its plan stand behind the question. Raises
+    CONFIG if both are too long together.
+    """
+    told, names = _told(form, model, now), _labels(form)
+    way = plan.chosen
+    if names and way.domain is not None:
+        names = names if learning is None else names_of(names, learning)
+        plan = replace(plan, chosen=replace(way, domain=replace(way.domain, names=names)))
+    if learning is not None:
+        told = told_with(told, learning)
+    return told.texts["name"], vectors_text(plan, told)
 
 
 def _told(form: PlannerForm, model: Task | None, now: float) -> Settings:

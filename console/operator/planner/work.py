@@ -30,6 +30,11 @@ from shoal.console.operator.planner.several import (
     SeveralQuestion,
     several_answers,
 )
+from shoal.console.operator.planner.vectors import (
+    VectorsAnswer,
+    VectorsQuestion,
+    vectors_answers,
+)
 from shoal.console.operator.planner.words import WordsAnswer, WordsQuestion, words_answers
 from shoal.domain import YesNo
 from shoal.errors import ShoalError
@@ -39,9 +44,9 @@ from shoal.services.workers import deaf_to_interrupts
 
 log = get_log("console")
 
-Asked = Request | SeveralQuestion | WordsQuestion | MapRequest
-Answer = AccuracyAnswer | SeveralAnswer | WordsAnswer | PlacesAnswer
-Known = TypeVar("Known", AccuracyAnswer, SeveralAnswer, WordsAnswer, PlacesAnswer)
+Asked = Request | SeveralQuestion | WordsQuestion | MapRequest | VectorsQuestion
+Answer = AccuracyAnswer | SeveralAnswer | WordsAnswer | PlacesAnswer | VectorsAnswer
+Known = TypeVar("Known", AccuracyAnswer, SeveralAnswer, WordsAnswer, PlacesAnswer, VectorsAnswer)
 
 _KEPT = 128  # answers
 LIVE_S, _LEASE_S = 2.5, 30.0  # so long after a look a question is still worked at, by who looks
@@ -124,6 +129,11 @@ class Workshop:
     def look(
         self, request: MapRequest, patience_s: float, lease_s: float = _LEASE_S
     ) -> Worked[PlacesAnswer]: ...
+
+    @overload
+    def look(
+        self, request: VectorsQuestion, patience_s: float, lease_s: float = _LEASE_S
+    ) -> Worked[VectorsAnswer]: ...
 
     def look(self, request: Asked, patience_s: float, lease_s: float = _LEASE_S) -> Worked[Any]:
         """What is known of ``request``; waits ``patience_s`` at most for a first answer. It is
@@ -356,6 +366,8 @@ def _answer(end: Connection, request: Asked, brief: bool) -> None:
             _send_each(end, words_answers(request))
         elif isinstance(request, MapRequest):
             _send_each(end, places_answers(request))
+        elif isinstance(request, VectorsQuestion):
+            _send_each(end, vectors_answers(request))
         else:
             _send(end, request, brief)
     except ShoalError as error:

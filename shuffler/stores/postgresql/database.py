@@ -72,6 +72,12 @@ async def _nothing(_connection: object) -> None:
 # A transaction that writes nothing does not wait for the standby, though it may have read what is
 # on one machine alone (a commit whose wait was cancelled). This writes some bytes to the log.
 WAIT = "SELECT pg_logical_emit_message(true, 'shoal', '')"
+# Names the database as it is now: server, timeline, start of the server, tables.
+WHICH = """
+SELECT concat_ws(' ', (SELECT system_identifier FROM pg_control_system()),
+    left(pg_walfile_name(pg_current_wal_lsn()), 8), pg_postmaster_start_time(),
+    (SELECT oid FROM pg_database WHERE datname = current_database()), to_regclass('cluster')::oid)
+"""
 
 
 def _give_up(connection: Connection) -> None:

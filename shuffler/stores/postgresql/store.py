@@ -284,7 +284,7 @@ class PostgresStore(SharedIntake):
             await connection.execute(
                 "UPDATE win SET state = $2, outcome = $3, reports = $4, row_count = $5,"
                 " row_size = $6, acked = $7, damaged = $8, rows_hash = $9, manifest = $10,"
-                " batch_fence = $11, changed = now() WHERE id = $1",
+                " batch_fence = $11, epoch = epoch + 1, changed = now() WHERE id = $1",
                 *(row.id, after.value, record.outcome and record.outcome.value, record.reports),
                 *(record.rows, record.row_size, record.acked, record.damaged),
                 *(record.rows_hash and record.rows_hash.raw, record.manifest, fence),
@@ -342,7 +342,9 @@ class PostgresStore(SharedIntake):
                     row.id,
                 )
             else:  # what is gone by now is not missed
-                await connection.execute("UPDATE win SET acked = 0 WHERE id = $1", row.id)
+                await connection.execute(
+                    "UPDATE win SET acked = 0, epoch = epoch + 1 WHERE id = $1", row.id
+                )
         for purpose in Purpose:
             if not purpose.needed(row.record.state):
                 await self._drop_key(claim.window, purpose)

@@ -461,9 +461,11 @@ def _is_before(row: WindowRow | None, known: WindowRow) -> bool:
     return row is None or row.id != known.id or _progress(row) < _progress(known)
 
 
-def _progress(row: WindowRow) -> tuple[int, int, int]:
-    """Never steps back: windows go through their states in the order of the states' numbers."""
-    return row.record.state.value, row.epoch, row.emptied
+def _progress(row: WindowRow) -> tuple[int, int, int, int]:
+    """Never steps back: windows go through their states in the order of the states' numbers. Every
+    change of a row raises it, so of two looks that cross the later one is known.
+    """
+    return row.record.state.value, row.epoch, row.emptied, row.seats
 
 
 async def stored_window(

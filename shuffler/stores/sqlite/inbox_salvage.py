@@ -96,7 +96,8 @@ def _between(old: sqlite.Connection, query: str, first: int, last: int) -> list[
     except sqlite.DatabaseError as error:
         if not is_damaged(error):
             raise
-        if first == last:
+        # a table or a column that an older version had not is missing for every number
+        if first == last or str(error).startswith("no such "):
             return []
         middle = (first + last) // 2
         return _between(old, query, first, middle) + _between(old, query, middle + 1, last)

@@ -73,3 +73,20 @@ class StepBookSuite:
         assert await two.entered([TASK]) == [first, second]
         assert await two.entered([OTHER]) == [other]
         assert await two.entered([OTHER, TASK]) == [first, second, other]
+
+    async def test_a_task_that_ended_leaves_nothing(self, tmp_path: Path) -> None:
+        """Nor does another go with it, and what is entered later counts. Planted: one window alone
+        deleted -> fails; all tasks -> fails; what was read before told once more -> fails.
+        """
+        one, two = await self.make(tmp_path), await self.make(tmp_path)
+        first, second, other = entry("a", 1), entry("b", 2), entry("c", 1, OTHER)
+        for step in (first, second, other):
+            await one.enter(step)
+        assert await two.entered([TASK, OTHER]) == [first, second, other]
+        for _ in range(2):
+            await one.forget(TASK)
+            for book in (one, two, await self.make(tmp_path)):
+                assert await book.entered([TASK, OTHER]) == [other]
+        again = entry("d", 2)
+        assert await one.enter(again) == again
+        assert await two.entered([TASK, OTHER]) == [again, other]

@@ -5,16 +5,19 @@ tables and key files in particular.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from shoal.shuffler.core import WindowId
+from shoal.shuffler.core import WindowId, WindowState
+from shoal.shuffler.stores.claims import Claim
 from shoal.shuffler.stores.postgresql.database import Database
 from shoal.shuffler.stores.postgresql.store import PostgresStore, open_reports
 from shoal.shuffler.stores.postgresql.windows import stored_window
 from shoal.shuffler.stores.store import Store, WindowRecord
+from tests.conformance.store.harness import TASK, mine, reports, submissions
 from tests.conformance.store.suite import StoreSuite
 from tests.sizes import FULL
 from tests.worlds import postgres
@@ -70,10 +73,47 @@ class TestPostgresStore(StoreSuite):
 
     def content(self, folder: Path) -> bytes:
         """But who holds keys: they go by themselves once nobody needs them."""
-        server, name = postgres.shared(), self.dsn(folder).rpartition("/")[2]
-        names = "SELECT relname FROM pg_stat_user_tables WHERE relname <> 'holder' ORDER BY 1"
-        tables = server.sql(names, name)
-        rows = [
-            line for table in tables for line in sorted(server.sql(f"TABLE shoal.{table}", name))
-        ]
-        return "\n".join([*tables, *rows]).encode()
+        return postgres.shared().content(self.dsn(folder).rpartition("/")[2], but="holder")
+
+    async def test_a_look_that_crosses_a_step_takes_nothing_back(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The look of every second reads the rows, then a step is carried out, then the look goes
+        on with what it read. Planted: ``advance`` or ``shred`` without a new epoch -> the window is
+        known as it was before the step that keeps its state, fails.
+        """
+        store = await self.adopted(tmp_path)
+        assert isinstance(store, PostgresStore)
+        fetch = store._db.fetch
+
+        async def crossed(claim: Claim, step: Awaitable[object]) -> WindowRecord:
+            """What is known of the window after both."""
+
+            async def late(sql: str, *arguments: object) -> list[Any]:
+                rows = await fetch(sql, *arguments)
+                if "FROM win" in sql:
+                    monkeypatch.setattr(store._db, "fetch", fetch)
+                    await step
+                return rows
+
+            monkeypatch.setattr(store._db, "fetch", late)
+            await store._look(everything=True)
+            stored, known = await self.read(tmp_path, claim.window), store.record(claim.window)
+            assert known is not None
+            assert known == stored
+            return known
+
+        closing, sealed, expired = WindowState.CLOSING, WindowState.SEALED, WindowState.EXPIRED
+        for number in range(2):
+            await store.append(submissions(reports(3), number))
+        claim = await mine(store, WindowId(TASK, 0))
+        await crossed(claim, store.close_intake(claim))
+        rows = await store.seal(claim)
+        await crossed(claim, store.advance(claim, closing, sealed, rows, 3, b"manifest"))
+        # as of a batch that was mended, which is sealed still
+        mended = await crossed(claim, store.advance(claim, sealed, sealed, None, 2))
+        assert mended.reports == 2
+        claim = await mine(store, WindowId(TASK, 1))
+        await store.close_intake(claim)
+        await store.advance(claim, closing, expired)
+        assert (await crossed(claim, store.shred(claim))).acked == 0

@@ -23,6 +23,7 @@ from tests.conformance.store import test_postgresql
 from tests.conformance.store.harness import TASK, mine, reports, seal, submissions
 from tests.conformance.store.test_postgresql import SHUFFLER
 from tests.flipped import last_bit_flipped
+from tests.searched import any_within
 from tests.worlds import postgres
 from tests.worlds.objects import Server
 
@@ -80,7 +81,7 @@ class TestObjects(test_postgresql.TestPostgresStore):  # by its module: else col
                 got = await store.read_rows(WINDOW, first, count)
                 assert got == whole[first * 60 : (first + count) * 60]
         remains = self.remains(tmp_path)
-        assert not any(one in remains for one in sent)
+        assert not any_within(sent, remains)
 
     async def test_a_batch_goes_with_its_window(self, tmp_path: Path) -> None:
         """Planted: the objects left where a window is shredded -> fails."""

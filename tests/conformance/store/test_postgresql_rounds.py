@@ -49,13 +49,7 @@ class TestPostgresRounds(RoundsSuite):
 
     def content(self, folder: Path) -> bytes:
         """But claims, which come and go."""
-        server, name = postgres.shared(), self.dsn.rpartition("/")[2]
-        names = "SELECT relname FROM pg_stat_user_tables WHERE relname <> 'claim' ORDER BY 1"
-        tables = server.sql(names, name)
-        rows = [
-            line for table in tables for line in sorted(server.sql(f"TABLE shoal.{table}", name))
-        ]
-        return "\n".join([*tables, *rows]).encode()
+        return postgres.shared().content(self.dsn.rpartition("/")[2], but="claim")
 
     async def test_replicas_that_enter_at_once_take_exactly_as_many_as_fit(
         self, tmp_path: Path

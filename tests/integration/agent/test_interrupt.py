@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shoal.errors import Kind, ShoalError
 from tests.worlds.devices.clients import FarEnd, make_world
-from tests.worlds.services.analyzer_service import ATTEMPTS
+from tests.worlds.services.analyzer_service import tries
 
 HOUR = 3_600
 
@@ -73,7 +73,7 @@ async def test_ctrl_c_cleans_up(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert b"until then" in out  # what was measured so far, by people and programs alike
     assert b"Traceback" not in err
-    for _ in range(ATTEMPTS):  # the tracker of shared memory ends once the command has
+    for _ in tries():  # the tracker of shared memory ends once the command has
         left = set(children) & {pid for pid, _ in await asyncio.to_thread(lambda: [*processes()])}
         if not left:
             break

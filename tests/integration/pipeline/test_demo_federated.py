@@ -19,10 +19,11 @@ from shoal.cli.demo.federated.beside import accuracy
 from shoal.cli.demo.federated.patients import load_patients
 from shoal.cli.demo.options import Learnt
 from shoal.cli.main import main
-from shoal.clients.rounds.learning import check_learning, follow, signed_release
+from shoal.clients.rounds.learning import follow, signed_release
 from shoal.codec import decode_signed_task
 from shoal.crypto.trust import trust_task
 from shoal.questions.learning import after_round, begin_learning
+from shoal.questions.plan_words import check_learning
 from tests.sizes import FULL, size
 from tests.worlds.pytorch import needs_pytorch
 
@@ -151,12 +152,15 @@ def test_a_model_is_learnt_through_real_services(tmp_path: Path) -> None:
         (["--model", "network"], "go with --federated"),
         (["--model", "logistic", "--secagg"], "go with --federated"),
         (["--federated", "--devices", "456"], "at most so many --devices"),
+        (["--federated", "--model", "network", "--recipe", "emoji-popularity"], "--recipe asks"),
     ],
 )
 def test_what_does_not_go_with_it_is_one_line(
     arguments: list[str], words: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    """Nothing is started. Planted: no check -> another demo runs than was asked for."""
+    """Nothing is started. Planted: no check -> another demo runs than was asked for; PyTorch looked
+    for before options are compared -> what is missing is said where it is not, fails.
+    """
     assert main(["demo", "--out", f"{tmp_path / 'out'}", *arguments]) == 2
     err = capsys.readouterr().err
     assert words in err

@@ -26,6 +26,7 @@ KEYS = {
     "made_up",
     "devices",
     "windows",
+    "fresh",
     "window",
     "reports_per_day",
     "claimed",
@@ -117,6 +118,30 @@ def test_a_recipe_runs_end_to_end(name: str, tmp_path: Path, capsys: Capture) ->
     assert f"claimed: {results['claimed']['epsilon']:g}" in said
 
 
+@pytest.mark.skipif(not FULL, reason="waits for windows to pass; SHOAL_FULL=1 runs it")
+@pytest.mark.timeout(1_200)
+def test_words_are_found_by_devices_that_answer_once(tmp_path: Path, capsys: Capture) -> None:
+    """Nobody answers twice, each window has its own devices, and each is charged for one. Planted:
+    every device asked in every window -> a window of all, fails.
+    """
+    results = ran("new-words", tmp_path, "--fresh")
+    found, way = results["found"], results["ways"][-1]
+    assert (results["fresh"], results["devices"], found["drawn"]) == (True, 6_000, 8)
+    counts = [one["release"]["n"] for one in results["tasks"]]
+    assert sum(counts) == results["reports"]["counted"] <= results["devices"]
+    # 6 standard deviations: a false alarm in fewer than one of 10^7 runs
+    assert all(abs(count - 750) < 6 * math.sqrt(750 * 7 / 8) for count in counts)
+    assert way["honest"]["apart"]["run"] == way["honest"]["apart"]["window"]
+    assert way["honest"]["apart"]["run"] <= results["matched"]["epsilon"]
+    assert found["words"]
+    assert found["false"] <= 5
+    for one in results["tasks"]:
+        for estimate in one["release"]["estimates"]:
+            truth = one["truth"][estimate["label"]]
+            assert abs(estimate["value"] - truth) < 9 * max(estimate["stderr"], 1e-9)
+    assert "times 8 they are those of the whole fleet" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -124,6 +149,8 @@ def test_a_recipe_runs_end_to_end(name: str, tmp_path: Path, capsys: Capture) ->
         (("--recipe", "emoji-popularity", "--secagg"), "--recipe asks questions of its own"),
         (("--recipe", "emoji-popularity", "--mechanism", "krr"), "leave"),
         (("--windows", "3"), "--windows goes with --recipe"),
+        (("--fresh",), "add --recipe new-words"),
+        (("--recipe", "emoji-popularity", "--fresh"), "add --recipe new-words"),
         (("--recipe", "new-words", "--windows", "3"), "one for each level"),
     ],
 )

@@ -39,8 +39,8 @@ from tests.worlds.services.releasing import (
 
 WITHIN = 5.0  # standard errors
 COUNTINGS = (
-    Counting("dummies", 16, 1_000, size(30, 80), honest_ppm=500_000),
-    Counting("dummies", 1_024, 2_000, size(1, 4), honest_ppm=500_000),
+    Counting("dummies", 16, size(400, 1_000), size(30, 80), honest_ppm=500_000),
+    Counting("dummies", size(480, 1_024), 2_000, size(1, 4), honest_ppm=500_000),
     # a small s: few floods
     Counting("cancelling", 1_024, 4_000, size(1, 4), s=0.2),
 )

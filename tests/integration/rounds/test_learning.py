@@ -5,20 +5,25 @@ its gradient through its own policy, ledger and round.
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from shoal.cli.agent.learn import tried
 from shoal.clients.agent import Agent
 from shoal.clients.core import ReportState
 from shoal.clients.rounds.agent import TAKEN
-from shoal.clients.rounds.learning import answer, check_learning, follow
+from shoal.clients.rounds.learning import answer, follow
+from shoal.clients.rounds.trial import OwnerRow
 from shoal.domain import Norm, Vector
 from shoal.protos.release_pb2 import SignedRelease
 from shoal.questions.learning import LearningPlan, LearningState, begin_learning, vectors
-from shoal.questions.models import Logistic
+from shoal.questions.models import Logistic, gradients_of
+from shoal.questions.plan_words import check_learning
 from shoal.task import MechanismSpec, Task
 from tests.integration.rounds.test_agent import NAME, agent_of, config
 from tests.worlds.rounds.services import Running, World, running
@@ -61,14 +66,22 @@ def check_sum_of(one: Running, window: int, weights: Any) -> None:
     than one of 10^7 runs.
     """
     (stored,) = one.sums(window)
-    expected = vectors(PLAN, PLAN.clip, PLAN.model.gradients(weights, ROWS, YES)).sum(axis=0) * GRID
+    own = gradients_of(PLAN.model, weights, ROWS, YES)
+    expected = vectors(PLAN, PLAN.clip, own).sum(axis=0) * GRID
     variance = VARIANCE / (6 * 0.9 // 1) * 8 + 8 / 4
     assert np.all(np.abs(stored.vector - expected) <= 6 * np.sqrt(variance))
 
 
+def in_base64(signed: SignedRelease) -> dict[str, str]:
+    """As a release file has it."""
+    parts = {"release": signed.release, "release_signature": signed.signature}
+    return {name: base64.b64encode(part).decode() for name, part in parts.items()}
+
+
 async def test_a_fleet_of_agents_learns(tmp_path: Path) -> None:
     """Two windows. After the first all have the same model, which is what its release says; in the
-    second they answer at it, with gradients a tenth as long. Planted: the first model's gradient in
+    second they answer at it, with gradients a tenth as long, by ``shoal agent learn --send`` and
+    the file of the release. Planted: the first model's gradient in
     the second window -> the sum is off by 9 standard deviations, fails; gradients with the wrong
     sign -> fails.
     """
@@ -93,7 +106,16 @@ async def test_a_fleet_of_agents_learns(tmp_path: Path) -> None:
         ]
         assert all((state.weights == states[0].weights).all() for state in states)
         assert states[0].weights[-1] > 1.5
-        await answered(agents, states)
+        file = tmp_path / "window-0.json"
+        file.write_text(json.dumps({"signed": in_base64(signed)}))
+        shown = await asyncio.gather(
+            *(
+                tried(agent, NAME, OwnerRow(row, bool(yes)), [file], send=True)
+                for agent, row, yes in zip(agents, ROWS, YES, strict=True)
+            )
+        )
+        assert {one.state for _, _, one in shown if one is not None} == {ReportState.ACKED}
+        assert {found.window for _, found, _ in shown} == {1}
         check_sum_of(one, 1, states[0].weights)
         for agent in agents:
             charges = agent.memory.commitments.charges()

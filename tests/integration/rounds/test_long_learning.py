@@ -16,11 +16,12 @@ from shoal.analyzer.results.totals import FOLDER
 from shoal.arrays import NDArray
 from shoal.clients.core import ReportState
 from shoal.clients.rounds.agent import TAKEN
-from shoal.clients.rounds.learning import answer, check_learning, follow, signed_release
+from shoal.clients.rounds.learning import answer, follow, signed_release
 from shoal.domain import Norm, Vector
 from shoal.limits import LIMITS
 from shoal.questions.learning import LearningPlan, begin_learning
 from shoal.questions.models import Logistic
+from shoal.questions.plan_words import check_learning
 from shoal.task import MechanismSpec, Task
 from tests.integration.rounds.test_agent import NAME, agent_of, config
 from tests.sizes import size

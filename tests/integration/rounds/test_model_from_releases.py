@@ -14,11 +14,12 @@ import pytest
 
 from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.cli.main import main
-from shoal.cli.results.learnt import Learning, learnt, plan_of
+from shoal.cli.results.learnt import FollowedModel, Learning, learnt
 from shoal.clients.rounds.learning import follow
 from shoal.errors import Kind, ShoalError
 from shoal.protos.release_pb2 import SignedRelease
 from shoal.questions.learning import begin_learning
+from shoal.questions.plan_words import plan_of
 from tests.integration.rounds.test_agent import NAME, agent_of, config
 from tests.integration.rounds.test_learning import PLAN, LearningWorld, answered
 from tests.worlds.rounds.services import Running, running
@@ -58,7 +59,9 @@ async def ask(capsys: Capture, path: Path, *more: str) -> dict[str, Any]:
     return told
 
 
-async def test_the_model_follows_from_the_store(tmp_path: Path, capsys: Capture) -> None:
+async def test_the_model_follows_from_the_store(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After the first window it is the agents' own model, to the last bit; the second is lost, as
     nobody comes, and the model stays while its epsilon counts. Planted: a withheld round that is
     left out of the epsilon -> fails.
@@ -106,6 +109,7 @@ async def test_the_model_follows_from_the_store(tmp_path: Path, capsys: Capture)
         assert lines[-1] == "all 2 rounds are over."
         assert await asyncio.to_thread(main, [*watched, "--out", str(out)]) == 2  # it is there
         check_refused(one, signed_of(one))
+        check_followed_once(one, signed_of(one), monkeypatch)
         mistyped = ["results", "model", "nosuch", "--config", str(path)]
         assert await asyncio.to_thread(main, mistyped) == 2
         assert f"there are {NAME}" in capsys.readouterr().err
@@ -128,6 +132,33 @@ def check_waiting(one: Running, signed: dict[int, bytes]) -> None:
         found = learnt(served, signed, now)
         assert (found.stand, said in found.why) == (stand, True), found.why
         assert found.state.done == 1
+
+
+def check_followed_once(
+    one: Running, signed: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is the same. Planted: all releases followed at every look -> fails; one that became
+    another kept -> fails.
+    """
+    asked = list[bytes]()
+
+    def counted(*arguments: Any) -> Any:
+        asked.append(arguments[4])
+        return follow(*arguments)
+
+    monkeypatch.setattr("shoal.cli.results.learnt.follow", counted)
+    model = FollowedModel(one.world.published.served)
+    first = model.look({0: signed[0]}, START)
+    assert asked == [signed[0]]
+    for _ in range(2):
+        found = model.look(signed, START)
+        assert asked == [signed[0], signed[1]]
+        assert (found.state.done, len(found.rounds)) == (2, 2)
+        assert found.rounds[:1] == first.rounds
+    assert model.look({0: signed[0]}, START).state.done == 1
+    with pytest.raises(ShoalError):
+        model.look({0: signed[1]}, START)
+    assert asked[2:] == [signed[0], signed[1]]
 
 
 def check_refused(one: Running, signed: dict[int, bytes]) -> None:

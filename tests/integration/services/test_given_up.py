@@ -27,11 +27,11 @@ from tests.integration.services.test_restoring import SUBMIT
 from tests.worlds.operations import Site
 from tests.worlds.services.analyzer import make_world
 from tests.worlds.services.analyzer_service import (
-    ATTEMPTS,
     Running,
     chunks,
     refused,
     running,
+    tries,
 )
 from tests.worlds.services.shuffler import CA, submit
 
@@ -53,7 +53,7 @@ async def status(run: Running) -> dict[str, object]:
 
 async def given_up(run: Running, task_id: TaskId, keys: list[Path]) -> None:
     """Wait until window 0 is done, and ``keys``, notes of their release and all rows are gone."""
-    for _ in range(ATTEMPTS):
+    for _ in tries():
         done = run.store.batch_of(task_id, 0)
         if (
             done is not None

@@ -31,7 +31,7 @@ from tests.sizes import size
 from tests.worlds.machines import Machines, Process, machines
 from tests.worlds.services.analyzer import World, make_task
 from tests.worlds.services.analyzer_process import Analyzer, serving
-from tests.worlds.services.analyzer_service import ATTEMPTS, chunks, shared_pool
+from tests.worlds.services.analyzer_service import chunks, shared_pool, tries
 
 # The real clock: windows that were over long ago.
 PAST = make_task()
@@ -219,7 +219,7 @@ async def test_looks_at_once_make_one_connection_to_a_worker(tmp_path: Path) -> 
 
 async def everybody(there: Machines, cluster: Cluster) -> None:
     """Until all workers are there; inside ``used``."""
-    for _ in range(ATTEMPTS):
+    for _ in tries():
         await cluster.look()
         if cluster.size == len(there.workers):
             return

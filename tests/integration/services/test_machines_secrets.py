@@ -42,7 +42,7 @@ from tests.conformance.opening.worker_tasks import (
 )
 from tests.worlds.machines import Machines, machines
 from tests.worlds.services.analyzer import make_world
-from tests.worlds.services.analyzer_service import ATTEMPTS
+from tests.worlds.services.analyzer_service import tries
 
 SUITE, CONTEXT = SuiteId.X25519_AES128, SigningContext.WORKER_SESSION
 
@@ -94,7 +94,7 @@ async def register(world: Machines, canary: bytes) -> Any:
             "stimulus_id": "canary",
         }
     )
-    for _ in range(ATTEMPTS):
+    for _ in tries():
         if over_tls("127.0.0.1:1") in await workers_of(
             over_tls(world.address), world.tls.security()
         ):
@@ -105,7 +105,7 @@ async def register(world: Machines, canary: bytes) -> Any:
 
 def told_in(path: Path) -> int:
     """The process that holds the key."""
-    for _ in range(ATTEMPTS):
+    for _ in tries():
         if path.exists() and (told := path.read_text()):
             return int(told)
         time.sleep(0.05)

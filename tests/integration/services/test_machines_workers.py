@@ -26,7 +26,7 @@ from shoal.cli.operations.findings import Findings, Level
 from shoal.crypto.signing import SigningKey
 from shoal.errors import Kind, ShoalError
 from tests.worlds.machines import Machines, machines
-from tests.worlds.services.analyzer_service import ATTEMPTS
+from tests.worlds.services.analyzer_service import tries
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 async def all_there(world: Machines) -> None:
     cluster = world.cluster()
-    for _ in range(ATTEMPTS):
+    for _ in tries():
         async with cluster.looked():
             if cluster.size == len(world.workers):
                 return

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.errors import Kind
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.stores.postgresql.replicas import losses
+from shoal.shuffler.stores.postgresql.database import WHICH
 from shoal.shuffler.stores.postgresql.store import PostgresStore
 from tests.conformance.store.harness import (
     TASK,
@@ -259,7 +259,7 @@ async def test_a_user_without_rights_may_ask_which_database_it_is() -> None:
     server = postgres.shared()
     with suppress(AssertionError):
         server.sql("CREATE ROLE plain")
-    (which,) = server.sql(f"SET ROLE plain; {losses._WHICH}")
+    (which,) = server.sql(f"SET ROLE plain; {WHICH}")
     assert len(which.split()) >= 4
 
 

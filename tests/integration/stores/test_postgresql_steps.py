@@ -191,18 +191,18 @@ async def test_what_was_read_is_not_read_again(
     replica: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step may have a hundred kilobytes, and is asked for every second. Planted: without the
-    hash, or what is known forgotten where another task is asked for -> read twice, fails.
+    version, or what is known forgotten where another task is asked for -> read twice, fails.
     """
     book, read = SharedSteps((await replica())._db), list[object]()
 
-    async def counting(*given: Any) -> list[EnteredStep]:
+    async def counting(*given: Any) -> Any:
         read.append(given)
         return await reading(*given)
 
-    reading = book._read
+    reading = book._versions
     for task_id in (TASK, ELSE):
         await book.enter(EnteredStep(WindowId(task_id, 1), X, b"signed"))
-    monkeypatch.setattr(book, "_read", counting)
+    monkeypatch.setattr(book, "_versions", counting)
     assert len(await book.entered([TASK, ELSE])) == 2
     assert len(read) == 1
     for asked in ([TASK], [TASK, ELSE], [ELSE]):

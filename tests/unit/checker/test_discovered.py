@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.checker.findings import Outcome
@@ -102,6 +103,29 @@ def test_what_it_can_not_be_is_wrong(change: Change, what: str) -> None:
     release = decode_release(RELEASE)
     change(release)
     assert outcomes(release)[what] is Outcome.WRONG
+
+
+def test_of_which_devices_numbers_are_is_held_against_the_task() -> None:
+    """A release from before the field says nothing. Planted: the statement always holds -> fails;
+    another number of windows passed over -> fails.
+    """
+    fresh = replace(SMALL, fresh=True)
+    world = words_world(fresh)
+    data = release_of(world, found_in(world, fresh.level(1, [b"\x00", b"\x02"]), WORDS, 1))
+    release, what = decode_release(data), "a device answers as many windows as the task says"
+    windows = task_of(world).windows.count
+    assert release.discovered.drawn == windows > 1
+    assert outcomes(release, world)[what] is Outcome.HOLDS
+    assert shown_level(release) == to_json(release)["discovered"]
+    assert to_json(release)["discovered"]["draws_one_of"] == windows
+    release.discovered.drawn = windows + 1
+    assert outcomes(release, world)[what] is Outcome.WRONG
+    release.discovered.drawn = 0
+    assert what not in outcomes(release, world)
+    ours = decode_release(RELEASE)
+    assert ours.discovered.drawn == 0
+    ours.discovered.drawn = windows
+    assert outcomes(ours)[what] is Outcome.WRONG
 
 
 def test_other_tasks_tell_no_words() -> None:

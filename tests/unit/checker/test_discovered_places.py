@@ -7,12 +7,18 @@ from collections.abc import Callable
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.checker.findings import Outcome
 from shoal.checker.questions.discovered import discovered, shown_level
+from shoal.domain import Discovery
 from shoal.entropy import SeededEntropy
 from shoal.protos import release_pb2, task_pb2
+from shoal.questions.place_paths import PlacePaths
+from shoal.questions.places import Places
 from tests.cases import for_each
-from tests.worlds.place_trees import SMALL, places_of
+from tests.worlds.place_trees import places_of
 from tests.worlds.words import found_in, release_of, words_world
 
+# its cells end between microdegrees, at every level
+CITY = PlacePaths(Places(48_060_000, 11_360_000, 48_250_003, 11_720_005, 1, 1), 4)
+SMALL = Discovery(1, 3, 4, (), CITY)
 WORLD = words_world(SMALL)
 PLACES = places_of(400, SeededEntropy("places"))
 FIRST = found_in(WORLD, SMALL.level(0), PLACES, 0)
@@ -41,6 +47,25 @@ def _threshold(release: release_pb2.Release) -> None:
 def _favourite(release: release_pb2.Release) -> None:
     beginnings = release.discovered.beginnings
     beginnings[0] = min(one for one in release.discovered.asked if one not in beginnings)
+    told = sorted(beginnings)
+    del beginnings[:]
+    beginnings.extend(told)
+
+
+def _order(release: release_pb2.Release) -> None:
+    told = list(reversed(release.discovered.beginnings))
+    del release.discovered.beginnings[:]
+    release.discovered.beginnings.extend(told)
+
+
+def _many(release: release_pb2.Release) -> None:
+    """All of a lower threshold."""
+    found = release.discovered
+    rows = zip(release.estimates, found.asked, strict=False)
+    told = sorted(cell for row, cell in rows if row.value >= 1.0)
+    found.threshold, found.no_room = 1, 0
+    del found.beginnings[:]
+    found.beginnings.extend(told)
 
 
 def _hidden(release: release_pb2.Release) -> None:
@@ -83,6 +108,8 @@ LIES: dict[str, tuple[Change, str]] = {
     "another threshold": (_threshold, REACHED),
     "one that is not": (_favourite, REACHED),
     "one is not told": (_hidden, REACHED),
+    "another order": (_order, REACHED),
+    "more than there is room for": (_many, "no more cells are followed than the task allows"),
     "others had no room": (_room, REACHED),
     "the largest had no room": (_preferred, REACHED),
     "another map": (_box, "the map is the task's"),
@@ -103,7 +130,9 @@ def test_what_was_released_holds() -> None:
 
 @for_each("change, what", LIES.values(), ids=list(LIES))
 def test_what_it_can_not_be_is_wrong(change: Change, what: str) -> None:
-    """Planted: each statement that always holds -> its case fails."""
+    """Planted: each statement that always holds, each part of REACHED left out -> its case fails;
+    but for "all of them reach it", which follows from the others.
+    """
     for data in RELEASES:
         release = decode_release(data)
         change(release)

@@ -67,6 +67,16 @@ def test_a_whole_discovery_holds() -> None:
     assert [OVER in statements for statements in found.values()] == [False, False, True]
 
 
+def test_refused_messages_are_reports_of_as_many_as_a_device_sends() -> None:
+    """The threshold is that of the devices that were heard: a level's estimates take one report off
+    for as many refused messages as one has there. Planted: each refused message a report, or none
+    taken off -> a threshold that is said to be wrong.
+    """
+    found = outcomes(played(WORLD, (*WORDS, *("",) * 500), refused=500), WORLD)
+    assert len(found) == 3
+    assert {one[THRESHOLD] for one in found.values()} == {Outcome.HOLDS}
+
+
 def test_fresh_devices_have_the_epsilon_of_one_window() -> None:
     """Planted: six windows composed -> another epsilon is said; the word of the task not looked at
     -> as much.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import io
+import resource
 import tomllib
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rich.table import Table
 
 from shoal.cli import main as entry
 from shoal.cli.output import plain_table, say_table, write_new
-from shoal.errors import ShoalError
+from shoal.errors import Kind, ShoalError
 from tests.cases import for_each
 
 Capture = pytest.CaptureFixture[str]
@@ -157,3 +158,56 @@ def test_output_that_fits_the_buffer_is_written_before_the_end(
     monkeypatch.setattr("sys.stdout", Full())
     assert entry.main(["epsilon"]) == 1
     assert "make room there" in capsys.readouterr().err
+
+
+@for_each("taken", [0, 10])
+def test_a_file_that_does_not_fit_is_not_there_at_all(tmp_path: Path, taken: int) -> None:
+    """The kernel takes ``taken`` bytes of it, as a full disk does. Planted: what was written left
+    -> half a model in a file of its name, fails.
+    """
+    path = tmp_path / "model.json"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (taken, before[1]))
+    try:
+        with pytest.raises(ShoalError, match="cannot write") as refused:
+            write_new(path, b"x" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert refused.value.kind is Kind.CONFIG
+    assert not path.exists()
+    write_new(path, b"whole")
+    assert path.read_bytes() == b"whole"
+
+
+def test_ctrl_c_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: errors of the disk alone cleared up after -> fails."""
+    whole, path = Path.open, tmp_path / "model.json"
+
+    class Interrupted(io.BytesIO):
+        def write(self, data: object) -> int:
+            assert path.exists()
+            raise KeyboardInterrupt
+
+    def opened(one: Path, mode: str) -> Interrupted:
+        whole(one, mode).close()
+        return Interrupted()
+
+    monkeypatch.setattr(Path, "open", opened)
+    with pytest.raises(KeyboardInterrupt):
+        write_new(path, b"x" * 100)
+    assert not path.exists()
+
+
+def test_a_name_that_is_taken_keeps_what_it_has(tmp_path: Path) -> None:
+    """A file, a folder, a device; and a folder that can't be one. Planted: the file of that name
+    removed with the failure -> fails.
+    """
+    taken = tmp_path / "taken"
+    taken.write_bytes(b"theirs")
+    for path in (taken, tmp_path, Path("/dev/full")):
+        with pytest.raises(ShoalError, match="exists: move it away"):
+            write_new(path, b"ours")
+    with pytest.raises(ShoalError, match="cannot make the folder"):
+        write_new(taken / "model.json", b"ours")
+    assert taken.read_bytes() == b"theirs"
+    assert [one.name for one in tmp_path.iterdir()] == ["taken"]

@@ -55,14 +55,15 @@ def plan(**changes: Any) -> PairwisePlan:
     ],
 )
 def test_bad_settings_are_refused_by_name(changes: dict[str, Any], named: str) -> None:
-    """Planted: any one check of ``PairwisePlan`` removed, or the cap of helper mode given to all ->
-    a line fails.
+    """In words, without a formula. Planted: any one check of ``PairwisePlan`` removed, the cap of
+    helper mode given to all, or the old chain of "<=" -> a line fails.
     """
     with pytest.raises(ShoalError) as caught:
         plan(**changes)
     assert caught.value.kind is Kind.INVALID
     assert named in caught.value.message
     assert "\n" not in caught.value.message
+    assert "<=" not in caught.value.message
 
 
 def test_the_last_good_settings_are_taken() -> None:

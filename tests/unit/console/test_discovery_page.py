@@ -59,8 +59,9 @@ def client_of(
 
 @for_each("levels, fresh", [(1, False), (3, False), (1, True), (3, True)])
 def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int, fresh: bool) -> None:
-    """Of devices that answer every level, or one. Planted: the tree of the shown window alone -> no
-    "cat"; all branches of one -> 13 of them at level 0.
+    """Of devices that answer every level, or one, which is said. Planted: the tree of the shown
+    window alone -> no "cat"; all branches of one -> 13 of them at level 0; counts of a window
+    without a word -> fails.
     """
     asked = replace(ASKED, fresh=fresh)
     world = words_world(asked, devices=1_000) if fresh else WORLD
@@ -71,6 +72,9 @@ def test_words_are_shown_below_their_beginnings(tmp_path: Path, levels: int, fre
     assert f"after level {levels - 1} of 0 to 2" in text
     assert "and 1 more" in text
     assert "Over the windows" not in text
+    windows = world.served.task.windows.count
+    told = f"Each device answers one of {windows} windows alone, so these numbers are of the"
+    assert (told in text) == fresh
     if levels == 1:
         tree = text[text.index('<ul class="tree">') : text.index("and 1 more")]
         assert tree.count("<li>") == 12

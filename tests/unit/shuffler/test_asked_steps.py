@@ -210,3 +210,14 @@ async def test_steps_out_of_order_and_after_a_restore(tmp_path: Path) -> None:
     await restored.steps.hear([SECOND.data, FIRST.data, SECOND.data])
     assert restored.steps.listed() == bench.steps.listed()
     assert list(restored.steps.conditions()) == []
+
+
+async def test_steps_of_one_shuffler_go_with_the_retention_of_their_task(tmp_path: Path) -> None:
+    """Planted: with a store of several alone -> fails."""
+    bench = Bench(tmp_path, WORLD)
+    await bench.steps.hear([FIRST.data])
+    bench.clock.time = START + 10.0 * WORLD.served.task.retention_s
+    await bench.steps.look()
+    assert not list((tmp_path / "steps").iterdir())
+    assert bench.steps.listed() == ()
+    assert bench.steps.find(FIRST.name) is None

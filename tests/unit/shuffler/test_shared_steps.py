@@ -207,6 +207,83 @@ async def test_late_rows_answer_reports_and_are_not_told(tmp_path: Path) -> None
     assert again.listed() == (SECOND.data,)
 
 
+async def test_a_broker_is_given_no_later_step_while_one_that_was_met_late_runs(
+    tmp_path: Path,
+) -> None:
+    """A broker keeps one step of each discovery: of a shuffler that starts in the last quarter of a
+    window it would be the next window's, in the place of the one that others told. Planted: the
+    first of those that are listed -> the next one's, fails.
+    """
+    book, clock = MemoryBook(), FakeClock(START + 1.2 * LENGTH)
+    one = asking(book, tmp_path / "one", 0.0, WORLD, clock=clock)
+    await one.hear([FIRST.data])
+    clock.time = START + 1.8 * LENGTH
+    await one.hear([SECOND.data])
+    late = asking(book, tmp_path / "late", 0.0, WORLD, clock=clock)
+    await late.look()
+    assert late.listed() == (SECOND.data,)
+    assert late.announced() == ()
+    assert one.announced() == one.listed() == (FIRST.data, SECOND.data)
+    clock.time = START + 2.1 * LENGTH
+    assert late.announced() == one.announced() == (SECOND.data,)
+
+
+async def test_steps_go_with_the_retention_of_their_task(tmp_path: Path) -> None:
+    """In the store, in the folders and in memory, at every shuffler, whatever their clocks; another
+    task's stay. Nothing is decided while the clock is disputed. Planted: deleted when the last
+    window is over -> too early, fails; in the store alone -> entered again, fails; heard anew from
+    the analyzer -> fails.
+    """
+    book, other = MemoryBook(), words_world()
+    plan, kept = WORLD.served.task.windows, WORLD.served.task.retention_s
+    ends = max(plan.start_of(plan.count - 1) + kept, plan.end_of(plan.count - 1)) + plan.skew_s
+    clock, slow = FakeClock(START + 1.2 * LENGTH), FakeClock(START + 1.2 * LENGTH)
+    one = asking(book, tmp_path / "one", 0.0, WORLD, other, clock=clock)
+    two = asking(book, tmp_path / "two", 0.0, WORLD, clock=slow)
+    theirs = step_of(other, 1, SMALL.level(1, [b"\x02"]))
+    await one.hear([FIRST.data, theirs.data])
+    await two.look()
+    cast(ServedBook, one._tasks).served[other.task_id] = replace(
+        other.served, task=replace(other.served.task, retention_s=2 * kept)
+    )
+    for clock.time, clock.disputed in ((ends - 1.0, False), (ends, True)):
+        await one.look()
+        assert len(book.rows) == 2
+        assert one.find(FIRST.name) == ONE
+    clock.disputed = False
+    for _ in range(2):
+        await one.look()
+        await one.hear([FIRST.data])
+        assert list(book.rows) == [WindowId(other.task_id, 1)]
+        assert one.find(FIRST.name) is None
+        assert one.listed() == (theirs.data,)
+        assert [path.name for path in (tmp_path / "one" / "steps").iterdir()] == [
+            f"{other.task_id.hex}.1.step"
+        ]
+    slow.time = ends - 1.0
+    await two.look()  # what the store lost is entered again, until it has ended here too
+    assert ONE in book.rows
+    slow.time = ends
+    await two.look()
+    assert ONE not in book.rows
+    assert not list((tmp_path / "two" / "steps").iterdir())
+    assert list(one.conditions()) == list(two.conditions()) == []
+
+
+async def test_a_store_that_is_away_is_asked_again_to_delete(tmp_path: Path) -> None:
+    """Planted: forgotten after the first try -> the row stays, fails."""
+    book, clock = MemoryBook(), FakeClock(START + 1.2 * LENGTH)
+    one = asking(book, tmp_path / "one", 0.0, WORLD, clock=clock)
+    await one.hear([FIRST.data])
+    clock.time = START + 10.0 * WORLD.served.task.retention_s
+    book.away = True
+    await one.look()
+    assert ONE in book.rows
+    book.away = False
+    await one.look()
+    assert not book.rows
+
+
 async def test_while_the_clock_is_disputed_no_row_is_taken_up(tmp_path: Path) -> None:
     """Whether it is late is not known. With nothing but its own clock a replica goes on. Planted:
     taken up -> told, fails; not taken up alone -> the last lines fail.

@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-from collections.abc import AsyncIterator, Iterable
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +32,18 @@ from shoal.services.workers import WorkerPool
 from tests.worlds.services.analyzer import TLS_CA, Batch, World, identity
 
 OFFER, DELIVER = "/shoal.v1.Delivery/Offer", "/shoal.v1.Delivery/Deliver"
-# of asking whether a batch is done, each a round trip: far more than any batch here needs
-ATTEMPTS = 1_000
+PATIENCE_S = 90.0  # real seconds after which a test gives up waiting for what must happen
+
+
+def tries() -> Iterator[int]:
+    """Numbers, until patience ends: looks at what must happen. By time and not by their number, as
+    a look may be quick while a disk is slow.
+    """
+    end = time.monotonic() + PATIENCE_S
+    for number in itertools.count():
+        if time.monotonic() >= end:
+            return
+        yield number
 
 
 @functools.cache
@@ -89,7 +101,7 @@ class Caller:
 
     async def done(self, batch: Batch) -> delivery_pb2.SignedAck:
         """Offer, deliver what is missing, and ask until the acknowledgement comes."""
-        for _ in range(ATTEMPTS):
+        for _ in tries():
             reply = await self.offer(batch)
             if reply.state == delivery_pb2.BATCH_STATE_DONE:
                 return reply.ack

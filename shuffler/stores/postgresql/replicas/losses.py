@@ -17,7 +17,7 @@ from shoal.entropy import Entropy
 from shoal.log import get_log
 from shoal.services.conditions import Condition
 from shoal.shuffler.core import WindowId, WindowState
-from shoal.shuffler.stores.postgresql.database import Database
+from shoal.shuffler.stores.postgresql.database import WHICH, Database
 from shoal.shuffler.stores.postgresql.failures import NO_TABLE, DatabaseError
 from shoal.shuffler.stores.postgresql.inbox import Writer, ciphers, last_word
 from shoal.shuffler.stores.postgresql.rows import COLUMNS, WindowRow, parse
@@ -25,11 +25,6 @@ from shoal.shuffler.stores.postgresql.window_keys import Purpose, WindowKeyFiles
 from shoal.shuffler.stores.told import ToldRows, WriterWord
 
 log = get_log("shuffler")
-_WHICH = """
-SELECT concat_ws(' ', (SELECT system_identifier FROM pg_control_system()),
-    left(pg_walfile_name(pg_current_wal_lsn()), 8), pg_postmaster_start_time(),
-    (SELECT oid FROM pg_database WHERE datname = current_database()), to_regclass('cluster')::oid)
-"""
 _TAKES = frozenset({WindowState.OPEN, WindowState.CLOSING})
 _SEALED = frozenset({WindowState.SEALED, WindowState.DELIVERING, WindowState.ACKNOWLEDGED})
 _LOOKS = 5  # at a window that changes meanwhile
@@ -46,7 +41,7 @@ class MissingRows:
 
     async def which(self) -> str:
         """Names the database as it is now: server, timeline, start of the server, tables."""
-        return str(await self._db.fetchval(_WHICH))
+        return str(await self._db.fetchval(WHICH))
 
     def is_other(self, which: str) -> bool:
         """Whether anything may be gone since everything was compared."""

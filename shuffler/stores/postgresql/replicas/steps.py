@@ -1,28 +1,30 @@
 """Which step of a window was the first, for all replicas: the table ``step``.
 
-A row is entered once and never changed. What several enter at one instant is decided by its primary
-key. Whoever is told what a row says is told it by a transaction that waits for the standby, as the
-one did that entered it: what a failover could take back is told to nobody.
+A row is entered once, never changed, and deleted when its task's retention is over. What several
+enter at one instant is decided by its primary key. Whoever is told what a row says is told it by a
+transaction that waits for the standby, as the one did that entered it: what a failover could take
+back is told to nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shoal import failpoints
-from shoal.digests import sha256
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.shuffler.core import WindowId
-from shoal.shuffler.stores.postgresql.database import WAIT, Database
+from shoal.shuffler.stores.postgresql.database import WAIT, WHICH, Database
 from shoal.shuffler.stores.steps import EnteredStep
 
 if TYPE_CHECKING:
     from shoal.shuffler.stores.postgresql.database import Connection
 
 _COLUMNS = "task_id, win, name, data"
-_Key: TypeAlias = tuple[bytes, int, bytes, bytes]
+# Names what a row is: another one is written by each change, and the database may be put back.
+_VERSION = f"concat_ws(' ', ({WHICH}), xmin, ctid)"
+_Key: TypeAlias = tuple[bytes, int, str]
 
 
 class SharedSteps:
@@ -30,7 +32,7 @@ class SharedSteps:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        # what was read last, and no failover takes back: by task, window, name, SHA-256 of its data
+        # what was read last, and no failover takes back: by task, window, version of its row
         self._sure: dict[_Key, EnteredStep] = {}
 
     async def enter(self, step: EnteredStep) -> EnteredStep:
@@ -51,32 +53,45 @@ class SharedSteps:
         return found[0]
 
     async def entered(self, task_ids: Collection[TaskId]) -> list[EnteredStep]:
-        """As ``StepBook.entered``. Steps are long, and this is asked every second: those that were
-        read before are compared by their hash, in the database.
+        """As ``StepBook.entered``. Steps are long and this is asked every second: a row that was
+        read before is not read again, and nothing of it is hashed, while it is the same one.
         """
         raw = {one.raw for one in task_ids}
         async with self._db.transaction() as connection:
             await self._db.check_least(connection)
             rows = await connection.fetch(
-                "SELECT task_id, win, name, sha256(data) AS digest FROM step"
+                f"SELECT task_id, win, {_VERSION} AS version FROM step"  # noqa: S608 - constants
                 " WHERE task_id = ANY($1::bytea[])",
                 sorted(raw),
             )
-            there = {
-                (bytes(row["task_id"]), row["win"], bytes(row["name"]), bytes(row["digest"]))
-                for row in rows
-            }
+            there = {(bytes(row["task_id"]), row["win"], row["version"]) for row in rows}
             sure = {
                 key: step for key, step in self._sure.items() if key in there or key[0] not in raw
             }
-            fresh = sorted({task_id for task_id, *_ in there - sure.keys()})
+            fresh = sorted(there - sure.keys())
             if fresh:
                 await connection.execute(WAIT)
-                for step in await self._read(connection, "task_id = ANY($1::bytea[])", fresh):
-                    sure[_key(step)] = step
+                sure |= await self._versions(connection, fresh)
         self._sure = sure
         asked = (step for step in sure.values() if step.window.task_id.raw in raw)
         return sorted(asked, key=lambda step: step.window)
+
+    async def forget(self, task_id: TaskId) -> None:
+        """As ``StepBook.forget``."""
+        await self._db.execute("DELETE FROM step WHERE task_id = $1", task_id.raw)
+        self._sure = {key: step for key, step in self._sure.items() if key[0] != task_id.raw}
+
+    async def _versions(
+        self, connection: Connection, keys: Sequence[_Key]
+    ) -> dict[_Key, EnteredStep]:
+        """The rows at these places as they are now, each with its version."""
+        rows = await connection.fetch(
+            f"SELECT {_COLUMNS}, {_VERSION} AS version FROM step WHERE (task_id, win) IN"  # noqa: S608 - constants
+            " (SELECT * FROM unnest($1::bytea[], $2::int[]))",
+            [task for task, _, _ in keys],
+            [window for _, window, _ in keys],
+        )
+        return {(bytes(row["task_id"]), row["win"], row["version"]): _parse(row) for row in rows}
 
     async def _read(
         self, connection: Connection, which: str, *arguments: object
@@ -86,10 +101,6 @@ class SharedSteps:
             *arguments,
         )
         return [_parse(row) for row in rows]
-
-
-def _key(step: EnteredStep) -> _Key:
-    return step.window.task_id.raw, step.window.window, step.name, sha256(step.data)
 
 
 def _parse(row: Any) -> EnteredStep:

@@ -34,7 +34,7 @@ from shoal.errors import Kind, ShoalError
 from shoal.services.given_up import GivenUp, GivenUpWindows, add
 from tests.worlds.services import analyzer as analyzer_world
 from tests.worlds.services.analyzer import World, make_world
-from tests.worlds.services.analyzer_service import ATTEMPTS, shared_pool
+from tests.worlds.services.analyzer_service import shared_pool, tries
 
 
 @dataclass
@@ -91,7 +91,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(10 * ATTEMPTS):
+    for _ in tries():
         if condition():
             return
         await asyncio.sleep(0.001)

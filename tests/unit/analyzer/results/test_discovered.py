@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.analyzer.results.discovered import findings
+from shoal.analyzer.results.processed import beside
 from shoal.analyzer.results.release import conclude
 from shoal.analyzer.results.release_json import decode_release, to_json
+from shoal.analyzer.results.report_page import render_report
+from shoal.analyzer.results.word_tree import word_tree
 from shoal.mechanisms.base import Tally
 from shoal.mechanisms.several.levels import level_of
 from shoal.mechanisms.several.registry import create
@@ -100,3 +104,20 @@ def test_owners_may_keep_an_epsilon0() -> None:
     assert told.labels == ("c\u2026", "d\u2026", ANOTHER)
     for value, error, true in zip(told.values, told.stderr, (2_000, 1_500, 500), strict=True):
         assert abs(value - true) < 6 * error
+
+
+def test_of_devices_that_answer_once_the_numbers_are_of_a_window() -> None:
+    """Said under every release's estimates, on the page and with the tree, and of no other
+    discovery. Planted: the field not set -> fails; not read -> fails.
+    """
+    for fresh in (False, True):
+        asked = replace(SMALL, fresh=fresh)
+        world = words_world(asked)
+        prepared = found_in(world, asked.level(0), WORDS, 0)
+        told = to_json(decode_release(conclude(prepared, [], world.analyzer).release))
+        windows = world.served.task.windows.count
+        assert told["discovered"].get("draws_one_of") == (windows if fresh else None)
+        said = f"Each device answers one of {windows} windows alone"
+        assert any(said in line for line in beside(told)) == fresh
+        assert (said in render_report([told])) == fresh
+        assert word_tree([told]).scale.startswith(said) == fresh

@@ -17,7 +17,9 @@ from shoal.clients.memory.ledger import Head, LedgerEntry, LedgerEvent
 from tests.cases import for_each
 from tests.worlds.devices.owner import OTHER, Owner
 
-COMMANDS = ("run", "report", "flush", "status", "explain", "consent", "ledger", "budget")
+COMMANDS = (
+    "run", "report", "flush", "status", "explain", "learn", "consent", "ledger", "budget",
+)  # fmt: skip
 
 
 @for_each("command", COMMANDS)

@@ -114,7 +114,7 @@ def test_a_file_that_is_no_list_of_words_is_refused(
     "arguments, says",
     [
         (("plan", "--n", "0"), "1 to 1000000000 devices"),
-        (("plan", "--n", "5"), "ask for fewer symbols first than 2"),
+        (("plan", "--n", "5"), ": give 4,900 devices or more, or a larger epsilon"),
         (("plan", "--n", "5000", "--most", "100"), "follow fewer beginnings than 100"),
         (("plan", "--n", "2000", "--epsilon", "0"), "epsilon"),
         (("plan", "--n", "2000", "--delta", "2"), "delta"),
@@ -123,6 +123,7 @@ def test_a_file_that_is_no_list_of_words_is_refused(
         (("plan", "--n", "20", "--fresh"), "leave --fresh out"),
         (("plan", "--n", "2000", "--honest-fraction", "1.5"), "honest"),
         (("simulate", "/there/is/none.txt"), "cannot read"),
+        (("plan", "--n", "2000", "--length", "1d"), "give --emit"),
         (("plan", "--n", "2000", "--cell", "50"), "give --places too"),
         (("plan", "--n", "2000", "--places", "48,11,49"), "four degrees"),
         (("plan", "--n", "2000", "--places", "48,11,49,x"), "--places"),
@@ -134,7 +135,7 @@ def test_a_file_that_is_no_list_of_words_is_refused(
         (("plan", "--n", "2000", *CITY, "--fresh"), "--fresh is for words"),
         (
             ("plan", "--n", "5", *CITY, "--across", "4", "--first", "1", "--most", "8"),
-            "give more devices",
+            "give 310 devices or more",
         ),
     ],
 )

@@ -125,6 +125,14 @@ def test_wrong_options_are_named(
     assert "give --emit" in err
 
 
+@for_each("name", ["", "."])
+def test_a_file_without_a_name_is_asked_for(capsys: Capture, name: str) -> None:
+    """As a variable that is not set gives it. Planted: no check -> ". exists: move it away"."""
+    _, err = run(capsys, *PLAN, "--emit", name, status=2)
+    assert "an empty name" in err
+    assert "exists" not in err
+
+
 def test_names_of_questions() -> None:
     """Planted: the cut in the middle of a word -> fails."""
     assert name_of("Where's the café, L'été?") == "wheres-the-cafe-lete"

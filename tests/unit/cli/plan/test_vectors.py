@@ -10,9 +10,13 @@ import pytest
 
 from shoal.accounting.of_task import guarantee_of
 from shoal.accounting.sums.windows import epsilon_of_task
+from shoal.analyzer.planner.vectors.learning import HIDDEN
 from shoal.cli.main import main
-from shoal.cli.results.learnt import plan_of
 from shoal.cli.task.file import read_task
+from shoal.questions.learning import ClipRule
+from shoal.questions.models import Logistic, Model
+from shoal.questions.network import Network
+from shoal.questions.plan_words import plan_of
 from shoal.task import Admission, Aggregator
 from tests.cases import for_each
 
@@ -100,10 +104,65 @@ def test_a_model_is_planned(told: tuple[str, ...], capsys: Capture) -> None:
 
 
 @for_each(
+    "options, model, rule, names",
+    [
+        (("--adaptive",), Logistic(2), ClipRule(), 4),
+        (("--model", "network"), Network(2, HIDDEN, 1), None, 65),
+        (
+            ("--model", "network", "--hidden", "3", "--adaptive"),
+            Network(2, 3, 1),
+            ClipRule(),
+            14,
+        ),
+    ],
+)
+def test_a_clip_that_follows_and_a_network_are_planned(
+    told: tuple[str, ...],
+    capsys: Capture,
+    options: tuple[str, ...],
+    model: Model,
+    rule: ClipRule | None,
+    names: int,
+) -> None:
+    """As devices and analyzers read them again, the noise for the bound with the clip's own number;
+    the release of a round comes early in the next window. Planted: the rule left out -> its word
+    is missing, fails; the template's grace of a day -> lint refuses windows of 6 hours, fails.
+    """
+    asked = ("plan", "vectors", "--labels", "x,y", "--clip", "0.5", "--n", "600", "--learn", "8",
+             "--windows", "4", *SET, *options)  # fmt: skip
+    plan = json.loads(run(capsys, *asked, "--emit", f"{names}.toml", *told, "--json"))
+    task = read_task(filled(Path(f"{names}.toml")))
+    found = plan_of(task)
+    assert (found.model, found.rule, found.clip, found.rounds) == (model, rule, 0.5, 4)
+    assert len(task.domain.labels) == len(set(task.domain.labels)) == names == plan["dimension"]
+    assert epsilon_of_task(task, 4, 1e-6) <= plan["epsilon_by_round"][-1] <= 1.0
+    assert 4 * task.windows.grace_s <= task.windows.length_s
+    run(capsys, "task", "lint", f"{names}.toml")
+    shown = run(capsys, *asked)
+    assert ("pip install 'shoal[network]'" in shown) == isinstance(model, Network)
+    assert ("% larger" in shown) == (rule is not None)
+
+
+@for_each("dimension, possible", [(str(1 << 20), True), (str((1 << 20) + 1), False)])
+def test_helper_mode_has_no_segments(capsys: Capture, dimension: str, possible: bool) -> None:
+    """A way that lint would refuse is not planned. Planted: planned all the same -> fails."""
+    asked = ("plan", "vectors", "--dimension", dimension, "--n", "9000", *SET)
+    alone = (*asked, "--mechanism", "helper")
+    if possible:
+        run(capsys, *alone)
+    else:
+        assert "go in segments" in run(capsys, *alone, status=2)
+        assert "sum, default" in run(capsys, *asked).splitlines()[-1]
+
+
+@for_each(
     "options, said",
     [
         (("--mechanism", "privunit"), "--mechanism"),
         (("--not-enrolled",), "--not-enrolled"),
+        (("--hidden", "3"), "--hidden"),
+        (("--model", "network", "--hidden", "0"), "--hidden"),
+        (("--model", "network", "--hidden", "2000"), "--hidden"),
         (("--norm", "l1"), "--norm"),
         (("--clip", "1e50"), "--clip"),
         (("--learn", "0"), "--learn"),
@@ -121,6 +180,11 @@ def test_what_does_not_go_with_a_model(
     assert said in line
     named = {"--mechanism", "--not-enrolled", "--norm"} & set(line.replace(":", "").split())
     assert named <= {said}
+
+
+@for_each("option", [("--model", "network"), ("--hidden", "3"), ("--adaptive",)])
+def test_what_goes_with_a_model_alone(capsys: Capture, option: tuple[str, ...]) -> None:
+    assert "--learn" in run(capsys, *PLAN, *SET, *option, status=2)
 
 
 def test_the_clip_that_was_given_is_what_people_read(capsys: Capture) -> None:
@@ -147,6 +211,21 @@ def test_a_sum_wants_the_key_of_the_enrolment(told: tuple[str, ...], capsys: Cap
     assert "keys.enrolment" in run(capsys, "task", "lint", "t.toml", status=2)
 
 
+@for_each("way", ["strict", "privunit"])
+def test_the_key_of_the_enrolment_is_taken(
+    told: tuple[str, ...], capsys: Capture, way: str
+) -> None:
+    """Of a file that nobody edits; reports that are shuffled are of enrolled devices then.
+    Planted: the key alone, without the admission -> lint refuses it, fails.
+    """
+    key = ("--enrolment-key", "07" * 32)
+    out = run(capsys, *PLAN, *SET, "--mechanism", way, "--emit", f"{way}.toml", *told, *key)
+    assert "still to be filled in" not in out
+    task = read_task(Path(f"{way}.toml"))
+    assert (task.admission, task.enrolment_key) == (Admission.ENROLLED, bytes([7] * 32))
+    run(capsys, "task", "lint", f"{way}.toml")
+
+
 @for_each(
     "options, said",
     [
@@ -161,6 +240,8 @@ def test_a_sum_wants_the_key_of_the_enrolment(told: tuple[str, ...], capsys: Cap
         (("--epsilon", "1", "--clip", "-1"), "--clip"),
         (("--epsilon", "1", "--labels", "a,a"), "--labels"),
         (("--epsilon", "1", "--n", "1"), "--n"),
+        (("--epsilon", "1", "--n", "200000001"), "--n: at most 200,000,000"),
+        (("--epsilon", "1", "--n", "1" + "0" * 20), "--n: at most 200,000,000"),
         ((), "--epsilon"),
     ],
 )

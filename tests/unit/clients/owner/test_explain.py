@@ -14,6 +14,7 @@ from shoal.accounting.composition.memoized import ALONE, PROMISE
 from shoal.accounting.meaning import bound_text, sentences
 from shoal.accounting.of_task import guaranteed
 from shoal.accounting.sums.sum_task import check_sum, design_sum
+from shoal.accounting.sums.windows import epsilon_of_task
 from shoal.clients.owner.explain import _cells, explain
 from shoal.clients.owner.explain_cost import guaranteed_epsilon
 from shoal.clients.owner.fleet_policy import FleetPolicy
@@ -298,7 +299,8 @@ def sum_world(mode: Mode) -> World:
 @for_each("mode", [Mode.DEFAULT, Mode.STRICT])
 @for_each("trusts", [False, True])
 def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
-    """What is charged is what its owner counts on. Planted: ``apart`` charged whoever trusts whom
+    """What is charged is what its owner counts on. Planted: honest ones of all reports, who may be
+    lost in a round -> fails; ``apart`` charged whoever trusts whom
     -> fails in the default mode.
     """
     world = sum_world(mode)
@@ -313,6 +315,9 @@ def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
     assert f"  - That is epsilon <= {bound_text(one.epsilon_apart)} at delta = 1e-08" in text
     assert "Known to the shuffler: which enrolled device takes part" in text
     assert "anybody may take part" not in text
+    honest = check_sum(world.task).honest
+    assert honest < world.task.n_certified
+    assert f"counts on {honest} of those in each round being honest" in text
     assert ("could read each device's vector" in text) == (mode is Mode.DEFAULT)
     counted = min(one.epsilon_apart, one.epsilon0) if trusts else one.epsilon0
     fine = counted <= 4.0
@@ -321,8 +326,9 @@ def test_all_facts_of_a_sum(mode: Mode, trusts: bool) -> None:
         f"{bound_text(counted)}{'' if fine else ', which is above your limit'}" in text
     )
     assert (lines[-1] == "As things are, this device would answer it.") == fine
-    together = compose_basic([check_sum(world.task)] * 4)
+    together = epsilon_of_task(world.task, 4, 1e-8)
+    assert together < 4 * one.epsilon_apart
     assert (
-        f"all 4 windows together: epsilon <= {bound_text(together.epsilon_upper)} at delta = 4e-08"
+        f"all 4 windows together: epsilon <= {bound_text(together)} at delta = 1e-08, composed"
         in text
     )

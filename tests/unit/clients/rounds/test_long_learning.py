@@ -15,12 +15,15 @@ import pytest
 from shoal import codec
 from shoal.analyzer.results.totals import write_totals
 from shoal.arrays import NDArray
-from shoal.clients.rounds.learning import check_learning, follow
+from shoal.clients.rounds.agent import ready
+from shoal.clients.rounds.learning import answer, follow
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.domain import Norm, Vector
+from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import LIMITS
+from shoal.mechanisms.parts.sampling import BLOCK
 from shoal.protos import release_pb2
 from shoal.questions.learning import (
     ClipRule,
@@ -31,6 +34,7 @@ from shoal.questions.learning import (
     begin_learning,
 )
 from shoal.questions.models import Logistic
+from shoal.questions.plan_words import check_learning
 from shoal.storage.released_arrays import array_name
 from shoal.task import Task
 from tests.cases import for_each
@@ -141,6 +145,29 @@ def test_following_takes_one_more_vector_and_a_segment(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert most <= 8 * plan.dimension + 5 * 8 * LIMITS.array_segment
+
+
+@for_each("rule", [None, ClipRule()])
+def test_an_answer_takes_one_vector_and_its_noise_one_more(rule: ClipRule | None) -> None:
+    """Of 2^20 numbers, beside the model and the row: the vector alone until it is rounded, and then
+    its integers. So a device that put its model away holds two. Planted: the gradient and the
+    vector in two arrays -> fails; the coordinate of the clip put behind it -> fails with a rule;
+    the row's sizes in an array -> fails.
+    """
+    plan = plan_of((1 << 20) - 1 - (rule is not None), rule)
+    task, state = task_of(plan), begin_learning(plan)
+    row, size = np.linspace(-1.0, 1.0, plan.model.features), 8 * plan.dimension
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        vector = answer(plan, state, row, True)
+        _, most = tracemalloc.get_traced_memory()
+        assert most - before <= 1.02 * size
+        ready(task, vector, SeededEntropy("long"))
+        _, most = tracemalloc.get_traced_memory()
+        assert most - before <= 2.0 * size + 24 * BLOCK * 8
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_array_that_was_not_signed_moves_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
-from shoal.questions.models import Logistic, Model
+from shoal.questions.models import Logistic, Model, gradients_of
 from tests.cases import for_each
 
 MODEL = Logistic(3)
@@ -31,7 +31,7 @@ def loss(model: Model, weights: NDArray[np.float64], row: NDArray[np.float64], y
 def test_gradients_are_those_of_the_loss(seed: str, yes: bool) -> None:
     """Against differences. Planted: the sign turned, the intercept's gradient 0 -> fails."""
     weights, row = numbers(4, f"weights {seed}"), numbers(3, f"row {seed}")
-    found = MODEL.gradients(weights, row[None, :], np.array([yes]))[0]
+    found = gradients_of(MODEL, weights, row[None, :], np.array([yes]))[0]
     for at in range(4):
         moved = [weights.copy() for _ in range(2)]
         moved[0][at] += 1e-5

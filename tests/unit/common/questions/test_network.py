@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.errors import Kind, ShoalError
+from shoal.questions.models import gradients_of
 from shoal.questions.network import Network
 from tests.cases import for_each
 from tests.unit.common.questions.test_models import loss, numbers
@@ -49,7 +50,7 @@ def test_gradients_are_those_by_hand(model: Network) -> None:
     weights = numbers(model.size, "weights")
     rows = numbers(20 * model.features, "rows").reshape(20, model.features)
     yes = np.arange(20) % 3 == 0
-    found = model.gradients(weights, rows, yes)
+    found = gradients_of(model, weights, rows, yes)
     assert found.shape == (20, model.size)
     assert found.dtype == np.float64
     assert found == pytest.approx(by_hand(model, weights, rows, yes), rel=1e-9, abs=1e-12)
@@ -78,7 +79,7 @@ def test_far_weights_give_finite_gradients() -> None:
         weights = np.full(MODEL.size, far)
         rows = np.array([[1e9, 1e9, 1e9], [-1e9, 1e9, 0.0]])
         for yes in (True, False):
-            found = MODEL.gradients(weights, rows, np.array([yes, yes]))
+            found = gradients_of(MODEL, weights, rows, np.array([yes, yes]))
             assert np.isfinite(np.linalg.norm(found, axis=1)).all()
             assert np.isfinite(MODEL.predict(weights, rows)).all()
 
@@ -133,7 +134,7 @@ def test_without_pytorch_a_device_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "torch", None)
     weights, rows = MODEL.begin(), np.zeros((1, 3))
     with pytest.raises(ShoalError, match=r"pip install 'shoal\[network\]'") as raised:
-        MODEL.gradients(weights, rows, np.array([True]))
+        gradients_of(MODEL, weights, rows, np.array([True]))
     assert raised.value.kind is Kind.CONFIG
     assert "\n" not in raised.value.message
     assert 0.0 < float(MODEL.predict(weights, rows)[0]) < 1.0

@@ -36,7 +36,9 @@ def test_the_deployments_that_people_cite_are_there() -> None:
 
 @for_each("each", RECIPES, ids=lambda each: each.name)
 def test_a_recipes_mechanism_is_registered_and_keeps_the_claimed_epsilon(each: Recipe) -> None:
-    """Planted: a mechanism misspelt, or an epsilon per bit instead of per report -> this fails."""
+    """Planted: a mechanism misspelt, or the sketch's flips for an epsilon per bit instead of per
+    report -> this fails.
+    """
     assert each.mechanism in REGISTRY
     law = create(
         design(each.mechanism, each.domain, each.epsilon, each.setting), each.domain

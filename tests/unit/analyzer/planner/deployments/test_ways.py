@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
@@ -59,8 +60,39 @@ def test_words_are_looked_for_at_a_part_of_the_claim() -> None:
     assert plan.epsilon <= asked.question.epsilon < asked.epsilon
     assert ways.planned.epsilon < plan.epsilon
     assert ways.claimed.spec.name == asked.mechanism
+    assert ways.matched.windows == plan.discovery.levels
     with pytest.raises(ShoalError, match="nobody listed") as listed:
         ways_of(asked, N, WINDOWS)
     with pytest.raises(ShoalError, match="lists its answers") as unlisted:
         ways_to_find(recipe("emoji-popularity"), N, ())
     assert listed.value.kind is unlisted.value.kind is Kind.CONFIG
+
+
+def test_devices_that_answer_once_have_the_epsilon_for_one_window() -> None:
+    """Planted: planned as if each answered at every level -> an epsilon of each window that is a
+    part of it, fails; for all devices in every window -> fails.
+    """
+    asked = recipe("new-words")
+    ways, plan = ways_to_find(asked, 6_000, (), 2)
+    assert plan.discovery.fresh
+    assert (ways.matched.windows, plan.request.asked_windows) == (1, plan.discovery.levels + 2)
+    assert ways.planned.epsilon == plan.epsilon <= ways.matched.epsilon
+    assert plan.request.n < 6_000 / plan.request.asked_windows
+    _, every = ways_to_find(asked, 6_000, ())
+    assert every.epsilon_level < plan.epsilon
+
+
+@for_each("spare", [None, 2])
+def test_too_few_devices_are_told_how_many_would_do(spare: int | None) -> None:
+    """Planted: fewer symbols as the advice, which no recipe can ask for -> fails; a number for one
+    window in place of all -> refused again, fails.
+    """
+    asked = recipe("new-words")
+    few = 150 if spare is None else 1_000
+    with pytest.raises(ShoalError, match=r"run recipe new-words with [0-9,]+ devices") as refused:
+        ways_to_find(asked, few, (), spare)
+    assert refused.value.kind is Kind.CONFIG
+    assert "symbols" not in refused.value.message
+    enough = int(re.findall("with ([0-9,]+) devices", refused.value.message)[0].replace(",", ""))
+    assert few < enough < 2 * few
+    ways_to_find(asked, enough, (), spare)

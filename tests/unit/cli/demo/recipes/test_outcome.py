@@ -102,6 +102,7 @@ def results() -> dict[str, Any]:
     return {
         "window": "a day",
         "windows": 2,
+        "fresh": False,
         "reports_per_day": 1,
         "made_up": "All of it.",
         "claimed": claim,
@@ -175,3 +176,20 @@ def test_how_often_a_device_answered_is_said_with_what_it_cost(windows: int, wor
     line = show._of_windows(told)
     assert words in line
     assert "epsilon <= 4.75 at delta = 1e-08" in line
+
+
+def test_of_devices_that_answer_once_the_cost_is_of_one_window() -> None:
+    """Planted: the analyzer's book, which adds up all windows, as what it cost a device -> 4.75,
+    fails; counts of a window told as those of the fleet -> fails.
+    """
+    told = results()
+    told |= {"fresh": True, "windows": 6}
+    told["found"] = {"windows": 6, "levels": 6, "drawn": 8}
+    told["ways"][-1]["released"] = {"epsilon_run": 4.75, "delta_run": 1e-8}
+    line = show._of_windows(told)
+    assert "epsilon <= 1.5 at delta = 1e-06" in line
+    assert "4.75" not in line
+    assert "of 8 windows 6 asked something" in line
+    assert "times 8" in line
+    text = said(told | {"found": None})
+    assert cells(text, "the 6 windows of this run, of one of them ") == ["3.1", "1.5"]

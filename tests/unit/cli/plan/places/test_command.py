@@ -69,6 +69,7 @@ def test_places_of_a_file_are_played(tmp_path: Path, capsys: Capture) -> None:
         (("--way", "best"), "one of "),
         (("--n", "1"), "more devices"),
         (("--honest-fraction", "2"), "honest"),
+        (("--length", "1d"), "give --emit"),
     ],
 )
 def test_wrong_requests(words: tuple[str, ...], mends: str, capsys: Capture) -> None:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.cli.results.learnt import plan_of
 from shoal.domain import Norm, Vector
 from shoal.errors import Kind, ShoalError
 from shoal.questions.learning import ClipRule, LearningPlan
 from shoal.questions.models import Logistic, Model
 from shoal.questions.network import Network
+from shoal.questions.plan_words import plan_of
 from shoal.task import Task
 from tests.cases import for_each
 from tests.worlds.tasks import PAIRWISE, pairwise, window_plan
