@@ -53,6 +53,12 @@ def distribution_of(
     """
     if isinstance(mechanism, Distributed):
         return mechanism.distribution(tally)
+    return _projected(mechanism, domain, tally, question)
+
+
+def _projected(
+    mechanism: Mechanism, domain: Domain, tally: Tally, question: Quantiles
+) -> Distribution:
     # The same numbers; the intervals of an estimate take longer than they do.
     devices = (
         mechanism.devices(tally)[0]
@@ -82,7 +88,7 @@ def quantiles_of_each(
     elif isinstance(mechanism, Distributed):  # asked once: it takes as long as a decoding
         distributions = map(mechanism.distribution, tallies)
     else:
-        distributions = (distribution_of(mechanism, domain, tally, question) for tally in tallies)
+        distributions = (_projected(mechanism, domain, tally, question) for tally in tallies)
     return np.array([each.quantiles(question.at) for each in distributions])
 
 

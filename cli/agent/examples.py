@@ -19,7 +19,7 @@ ALL = """Examples:
       tasks, the owner's consent, and every report's standing
   shoal agent explain --config agent.toml visits
       what a task learns, what is promised, and what is not
-  shoal agent learn --config agent.toml model - --releases releases < row.json
+  cat row.json | shoal agent learn --config agent.toml model - --releases releases
       what this device would answer to a task that learns a model; sends nothing
   shoal agent consent --config agent.toml visits allow
       agree to the purpose of a task; without names: list all
@@ -54,9 +54,9 @@ EXPLAIN = """Examples:
 LEARN = """Examples:
   shoal agent learn --config agent.toml model '{"row": [63, 0.5], "yes": true}'
       the first round: the gradient of that row, shortened, and one draw of it with noise
-  shoal agent learn --config agent.toml model - --releases releases < row.json
+  cat row.json | shoal agent learn --config agent.toml model - --releases releases
       a later round, at the model that follows from the releases before
-  shoal agent learn --config agent.toml model - --releases releases --send < row.json
+  cat row.json | shoal agent learn --config agent.toml model - --releases releases --send
       the same, and take part in the window's round: waits, often minutes, until it is over
 
 Releases are verified, one window after the other; none may be missing. Without --send nothing is

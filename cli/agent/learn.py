@@ -59,7 +59,8 @@ async def tried(
     state = await asyncio.to_thread(model_so_far, task, assignment.task_id, releases)
     if send:
         _check_open(assignment, now, state.done)
-    found = await asyncio.to_thread(try_answer, task, state, row, SYSTEM)
+    found = await asyncio.to_thread(try_answer, task, state, row, None if send else SYSTEM)
+    del state  # as long as the answer is
     if not send:
         return assignment, found, None
     outcome = await agent.report(name, found.vector, tell=lambda line: tell(name, line))
@@ -95,9 +96,12 @@ def _lines(assignment: Assignment, found: TriedAnswer, outcome: ReportOutcome | 
     )
     names = _names(task.domain, found.vector.size)
     width = max(map(len, names))
+    columns = [("before noise", found.vector)]
+    if found.example is not None:
+        columns.append(("a draw of it", found.example))
     rows = [
-        f"  {name:<{width}}  {value:>12.5g}  {drawn:>12.5g}"
-        for name, value, drawn in zip(names, found.vector, found.example, strict=False)
+        f"  {name:<{width}}" + "".join(f"  {numbers[at]:>12.5g}" for _, numbers in columns)
+        for at, name in enumerate(names)
     ]
     more = found.vector.size - len(names)
     return [
@@ -107,7 +111,7 @@ def _lines(assignment: Assignment, found: TriedAnswer, outcome: ReportOutcome | 
         "clip",
         f"  the noise of a number has a standard deviation of {found.own_noise:.4g} by this device "
         f"alone, and of {found.all_noise:.4g} or more in the sum",
-        f"  {'number':<{width}}  {'before noise':>12}  {'a draw of it':>12}",
+        f"  {'number':<{width}}" + "".join(f"  {title:>12}" for title, _ in columns),
         *rows,
         *([f"  and {more:,} numbers more (--json has all)"] if more > 0 else []),
         "nothing was sent; what would be sent is drawn anew, and masked"
@@ -139,7 +143,7 @@ def _json(
         "gradient_length": found.length,
         "shortened": found.shortened,
         "vector": found.vector.tolist(),
-        "example": found.example.tolist(),
+        "example": None if found.example is None else found.example.tolist(),
         "own_noise": found.own_noise,
         "noise_of_sum": found.all_noise,
         "sent": None if outcome is None else outcome_json(outcome),

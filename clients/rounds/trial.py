@@ -66,8 +66,9 @@ class OwnerRow:
 class TriedAnswer:
     """``window``: the round that would be answered. ``length``: of the gradient, before the clip.
     ``vector``: float64[dimension], what is answered, before rounding and noise. ``example``:
-    float64[dimension], the same after both: one draw, thrown away. ``own_noise``, ``all_noise``:
-    standard deviations of one number, of this device's share and of all that are certain.
+    float64[dimension], the same after both: one draw, thrown away; None where none was wanted.
+    ``own_noise``, ``all_noise``: standard deviations of one number, of this device's share and of
+    all that are certain.
     """
 
     plan: LearningPlan
@@ -75,7 +76,7 @@ class TriedAnswer:
     clip: float
     length: float
     vector: NDArray[np.float64]
-    example: NDArray[np.float64]
+    example: NDArray[np.float64] | None
     own_noise: float
     all_noise: float
 
@@ -123,10 +124,13 @@ def row_names(task: Task, plan: LearningPlan) -> tuple[str, ...]:
     return tuple(name.removeprefix("hidden 1: ") for name in names[: plan.model.features])
 
 
-def try_answer(task: Task, state: LearningState, row: OwnerRow, entropy: Entropy) -> TriedAnswer:
-    """What a device with this row would answer at this model. Raises INVALID for a row that does
-    not fit, CONFIG on a device that lacks what the gradient takes, and after the last round; as
-    ``plan_of`` does for a task that learns nothing.
+def try_answer(
+    task: Task, state: LearningState, row: OwnerRow, entropy: Entropy | None
+) -> TriedAnswer:
+    """What a device with this row would answer at this model; without ``entropy`` there is no
+    example, and no second vector in memory. Raises INVALID for a row that does not fit, CONFIG on
+    a device that lacks what the gradient takes, and after the last round; as ``plan_of`` does for a
+    task that learns nothing.
     """
     plan, domain = plan_of(task), task.domain
     if state.done >= plan.rounds:
@@ -143,16 +147,19 @@ def try_answer(task: Task, state: LearningState, row: OwnerRow, entropy: Entropy
     assert isinstance(domain, Vector)  # noqa: S101 - plan_of checked it
     assert task.pairwise is not None  # noqa: S101 - and this
     honest = task.pairwise.honest_survivors(task.honest_fraction_ppm)
-    own = gradients(plan, state, row.numbers[None, :], np.array([row.yes]))
+    # measured and gone, before there is another vector
+    length = float(
+        np.linalg.norm(gradients(plan, state, row.numbers[None, :], np.array([row.yes]))[0])
+    )
     vector = answer(plan, state, row.numbers, row.yes)
     noise, step = create_noise(task.mechanism), domain.clip / domain.grid
     return TriedAnswer(
         plan,
         state.done,
         state.clip,
-        float(np.linalg.norm(own)),
+        length,
         vector,
-        dequantize(noisy(task, vector, entropy), domain),
+        None if entropy is None else dequantize(noisy(task, vector, entropy), domain),
         step * float(noise.variance) ** 0.5,
         step * float(noise.variance * honest) ** 0.5,
     )

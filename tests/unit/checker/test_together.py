@@ -20,7 +20,7 @@ from shoal.analyzer.results.cumulative import compose_spendings
 from shoal.checker.chain import Chain
 from shoal.checker.check import check_releases
 from shoal.checker.composition import Curve, total_delta, total_for
-from shoal.checker.enumeration import _histograms, _with
+from shoal.checker.enumeration import _histograms, _with, in_integers
 from shoal.checker.epsilon import curve_of
 from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import exp_below
@@ -54,17 +54,19 @@ def curves(*batches: tuple[Known, int]) -> list[Curve]:
     return [one for one in found if one is not None]
 
 
-def real(law: OutputLaw, n: int) -> list[tuple[list[Fraction], list[Fraction]]]:
-    """Both laws of every histogram, of every pair of neighbouring datasets."""
+def real(law: OutputLaw, n: int) -> tuple[list[tuple[list[int], list[int]]], int]:
+    """Both laws of every histogram, of every pair of neighbouring datasets: numerators, and their
+    denominator.
+    """
     assert law.table is not None
-    inputs = range(len(law.table))
+    rows, whole = in_integers(law.table)
     found = []
-    for others in itertools.combinations_with_replacement(inputs, n - 1):
-        known = _histograms(law.table, others)
-        laws = [_with(known, row) for row in law.table]
+    for others in itertools.combinations_with_replacement(range(len(rows)), n - 1):
+        known = _histograms(rows, others)
+        laws = [_with(known, row) for row in rows]
         for first, second in itertools.permutations(laws, 2):
             found.append((list(first.values()), [second[counts] for counts in first]))
-    return found
+    return found, whole**n
 
 
 @for_each(
@@ -83,11 +85,13 @@ def test_together_is_above_every_pair_of_datasets(
     the curve (heights of the next knot); the half below 0 left out -> each fails.
     """
     e = exp_below(epsilon)
-    worst = Fraction(0)
-    for (p1, q1), (p2, q2) in itertools.product(*(real(law, n) for (law, _), n in batches)):
+    (first, whole), (second, more) = (real(law, n) for (law, _), n in batches)
+    largest = 0
+    for (p1, q1), (p2, q2) in itertools.product(first, second):
         both = zip(itertools.product(p1, p2), itertools.product(q1, q2), strict=True)
-        excess = (a * b - e * c * d for (a, b), (c, d) in both)
-        worst = max(worst, sum((one for one in excess if one > 0), Fraction(0)))
+        excess = (a * b * e.denominator - e.numerator * c * d for (a, b), (c, d) in both)
+        largest = max(largest, sum(one for one in excess if one > 0))
+    worst = Fraction(largest, whole * more * e.denominator)
     epsilons = [certify(law, n, 1e-6).epsilon_upper for (_, law), n in batches]
     found = total_delta(curves(*batches), epsilons, 1e-6).delta(epsilon)
     assert worst <= found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,18 +27,19 @@ WORDS = ("cat",) * 150 + ("cow",) * 120 + ("a",) * 80 + ("",) * 50
 class Analyzer:
     """A data folder in which one level after the other is released."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, world: World = WORLD, asked: Discovery = ASKED) -> None:
         self.folder, self.window = folder, 0
-        self.level: DiscoveryLevel | None = ASKED.level(0)
+        self.world, self.asked = world, asked
+        self.level: DiscoveryLevel | None = asked.level(0)
         self.store = AnalyzerStore(folder / FILE_NAME)
-        self.store.sign_with(WORLD.analyzer.public)
+        self.store.sign_with(world.analyzer.public)
 
     def release(self) -> None:
         assert self.level is not None
-        prepared = found_in(WORLD, self.level, WORDS, self.window)
+        prepared = found_in(self.world, self.level, WORDS, self.window)
         assert prepared.found is not None
-        store_release(self.store, WORLD, prepared)
-        self.level = ASKED.after(self.level.number, prepared.found.beginnings)
+        store_release(self.store, self.world, prepared)
+        self.level = self.asked.after(self.level.number, prepared.found.beginnings)
         self.window += 1
 
 
@@ -67,6 +69,21 @@ def test_a_tree_of_what_is_released(analyzer: Analyzer, capsys: Capture) -> None
     assert [word["label"] for word in found["words"]] == ["a"]
     assert [branch["label"] for branch in found["tree"]] == ["c\u2026", "a\u2026"]
     assert [child["label"] for child in found["tree"][0]["children"]] == ["ca\u2026", "co\u2026"]
+
+
+def test_of_devices_that_answer_once_it_is_said_what_numbers_are_of(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """By the releases alone, without the task. Planted: by the task alone -> not said, fails."""
+    asked = replace(ASKED, fresh=True)
+    world = words_world(asked)
+    Analyzer(tmp_path, world, asked).release()
+    windows = world.served.task.windows.count
+    shown = ["discover", "show", "words", "--data", str(tmp_path)]
+    assert main(shown) == 0
+    assert f"Each device answers one of {windows} windows alone" in capsys.readouterr().out
+    assert main([*shown, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["draws_one_of"] == windows
 
 
 def test_watching_goes_on_until_nothing_is_left_to_follow(

@@ -345,6 +345,10 @@ def test_the_arrays_of_a_model_are_named_in_the_task(desk: Path, capsys: Capture
     edit('mode = "default"', 'mode = "helper"')
     _, error = run(capsys, "task", "lint", "sums.toml", status=2)
     assert "helper mode" in error
+    edit('layout = ["weight[3,2]", "bias[]"]', f"dimension = {(1 << 20) + 1}")
+    _, error = run(capsys, "task", "lint", "sums.toml", status=2)
+    assert "which helper mode has none of: take mode default or strict" in error
+    assert error.count("\n") == 1
 
 
 def test_phases_longer_than_a_window_are_refused(desk: Path, capsys: Capture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from shoal.clients.rounds.trial import OwnerRow, model_so_far, row_names, try_an
 from shoal.entropy import SeededEntropy
 from shoal.errors import Kind, ShoalError
 from shoal.mechanisms.noise.registry import create_noise
+from shoal.questions.learning import LearningPlan, begin_learning
+from shoal.questions.models import Logistic
 from shoal.questions.network import Network
 from tests.cases import for_each
 from tests.worlds.devices.clients import World
@@ -47,6 +50,7 @@ def test_it_is_the_gradient_at_the_first_model(world: World) -> None:
     assert (found.window, found.clip, found.shortened) == (0, 0.5, True)
     assert found.length == pytest.approx(length)
     assert found.vector == pytest.approx(np.array([-0.3, 0.1, -0.5]) / length)
+    assert found.example is not None
     off = np.abs(found.example - found.vector)
     assert 0.0 < off.max() < 10 * found.own_noise + 0.01
     assert world.task.pairwise is not None
@@ -125,6 +129,24 @@ def test_a_row_of_another_size_or_with_rubbish_is_refused(world: World) -> None:
         with pytest.raises(ShoalError) as caught:
             try_answer(world.task, state, OwnerRow(np.array(numbers), yes=True), SeededEntropy("r"))
         assert caught.value.kind is Kind.INVALID
+
+
+def test_what_is_sent_is_in_memory_once(world: World) -> None:
+    """2^17 numbers, as ``--send`` has them: no draw, and the gradient is gone when the vector is
+    made. Planted: the gradient kept for its length -> fails.
+    """
+    plan = LearningPlan(Logistic((1 << 17) - 1), 4, 8.0, 0.5)
+    task, state = learning_world(plan, names=()).task, begin_learning(plan)
+    row = OwnerRow(np.linspace(-1.0, 1.0, plan.model.features), yes=True)
+    try_answer(task, state, row, None)  # what is made once, of the noise
+    tracemalloc.start()
+    try:
+        found = try_answer(task, state, row, None)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.example is None
+    assert most <= 1.2 * 8 * plan.dimension
 
 
 def test_the_numbers_of_a_row_are_named(world: World) -> None:
