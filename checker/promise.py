@@ -13,7 +13,7 @@ from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import log_above
 from shoal.checker.findings import Decision, Outcome, Statement
 from shoal.checker.laws import OutputLaw, law_of
-from shoal.checker.questions.shapes import integers_of
+from shoal.checker.questions.shapes import integers_of, is_known
 from shoal.checker.questions.terms import refused
 from shoal.checker.several.dummies import DummiesLaw, dummies_law
 from shoal.checker.several.tables import TablesLaw, decide_tables, tables_law
@@ -81,7 +81,8 @@ def law_of_task(task: task_pb2.Task) -> Law | str:
             return _among_honest(law, honest)
         if task.messages > 1:
             return f"several messages of a device, as {name} has them, are not checked here"
-        return law_of(name, integers) or f"the law of {name} is not known here"
+        own = law_of(name, integers) if is_known(name) else None
+        return own or f"the law of {name} is not known here"
     except UnreadableError as error:
         return str(error)
 

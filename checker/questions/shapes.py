@@ -65,6 +65,11 @@ def integers_of(task: task_pb2.Task) -> dict[str, int]:
     return integers
 
 
+def is_known(mechanism: str) -> bool:
+    """Whether it is known here which questions it answers. No law counts of one that is not."""
+    return mechanism in _KNOWN
+
+
 def rules_of_mechanism(task: task_pb2.Task) -> Iterator[Rule]:
     """What the mechanism must be, for a question that keeps its rules."""
     name, domain = task.mechanism.name, task.domain
