@@ -155,8 +155,7 @@ def _value(task: Task, config: AgentConfig) -> list[str]:
     else:
         lines = [
             f"Your value: once per window {_source(spec)} is read, for at most {spec.timeout_s:g} "
-            "seconds."
-            f' What is no answer to the question counts as "{spec.otherwise}".'
+            f"seconds. {_otherwise(spec)}"
         ]
         if (
             spec.otherwise != NO_ANSWER
@@ -173,6 +172,16 @@ def _value(task: Task, config: AgentConfig) -> list[str]:
         if rule.concerns(task)
     ]
     return [*lines, _cells(task.domain)]
+
+
+def _otherwise(spec: SourceSpec) -> str:
+    if spec.releases is None:
+        return f'What is no answer to the question counts as "{spec.otherwise}".'
+    return (
+        "It is this device's row, and is answered by its gradient; by zeros, if the model can't "
+        f"use it. It is read once {spec.releases} has the signed releases of all windows before; "
+        "until then the window is not answered."
+    )
 
 
 def _source(spec: SourceSpec) -> str:
