@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from shoal.clients.agent import Agent
 from shoal.clients.memory.device_memory import Memory
@@ -19,7 +20,7 @@ from shoal.clients.settings.config import AgentConfig
 from shoal.clients.sources.spec import SourceSpec
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.entropy import SYSTEM
-from shoal.errors import ShoalError
+from shoal.errors import Kind, ShoalError
 from shoal.protos.release_pb2 import Release, SignedRelease
 from shoal.questions.learning import begin_learning
 from tests.integration.rounds.test_agent import NAME, agent_of, config
@@ -106,8 +107,10 @@ async def test_agents_that_run_learn_by_themselves(tmp_path: Path) -> None:
     """Two windows, with all services stopped in between. In the second nobody answers while the
     release of the first is not in the folder, nor when one is there that another key signed; then
     all answer at its model. Two devices more never answer: one owner denies the purpose, one has no
-    budget. Planted: the first model's gradient in the second window -> the sum is off by 9 standard
-    deviations, fails; an unverified release followed -> charged before, fails.
+    budget. A value of another window than the open one is refused before that. Planted: that check
+    left out -> it waits for a round for ever; an unverified release followed, or none waited for ->
+    all answer too early, and nobody says what is waited for; the first model's gradient in the
+    second window -> the sum is off by 9 standard deviations, fails.
     """
     releases = tmp_path / "releases"
     releases.mkdir()
@@ -126,6 +129,10 @@ async def test_agents_that_run_learn_by_themselves(tmp_path: Path) -> None:
                     sources=configs[at].sources,
                 )
             )
+        async with agent_of(one, configs[0]) as agent:
+            with pytest.raises(ShoalError) as refused:
+                await agent.report(NAME, None, window=1)
+        assert refused.value.kind is Kind.WINDOW_CLOSED
         async with serving(one, [*configs, *others]) as runners:
             await passing(one, lambda: len(one.sums()) == 1 and runners[8].said("budget"))
         check_sum_of(one, 0, begin_learning(PLAN).weights)
