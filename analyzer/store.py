@@ -104,7 +104,7 @@ class AnalyzerStore:
         """``_lost``: releases that were made and are gone, each of which may have cost anything."""
         (count,) = self._db.execute("SELECT count(*) FROM releases").fetchone()
         head = mending.read_head(self._path.parent) or 0
-        self._lost = max(0, head - count)
+        self._lost: int = max(0, head - count)
         if self._lost:
             log.error("releases are missing", count=self._lost)
             self._tell(
@@ -123,7 +123,7 @@ class AnalyzerStore:
     @property
     def lost(self) -> int:
         """Releases that were made and are gone."""
-        return int(self._lost)
+        return self._lost
 
     def sign_with(self, public_key: bytes) -> None:
         """Remember the key that releases are signed with, so that readers can verify them."""
@@ -324,15 +324,16 @@ class AnalyzerStore:
         return True
 
     def write_release_count(self) -> None:
-        """Write down beside the file how many releases there are; after a transaction that made
-        one. A failure is made up for later.
-        """
+        """After a release: how many there are, beside the file. A failure is made up for later."""
         try:
             with self._lock:
-                (count,) = self._db.execute("SELECT count(*) FROM releases").fetchone()
-                mending.write_head(self._path.parent, count + self._lost)
+                mending.write_head(self._path.parent, self._made())
         except (OSError, sqlite.Error) as error:
             log.error("the count of releases could not be written", error=error)
+
+    def _made(self) -> int:
+        """Releases that there were ever."""
+        return int(self._db.execute("SELECT count(*) FROM releases").fetchone()[0]) + self._lost
 
     def write_release(self, task_id: TaskId, window: int, outcome: WindowOutcome) -> None:
         """Inside a ``transaction``: the release of a window and what it cost. A window has one
@@ -348,6 +349,8 @@ class AnalyzerStore:
         charged = (float(cost.epsilon_upper), float(cost.delta), law_hash, lifetime)
         row = (task_id.raw, window, outcome.release, outcome.release_signature, *charged)
         self._db.execute(_INTO_RELEASES, _digested(*row))
+        if self._lost:  # before the commit: who dies after it would find as many as there were
+            mending.write_head(self._path.parent, self._made())
         hit("analyzer.store.release")
 
     def released(self, task_id: TaskId, window: int) -> bool:

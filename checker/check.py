@@ -11,6 +11,7 @@ from shoal.checker.consistency import consistency
 from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome, Statement, worst
 from shoal.checker.promise import promise
+from shoal.checker.questions.terms import answered
 from shoal.checker.release_file import read_release_file
 from shoal.checker.steps import steps
 from shoal.checker.together import consistent, total
@@ -61,6 +62,7 @@ def check_releases(
             *found,
             *consistency(chain, file.shown, file.law),
             *totals(chain, folder),
+            answered(chain.task),
             *promise(chain),
             *steps(chain, sound),
             consistent(chain, sound),

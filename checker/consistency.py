@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shoal.checker.chain import Chain
-from shoal.checker.discovered import discovered, shown_level
 from shoal.checker.findings import Outcome, Statement
+from shoal.checker.questions.discovered import discovered, shown_level
 from shoal.checker.totals import shown_array
 from shoal.protos import release_pb2, task_pb2
 

@@ -283,9 +283,9 @@ def _projective(parameters: Mapping[str, int]) -> OutputLaw:
     if not (prime and k >= 3 and 0 < held < 1):
         raise UnreadableError("projective wants a prime field, k >= 3 and 0 < include < 2^64")
     width = 2
-    while _points(q, width) < k:
+    while points_of(q, width) < k:
         width += 1
-    with_it = held / _points(q, width - 1)
+    with_it = held / points_of(q, width - 1)
     without = (1 - held) / math.prod([q] * (width - 1))
     if with_it <= without:
         raise UnreadableError("projective wants points of the support to be the more probable ones")
@@ -319,7 +319,7 @@ def _kinds_of_points(q: int, width: int) -> Iterator[tuple[tuple[bool, ...], int
                 yield every, points
 
 
-def _points(q: int, width: int) -> int:
+def points_of(q: int, width: int) -> int:
     """Lines through 0 among the vectors of so many numbers."""
     return sum(math.prod([q] * place) for place in range(width))
 

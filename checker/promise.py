@@ -13,12 +13,15 @@ from shoal.checker.errors import UnreadableError
 from shoal.checker.exponential import log_above
 from shoal.checker.findings import Decision, Outcome, Statement
 from shoal.checker.laws import OutputLaw, law_of
+from shoal.checker.questions.shapes import integers_of, is_known
+from shoal.checker.questions.terms import refused
 from shoal.checker.several.dummies import DummiesLaw, dummies_law
 from shoal.checker.several.tables import TablesLaw, decide_tables, tables_law
 from shoal.protos import task_pb2
 
 _LOCAL = "epsilon0: what one report promises by itself"
 _CENTRAL = "epsilon: what the release promises"
+_REPEATED = "what an answer that is repeated promises over all windows"
 _RECEIVED = "epsilon at the reports that came (not guaranteed)"
 
 
@@ -27,11 +30,12 @@ def promise(chain: Chain) -> Iterator[Statement]:
     task, release = chain.task, chain.release
     privacy = release.privacy
     law = law_of_task(task)
+    yield from _repeated(chain, law)
     if isinstance(law, str):
         for what, value in ((_LOCAL, privacy.epsilon0), (_CENTRAL, privacy.epsilon_upper)):
             yield Statement(what, Outcome.OPEN, f"{value:.6g}: {law}")
         return
-    yield _local(law, privacy.epsilon0)
+    yield _local(_LOCAL, law, privacy.epsilon0)
     for what, n, epsilon in (
         (_CENTRAL, task.min_batch, privacy.epsilon_upper),
         (_RECEIVED, release.n, privacy.epsilon_at_received_n),
@@ -42,6 +46,21 @@ def promise(chain: Chain) -> Iterator[Statement]:
         yield Statement(what, decision.outcome, f"{said}: {decision.how}")
 
 
+def _repeated(chain: Chain, law: Law | str) -> Iterator[Statement]:
+    """Whoever sees the same report in every window learns what one report says, and no more."""
+    repeats, said = chain.task.memoized, chain.release.privacy.HasField("memoized")
+    if repeats != said:
+        why = "the release does not say" if repeats else "devices of this task repeat none"
+        yield Statement(_REPEATED, Outcome.WRONG, why)
+    elif repeats:
+        promised = chain.release.privacy.memoized.lifetime_epsilon
+        yield (
+            Statement(_REPEATED, Outcome.OPEN, f"{promised:.6g}: {law}")
+            if isinstance(law, str)
+            else _local(_REPEATED, law, promised)
+        )
+
+
 # Of a device's report, or of all that it sends.
 Law: TypeAlias = OutputLaw | TablesLaw | DummiesLaw
 
@@ -50,40 +69,29 @@ def law_of_task(task: task_pb2.Task) -> Law | str:
     """Or why there is none."""
     if task.HasField("pairwise"):
         return "sums by secure aggregation are not checked here"
-    if task.reports_per_device > 1:
-        return "several reports of a device are not checked here"
-    name = task.mechanism.name
-    parameters = {one.name: one.value for one in task.mechanism.parameters}
-    if task.domain.HasField("places"):
-        shape = task.domain.places
-        parameters |= {"rows": shape.rows, "columns": shape.columns}
+    if refused(task):
+        return "devices don't answer such a task"
+    name, integers = task.mechanism.name, integers_of(task)
     try:
+        honest = honest_of(task, task.min_batch)
         if name == "dummies":
-            found = dummies_law(parameters)
-            return (
-                found if found.slots == task.messages else f"{name} has other slots than its task"
-            )
-        law = tables_law(name, parameters, task.messages)
+            return _among_honest(dummies_law(integers), honest)
+        law = tables_law(name, integers, task.messages)
         if law is not None:
-            return law if _fits(task, law) else f"{name} has other tables than the task's question"
+            return _among_honest(law, honest)
         if task.messages > 1:
             return f"several messages of a device, as {name} has them, are not checked here"
-        return law_of(name, parameters) or f"the law of {name} is not known here"
+        own = law_of(name, integers) if is_known(name) else None
+        return own or f"the law of {name} is not known here"
     except UnreadableError as error:
         return str(error)
 
 
-def _fits(task: task_pb2.Task, law: TablesLaw) -> bool:
-    """Whether the tables of a record's marginals are those that the mechanism counts."""
-    if not task.domain.HasField("record"):
-        return True
-    record = task.domain.record
-    sizes = [len(one.answers.labels) + 1 for one in record.attributes]  # and no answer
-    asked = [list(one.attributes) for one in record.marginals]
-    if any(at >= len(sizes) for one in asked for at in one):
-        return False
-    cells = sum(math.prod(sizes[at] for at in one) for one in asked)
-    return record.together and (law.tables, law.cells) == (len(asked), cells)
+def _among_honest(law: TablesLaw | DummiesLaw, honest: int) -> Law | str:
+    """Who signs such a task promises the noise of as many devices as it is shared over."""
+    if honest >= law.shares:
+        return law
+    return f"its noise is shared over {law.shares:,} devices, and {honest:,} are taken to be honest"
 
 
 def honest_of(task: task_pb2.Task, n: int) -> int:
@@ -107,12 +115,12 @@ def decided(law: Law, n: int, epsilon: float, delta: float) -> Decision:
         return Decision(Outcome.OPEN, str(error))
 
 
-def _local(law: Law, epsilon0: float) -> Statement:
+def _local(what: str, law: Law, epsilon0: float) -> Statement:
     if isinstance(law, TablesLaw) or law.ratio is None:
         holds = epsilon0 == math.inf
         why = "infinite: the true message is the answer" if holds else f"{epsilon0:.6g}: it is none"
-        return Statement(_LOCAL, Outcome.HOLDS if holds else Outcome.WRONG, why)
+        return Statement(what, Outcome.HOLDS if holds else Outcome.WRONG, why)
     true = log_above(law.ratio)
     holds = epsilon0 == math.inf or (epsilon0 >= 0 and Fraction(epsilon0) >= true)
     why = f"{epsilon0:.6g}, the task's integers give {float(true):.6g}"
-    return Statement(_LOCAL, Outcome.HOLDS if holds else Outcome.WRONG, why)
+    return Statement(what, Outcome.HOLDS if holds else Outcome.WRONG, why)

@@ -29,11 +29,11 @@ from shoal.checker.chain import Chain
 from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome, Statement
 from shoal.checker.promise import decided, honest_of, law_of_task
+from shoal.checker.questions.domains import END, first_level, symbols_going_on, symbols_of
 from shoal.checker.several.dummies import DummiesLaw, repeated
 from shoal.checker.several.threshold import is_threshold
 from shoal.protos import release_pb2, task_pb2
 
-_END, _SYMBOLS = 31, 32  # docs/WIRE.md, 4.1
 _MOST_EPSILON = 100.0
 _STEP = "the window has a step, of this task and window"
 _NAMED = "all reports of the batch answer that step, as the shuffler says"
@@ -95,7 +95,7 @@ def _asked(chain: Chain) -> tuple[int, list[bytes]] | Statement:
     if step.level >= levels:
         wrong = step.level > levels or followed or not chain.release.withheld
         return Statement(_STEP, Outcome.WRONG, "it asks nothing") if wrong else (-1, [])
-    most = _symbols(discovery) - (not discovery.HasField("parts"))  # words that end don't go on
+    most = symbols_going_on(discovery)  # words that end don't go on
     fit = all(len(one) == depth - 1 and all(each < most for each in one) for one in followed)
     sorted_once = followed == sorted(set(followed))
     many = len(followed) <= discovery.most if step.level else not followed
@@ -134,7 +134,7 @@ def _follows(chain: Chain, level: int, followed: list[bytes], sound: Sequence[Ch
 
 
 def _going_on(found: release_pb2.DiscoveredLevel) -> list[bytes]:
-    return sorted(one for one in found.beginnings if one and one[-1] != _END)
+    return sorted(one for one in found.beginnings if one and one[-1] != END)
 
 
 def _go_on(found: release_pb2.DiscoveredLevel, followed: list[bytes], task: task_pb2.Task) -> bool:
@@ -149,19 +149,12 @@ def _go_on(found: release_pb2.DiscoveredLevel, followed: list[bytes], task: task
     return all(len(one) == depth and one[:-1] in known for one in found.beginnings)
 
 
-def _symbols(asked: task_pb2.Discovery) -> int:
-    """Of the alphabet: letters, the end among them, or parts of a part of a map."""
-    return int(asked.parts.across**2) if asked.HasField("parts") else _SYMBOLS
-
-
 def _threshold(chain: Chain, level: int, followed: list[bytes]) -> Statement:
     law, asked, told = law_of_task(chain.task), chain.task.domain.discovery, chain.release
     if not isinstance(law, DummiesLaw):
         why = law if isinstance(law, str) else "the task is of a mechanism that has none"
         return Statement(_THRESHOLD, Outcome.OPEN, why)
-    symbols = _symbols(asked)
-    going_on = symbols - (not asked.HasField("parts"))  # no word is an end alone
-    cells = symbols * len(followed) if level else going_on * symbols ** (asked.first - 1)
+    cells = symbols_of(asked) * len(followed) if level else first_level(asked)
     levels, least = asked.longest - asked.first + 1, told.discovered.threshold
     heard = _heard(chain, law, cells)
     try:

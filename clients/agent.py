@@ -132,7 +132,7 @@ class Agent:
         self.tasks = KnownTasks(config.tasks, self._policy, memory.outbox, config.learnt_folder)
         permit = Permit(config, memory, self._guarantees)
         self.pauses = Pauses(config, memory, self.tasks, permit, clock, asks=self._asks)
-        self.own = OwnWindows(memory, permit, clock, entropy)
+        self.own = OwnWindows(memory, permit, clock, entropy, self._identity)
         gates = Gates(config.outbox.with_name(config.outbox.name + ".gates"))
         under_way = UnderWay(gates, memory, self._policy)
         attempts = Attempts(

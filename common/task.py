@@ -141,6 +141,12 @@ class WindowPlan:
         """The first second at which the window takes no more reports."""
         return self.end_of(window) + self.grace_s
 
+    def may_have_begun(self, window: int, by_s: float) -> bool:
+        """Whether a device that showed ``by_s`` (Unix seconds) may have answered the window before:
+        by a clock that was ahead by as much as is tolerated, and is as much behind now.
+        """
+        return self.start_of(window) - 2 * self.skew_s <= by_s
+
     def current(self, now: float) -> int | None:
         """The window that a device's clock names; None before the first and after the last."""
         window = math.floor((now - self.start_s) / self.length_s)

@@ -15,9 +15,11 @@ from typing import Any, Protocol
 
 from shoal.arrays import NDArray, np
 from shoal.domain import Norm, Vector
+from shoal.log import get_log
 from shoal.questions.layout import NamedShape
 from shoal.study.arguments import positive, wrong_type, wrong_value
 
+log = get_log("agent")
 _WANTED = "give numbers, an array or a tensor, or several of them as a list or a dict by name"
 NORMS = {"l1": Norm.L1, "l2": Norm.L2, "coordinate": Norm.COORDINATE}
 
@@ -121,17 +123,22 @@ async def send_update(agent: VectorAgent, task: str, update: Any) -> Any:
     ``Agent.report`` returns it, once the round has ended.
 
     The task's own clip, norm and dimension are used, so that a device and a notebook can't differ
-    from what was signed; the agent adds the noise. Raises what ``Agent.report`` raises.
+    from what was signed; the agent adds the noise. An update with NaN or infinity in it is answered
+    as a missing one, with the zero vector, and the log says so: who takes part must not depend on
+    it. Raises what ``Agent.report`` raises.
     """
     domain = agent.tasks.find(task).task.domain
     if not isinstance(domain, Vector):
         raise wrong_value("task", f"{task} asks for one answer, not for a vector: use agent.report")
-    flat, layout = flattened(update)
+    flat, layout = _in_one_row(update)
     if flat.size != domain.dimension:
         raise wrong_value(
             "update", f"{task} sums vectors of {domain.dimension:,} numbers, not of {flat.size:,}"
         )
     _check_arrays(task, domain.layout, layout)
+    if not np.isfinite(flat).all():
+        log.warning("an update with NaN or infinity is answered with zeros")
+        return await agent.report(task, None)
     return await agent.report(task, _clipped(flat, layout, domain.clip, domain.norm).vector)
 
 
@@ -155,6 +162,14 @@ def _check_arrays(task: str, wanted: Sequence[NamedShape], given: _Layout) -> No
 
 def flattened(update: Any) -> tuple[NDArray[np.float64], _Layout]:
     """All numbers in one row, and how they were laid out. Raises an error about ``update``."""
+    flat, layout = _in_one_row(update)
+    if not np.isfinite(flat).all():
+        raise wrong_value("update", "it holds NaN or infinity: leave this update out, or mend it")
+    return flat, layout
+
+
+def _in_one_row(update: Any) -> tuple[NDArray[np.float64], _Layout]:
+    """The same, of whatever numbers."""
     if isinstance(update, str | bytes) or update is None:
         raise wrong_type("update", _WANTED)
     kind, parts = "one", [update]
@@ -176,8 +191,6 @@ def flattened(update: Any) -> tuple[NDArray[np.float64], _Layout]:
     flat = np.concatenate([array.ravel() for array in arrays])
     if not flat.size:
         raise wrong_value("update", f"it is empty: {_WANTED}")
-    if not np.isfinite(flat).all():
-        raise wrong_value("update", "it holds NaN or infinity: leave this update out, or mend it")
     shapes = tuple(array.shape for array in arrays)
     tensors = tuple(_form(part) if _is_tensor(part) else None for part in parts)
     return flat, _Layout(kind, names, shapes, tensors)

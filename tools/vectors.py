@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vectors_discovery import bad_steps, discoveries, refused, steps
+from vectors_discovery import bad_steps, discoveries, fresh_windows, refused, steps
 from vectors_enrolment import admissions, bad_admissions
 from vectors_replies import bad_replies, replies
 from vectors_signatures import bad_signatures, flipped, signatures
@@ -436,6 +436,7 @@ def make() -> Json:
         "domains": domains(),
         "discoveries": discoveries(),
         "discoveries_refused": refused(),
+        "fresh_windows": fresh_windows(),
         "steps": steps(),
         "records": records(),
         "places": places(),

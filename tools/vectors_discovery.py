@@ -7,6 +7,7 @@ from __future__ import annotations
 from vectors_signatures import flipped
 from vectors_tasks import Json, fixed, signing_key
 
+from shoal.crypto.admission.fresh_window import fresh_window
 from shoal.crypto.discovery_steps import DiscoveryStep, sign_step
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.domain import Discovery
@@ -120,6 +121,22 @@ def refused() -> list[Json]:
     asked = domain_codec.encode_domain(PLACES)
     asked.discovery.fresh = True
     return [{"domain": asked.SerializeToString(deterministic=True).hex(), "kind": "INVALID"}]
+
+
+def fresh_windows() -> list[Json]:
+    """Which window the keys of enrolled devices draw of a task, if each answers in one alone."""
+    tasks = (TASK_ID, TaskId(fixed("another discovery task id")))
+    return [
+        {
+            "private_key": fixed(f"{role} signing key").hex(),
+            "task_id": task_id.hex,
+            "windows": windows,
+            "window": fresh_window(signing_key(role), task_id, windows),
+        }
+        for role in ("device", "another device")
+        for task_id in tasks
+        for windows in (1, 2, 12, 365)
+    ]
 
 
 def _key() -> SigningKey:

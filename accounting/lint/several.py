@@ -31,7 +31,7 @@ from shoal.errors import ShoalError
 from shoal.limits import LIMITS
 from shoal.mechanisms.several.protocol import Several, Summed
 from shoal.mechanisms.several.registry import check_shape
-from shoal.task import Task
+from shoal.task import Admission, Task
 
 
 def lint_several(task: Task, made: Several) -> LintResult:
@@ -139,12 +139,16 @@ def _of_all_levels(task: Task, discovery: Discovery, made: Several) -> list[Find
         return []
     if discovery.fresh:
         devices = math.ceil(count * (2.0 + math.sqrt(4.0 + task.min_batch)) ** 2)
+        liars = task.min_batch - task.n_certified
+        kept = "" if task.admission is Admission.ENROLLED else " while it keeps its memory"
         return [
             Finding(
                 False,
                 f"a device answers in one of {count} windows alone, so all of them together cost "
-                f"it epsilon {target}; for min_batch reports in each of them, some {devices:,} "
-                "devices have to take part (four standard deviations)",
+                f"it epsilon {target}{kept}; for min_batch reports in each of them, some "
+                f"{devices:,} devices have to take part (four standard deviations); "
+                f"honest_fraction is that of a window's reports: {liars or 'no'} devices may lie, "
+                "for one that does may answer in every window",
             )
         ]
     together = epsilon_together(made, task.n_certified, task.delta, count)

@@ -1,15 +1,19 @@
 """How many devices come to one window, if each of them draws the window in which it answers.
 
-Each of n devices draws one of w windows uniformly, so a window gets Binomial(n, 1/w) of them.
+Each of n devices draws one of w windows uniformly, so a window gets Binomial(n, 1/w) of them. One
+that lies keeps to no draw: it may answer in every window.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 
+from shoal.accounting.certificate import count_honest
 from shoal.mechanisms.several.levels import least_number
 
+_PPM = 1_000_000  # what a task states its honest fraction in
 _ROUNDING = 1.0 + 1e-5  # of the logarithms of factorials, for up to 1e9 devices
 
 
@@ -19,6 +23,18 @@ def at_a_window(devices: int, windows: int) -> int:
     """
     mean = devices / windows
     return math.floor(mean - 4.0 * math.sqrt(mean))
+
+
+def honest_share(devices: int, honest: Fraction, least: int) -> Fraction:
+    """The share of a window's reports that is honest, in whole millionths, where ``honest`` is that
+    of all ``devices`` and a window is released with ``least`` >= 1 reports or more. Direction:
+    lower bound, 0 where no report need be honest.
+
+    All who lie may answer in the same window, so ``least`` less all of them are honest. Larger
+    batches have a larger share.
+    """
+    liars = devices - count_honest(devices, honest)
+    return Fraction(max(0, least - liars) * _PPM // least, _PPM)
 
 
 def at_most(devices: int, windows: int) -> int:

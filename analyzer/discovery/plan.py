@@ -21,6 +21,7 @@ from shoal.analyzer.discovery.drawn import (
     devices_for,
     error_in_all,
     found_in_all,
+    honest_share,
 )
 from shoal.analyzer.planner.question import wrong
 from shoal.errors import Kind, ShoalError
@@ -98,6 +99,11 @@ class DiscoveryRequest:
         return count_honest(self.n, self.honest)
 
     @property
+    def may_lie(self) -> int:
+        """Devices of which all may lie, in every window: the promise holds."""
+        return self.n - self.n_honest
+
+    @property
     def room(self) -> int:
         """Beginnings that are followed at first, before fewer are tried."""
         return _MOST if self.most is None else self.most
@@ -116,7 +122,9 @@ class DiscoveryRequest:
 
     def drawing(self, devices: int) -> DiscoveryRequest:
         """The same of so many ``devices`` in all, each of which answers in one window that it draws
-        by itself: its ``n`` is what comes to a window, nearly for sure. Raises CONFIG for too few.
+        by itself: its ``n`` is what comes to a window, nearly for sure. ``honest`` is read as a
+        share of all devices; the result's is that of a window's reports, where all who lie may be
+        in the same window. Raises CONFIG for too few, and where too many may lie.
         """
         windows = self.asked_windows
         n = at_a_window(devices, windows)
@@ -126,7 +134,18 @@ class DiscoveryRequest:
                 "have every device answer at every level (leave --fresh out), or have "
                 f"{devices_for(1, windows):,} or more"
             )
-        return replace(self, n=n, same=False, devices=devices)
+        drawn = replace(
+            self, n=n, honest=honest_share(devices, self.honest, n), same=False, devices=devices
+        )
+        if drawn.n_honest < 1:
+            enough = math.ceil(1_000 * (1 - Fraction(n - 1, devices))) / 1_000
+            raise wrong(
+                f"{devices - count_honest(devices, self.honest):,} of {devices:,} devices may lie, "
+                f"and each of them in all {windows} windows, with {n:,} reports or more: state an "
+                f"honest fraction of {enough:g} or more, have fewer windows (shorter words, fewer "
+                "spare ones), or leave --fresh out"
+            )
+        return drawn
 
     def discovery(self, most: int) -> Discovery:
         """What is asked. Raises INVALID where that can't be."""

@@ -41,6 +41,8 @@ def task_file(
         together = (
             f"# A device answers in one of the {request.asked_windows} windows alone, so all "
             "together keep target_epsilon: docs/DISCOVERY.md.\n"
+            "# honest_fraction is that of a window's reports: a device that lies may answer in "
+            f"all windows, and {request.may_lie:,} may lie.\n"
         )
     first, rest = text.split("\n", 1)
     return f"{first}\n{together}{rest}"

@@ -79,6 +79,10 @@ ENROLLED_ADMISSION = (
     "fraction is an assumption about enrolled"
     " devices"
 )
+FRESH_DEVICES = (
+    "a device answers in one window, but one that lies may answer in every window: the honest "
+    "fraction is that of a window's reports, and of all devices a larger share has to be honest"
+)
 # what a release says it stands on; an admission that is not here is released by nobody
 ADMISSION_LINES = {Admission.OPEN: OPEN_ADMISSION, Admission.ENROLLED: ENROLLED_ADMISSION}
 
@@ -406,6 +410,8 @@ def _assumptions(task: Task, guarantee: Guarantee) -> list[str]:
     if not task.memoized:
         made = create_any(task.mechanism, task.domain)
         lies = [liar_words(made, task.domain)] if isinstance(made, Several) else []
+        if isinstance(task.domain, Discovery) and task.domain.fresh:
+            lies.append(FRESH_DEVICES)
         return [*guarantee.assumptions, admission, *lies, *sentences(task.domain)]
     promise, alone, repeated = promised(create(task.mechanism, task.domain))
     return [

@@ -96,7 +96,7 @@ def tables_law(mechanism: str, parameters: Mapping[str, int], messages: int) -> 
     if mechanism not in _SHAPES or "uniform" in parameters:
         return None
     try:
-        tables, cells = _SHAPES[mechanism](parameters)
+        tables, cells = cells_in_tables(mechanism, parameters)
         dummies, shares, slots = (parameters[name] for name in ("dummies", "shares", "slots"))
     except KeyError as missing:
         raise UnreadableError(f"the task's {mechanism} has no parameter {missing}") from None
@@ -139,6 +139,13 @@ _SHAPES: dict[str, Callable[[Mapping[str, int]], tuple[int, int]]] = {
     "marginals": _tables,
     "ranges": _hierarchy,
 }
+
+
+def cells_in_tables(mechanism: str, integers: Mapping[str, int]) -> tuple[int, int]:
+    """(tables, cells of all of them), from a task's integers and those of its map. Raises
+    UnreadableError for integers that a mechanism can't have, KeyError where one is missing.
+    """
+    return _SHAPES[mechanism](integers)
 
 
 def decide_tables(law: TablesLaw, n: int, epsilon: float, delta: float) -> Decision:

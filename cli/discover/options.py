@@ -34,7 +34,8 @@ FreshOption = Annotated[
         "--fresh",
         help="Every device answers in one window alone, drawn by itself, not at every level: it "
         "sends one report and has all of the epsilon for it, and words must be more frequent to be "
-        "found.",
+        "found. --honest-fraction is a share of the devices then, for one that lies may answer in "
+        "every window.",
     ),
 ]
 FirstOption = Annotated[

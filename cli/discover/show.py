@@ -42,6 +42,11 @@ def say_plan(plan: DiscoveryPlan) -> None:
             f"  a level is withheld          with a chance of {request.withheld:.1e}, of all "
             "levels, if every device answers"
         )
+        if request.may_lie:
+            say(
+                f"  honest among those           {request.n_honest:,}: up to {request.may_lie:,} "
+                "devices may lie, and answer in every window"
+            )
     say(
         f"  central epsilon of a device  {_up(plan.epsilon)} at delta {request.delta:g}, all its "
         f"levels{spare} together; {_up(plan.epsilon_level)} for each"
@@ -98,6 +103,7 @@ def plan_json(plan: DiscoveryPlan) -> dict[str, Any]:
         "devices_at_a_level": request.n,
         "chance_of_a_level_withheld": request.withheld,
         "honest_fraction": float(request.honest),
+        "honest_at_a_level": request.n_honest,
         "epsilon_upper": plan.epsilon,
         "epsilon_of_a_level": plan.epsilon_level,
         "delta": request.delta,

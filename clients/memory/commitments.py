@@ -90,8 +90,9 @@ class TaskCharges:
 class Loss:
     """What the owner confirmed as lost with a memory that was set back, all confirmations together.
 
-    ``before_s``: Unix seconds; windows that had begun by then may have been answered, and are taken
-    as answered. ``nano``: nano-epsilon that may have been spent beyond the charges that are known.
+    ``before_s``: Unix seconds; windows that may have begun by then (``WindowPlan``) may have been
+    answered, and are taken as answered. ``nano``: nano-epsilon that may have been spent beyond the
+    charges that are known.
     """
 
     before_s: float
@@ -165,9 +166,9 @@ class Commitments(Protocol):
         ...
 
     def lose(self, before_s: float, nano: int) -> None:
-        """What a memory that was set back does not know: windows that had begun by ``before_s`` may
-        have been answered, and ``nano`` >= 0 more may have been spent. It is spent from now on, and
-        never less. Raises INVALID.
+        """What a memory that was set back does not know: windows that had begun by ``before_s``, or
+        nearly (``WindowPlan.may_have_begun``), may have been answered, and ``nano`` >= 0 more may
+        have been spent. It is spent from now on, and never less. Raises INVALID.
         """
         ...
 

@@ -8,7 +8,8 @@ answered and nothing is sent: what waits may have lost its consent.
 
 What is taken to be true then is the worst that can be known:
 
-* every window of every task that had begun by now is answered, unless its report is here;
+* every window of every task that had begun by now, or by a clock that was ahead by as much as is
+  tolerated, is answered, unless its report is here;
 * what the head says was spent is spent (it is written before the charge is: never too little).
   Where the head is gone too, every window that had begun since the last entry costs what its task
   costs, of all tasks that the device knows;
@@ -134,9 +135,10 @@ def _since(memory: Memory, tasks: Iterable[Assignment], last_s: float | None, no
         if not math.isfinite(epsilon):
             epsilon = _certified(assignment)
         for window in range(plan.count):
-            late = last_s is not None and plan.deadline_of(window) < last_s
+            end = plan.deadline_of(window) + 2 * plan.skew_s
+            late = last_s is not None and end < last_s
             if (
-                plan.start_of(window) > now
+                not plan.may_have_begun(window, now)
                 or late
                 or memory.commitments.charged(assignment.task_id, window) is not None
             ):

@@ -21,7 +21,7 @@ from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.owner.explain_cost import cost_lines, pays, up
 from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.explain_group import group_lines
-from shoal.clients.owner.explain_learning import learning_lines
+from shoal.clients.owner.explain_learning import learning_lines, otherwise_line
 from shoal.clients.owner.explain_places import place_lines
 from shoal.clients.owner.explain_sums import sum_lines
 from shoal.clients.owner.policy import check, counted_on, never_accepted
@@ -155,7 +155,7 @@ def _value(task: Task, config: AgentConfig) -> list[str]:
     else:
         lines = [
             f"Your value: once per window {_source(spec)} is read, for at most {spec.timeout_s:g} "
-            f"seconds. {_otherwise(spec)}"
+            f"seconds. {otherwise_line(spec)}"
         ]
         if (
             spec.otherwise != NO_ANSWER
@@ -172,16 +172,6 @@ def _value(task: Task, config: AgentConfig) -> list[str]:
         if rule.concerns(task)
     ]
     return [*lines, _cells(task.domain)]
-
-
-def _otherwise(spec: SourceSpec) -> str:
-    if spec.releases is None:
-        return f'What is no answer to the question counts as "{spec.otherwise}".'
-    return (
-        "It is this device's row, and is answered by its gradient; by zeros, if the model can't "
-        f"use it. It is read once {spec.releases} has the signed releases of all windows before; "
-        "until then the window is not answered."
-    )
 
 
 def _source(spec: SourceSpec) -> str:
@@ -300,10 +290,14 @@ def _batch(task: Task) -> list[str]:
     plan = task.windows
     windows = "one window" if plan.count == 1 else f"{plan.count:,} windows"
     end = datetime.fromtimestamp(plan.end_of(plan.count - 1), UTC).strftime("%Y-%m-%d %H:%M UTC")
-    often = "one report per window, whether or not anything happened"
+    often, lying = "one report per window, whether or not anything happened", ""
     if task.windows_of_a_device < plan.count:
         often = (
             "one report in all, in one of the windows, which this device draws by itself, by chance"
+        )
+        lying = (
+            f" One that lies may answer in every window: {task.min_batch - task.n_certified:,} "
+            "may, of all devices."
         )
     # of a round those who are lost may all have been honest
     honest = (
@@ -313,7 +307,7 @@ def _batch(task: Task) -> list[str]:
     )
     return [
         f"From how many: a window is only published with at least {task.min_batch:,} reports; the "
-        f"promise counts on {honest} being honest.",
+        f"promise counts on {honest} being honest.{lying}",
         f"How often: {often}; {windows} of {_duration(plan.length_s)}, until {end}.",
     ]
 
@@ -372,7 +366,9 @@ def _all_windows(task: Task, epsilon: float, delta: float, epsilon0: float) -> l
     """
     count = task.windows_of_a_device
     if task.windows.count > 1 == count:
-        return ["Promised of all windows together: the same, for this device answers in one alone."]
+        enrolled = task.admission is Admission.ENROLLED
+        kept = "enrolment key is kept" if enrolled else "memory is kept: wiped, it may answer again"
+        return [f"Promised of all windows together: the same, while this device's {kept}."]
     if count == 1:
         return []
     local, central = (

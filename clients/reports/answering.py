@@ -269,7 +269,7 @@ def forgotten(assignment: Assignment, window: int, commitments: Commitments) -> 
     taken as answered, and charged.
     """
     lost = commitments.lost()
-    return lost is not None and assignment.task.windows.start_of(window) <= lost.before_s
+    return lost is not None and assignment.task.windows.may_have_begun(window, lost.before_s)
 
 
 def _check_known(assignment: Assignment, window: int, commitments: Commitments) -> None:

@@ -5,20 +5,29 @@ It draws once: the draw is kept in its memory, and entered in its ledger. Neithe
 anybody else has a part in it. What a window asks is chosen by the analyzer, step by step; which of
 them this device answers is not.
 
-A draw that was lost is not made again where the device may have answered: it answers no more of
-that task then. So it answers in one window at most, whatever becomes of its memory.
+Of a task for enrolled devices the draw is made of the device's enrolment key
+(``shoal.crypto.admission.fresh_window``): whoever keeps the key draws the same window again,
+whatever becomes of the memory, and the shuffler takes one report of a key and window. Any other
+draw is random. If it is lost, and the loss is seen, it is not made again where the device may have
+answered: it answers no more of that task then. A memory that is lost whole, or set back together
+with the head beside it, looks like a new one: such a device draws, and answers, once more.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from shoal.clients.core import Assignment
+from shoal.clients.core import Assignment, enrolled_identity
 from shoal.clients.memory.commitments import Commitments
 from shoal.clients.memory.ledger import LedgerEntry, LedgerEvent
 from shoal.domain import Discovery
 from shoal.entropy import Entropy, uniform_below
 from shoal.errors import Kind, ShoalError
+from shoal.task import Admission
+
+if TYPE_CHECKING:
+    from shoal.crypto.admission.enrolment import DeviceIdentity
 
 _BYTES = 4
 
@@ -68,26 +77,45 @@ def own_window(assignment: Assignment, commitments: Commitments) -> OwnWindow | 
 
 
 def draw_window(
-    assignment: Assignment, commitments: Commitments, entropy: Entropy, now: float
+    assignment: Assignment,
+    commitments: Commitments,
+    entropy: Entropy,
+    now: float,
+    identity: DeviceIdentity | None = None,
 ) -> OwnWindow | None:
     """The same, drawn and kept if it was not yet, in a transaction of its own: it stands whatever
-    becomes of the answer. ``now``: Unix seconds, for the ledger. Raises MISMATCH, OVERLOADED.
+    becomes of the answer. ``now``: Unix seconds, for the ledger and the certificate. ``identity``:
+    of the device, for tasks that want one. Raises MISMATCH, OVERLOADED; CONFIG as ``prover_for``,
+    and nothing is drawn then.
     """
     known = own_window(assignment, commitments)
     if known is not None or not answers_once(assignment):
         return known
     task = assignment.task
+    window = _drawn(assignment, entropy, now, identity)
     with commitments.transaction():
         known = own_window(assignment, commitments)  # another process may have been faster
         if known is not None:
             return known
-        window = uniform_below(task.windows.count, entropy)
         commitments.choose(assignment.task_id, window.to_bytes(_BYTES, "big"))
         details = {"windows": task.windows.count}
         commitments.append(
             LedgerEntry(LedgerEvent.DREW, now, assignment.task_id, task.name, window, details)
         )
     return OwnWindow(window)
+
+
+def _drawn(
+    assignment: Assignment, entropy: Entropy, now: float, identity: DeviceIdentity | None
+) -> int:
+    task, count = assignment.task, assignment.task.windows.count
+    if task.admission is not Admission.ENROLLED:
+        return uniform_below(count, entropy)
+    # as in ``prover_for``: only for enrolled tasks
+    from shoal.crypto.admission.fresh_window import fresh_window
+
+    key = enrolled_identity(task, identity, now).key
+    return fresh_window(key, assignment.task_id, count)
 
 
 def check_own(assignment: Assignment, window: int, commitments: Commitments) -> None:
@@ -115,4 +143,4 @@ def _may_have_answered(assignment: Assignment, commitments: Commitments) -> bool
     if commitments.tally(assignment.task_id).windows:
         return True
     lost = commitments.lost()
-    return lost is not None and assignment.task.windows.start_of(0) <= lost.before_s
+    return lost is not None and assignment.task.windows.may_have_begun(0, lost.before_s)

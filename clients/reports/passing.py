@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shoal.clients.reports.own_window import OwnWindow
     from shoal.clients.reports.permit import Permit
     from shoal.clocks.clock import DeviceClock
+    from shoal.crypto.admission.enrolment import DeviceIdentity
     from shoal.entropy import Entropy
 
 
@@ -27,17 +28,19 @@ class OwnWindows:
     permit: Permit
     clock: DeviceClock
     entropy: Entropy
+    identity: DeviceIdentity | None = None
 
     async def draw(self, assignment: Assignment) -> OwnWindow | None:
         """Which window this device answers, drawn now if it was not yet; None: every one. Raises
-        REFUSED where the owner does not stand behind the task: nothing is drawn; OVERLOADED.
+        REFUSED where the owner does not stand behind the task, CONFIG where the task does not
+        admit this device: nothing is drawn; OVERLOADED.
         """
         if not answers_once(assignment):
             return None
         await self.permit.ask(assignment)
         commitments, now = self.memory.commitments, self.clock.now()
         return await self.memory.run(
-            partial(draw_window, assignment, commitments, self.entropy, now)
+            partial(draw_window, assignment, commitments, self.entropy, now, self.identity)
         )
 
     async def passed(self, assignment: Assignment, window: int | None) -> ReportOutcome | None:

@@ -22,6 +22,7 @@ from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import MIB
+from shoal.log import get_log
 from shoal.protos import release_pb2
 from shoal.questions.learning import (
     LearningPlan,
@@ -30,10 +31,12 @@ from shoal.questions.learning import (
     after_parts,
     after_round,
     answers,
+    is_row,
 )
 from shoal.storage.released_arrays import array_name, released_totals
 from shoal.task import Task
 
+log = get_log("agent")
 MOST_BYTES = 64 * MIB  # of a release file, as ``shoal verify`` takes them
 
 
@@ -120,8 +123,15 @@ def answer(
     """float64[plan.dimension]: what a device with this row answers in window ``state.done``, at
     most ``plan.bound`` long; before rounding and noise (``clients.rounds.agent.noisy``).
 
-    ``row``: float64[features]. Raises INVALID for NaN, infinity or a number beyond 10^9, CONFIG on
-    a device that lacks what the model's gradient takes. Nothing is charged by then.
+    ``row``: float64[features]. One with NaN, infinity or a number beyond 10^9 is answered with the
+    zero vector, as a missing vector is, and the log says so: who takes part must not depend on it.
+    Raises INVALID for another number of features, CONFIG on a device that lacks what the model's
+    gradient takes, whatever the row is. Nothing is charged by then.
     """
-    vector: NDArray[np.float64] = answers(plan, state, row[None, :], np.array([yes]))[0]
+    usable = is_row(plan, row)
+    numbers = row if usable else np.zeros_like(row)
+    vector: NDArray[np.float64] = answers(plan, state, numbers[None, :], np.array([yes]))[0]
+    if not usable:
+        log.warning("a row that is no numbers is answered with zeros", window=state.done)
+        vector[:] = 0.0
     return vector

@@ -131,6 +131,20 @@ def begin_learning(plan: LearningPlan) -> LearningState:
     return LearningState(plan.model.begin(), plan.clip, 0)
 
 
+def is_row(plan: LearningPlan, row: NDArray[np.float64]) -> bool:
+    """Whether ``gradients`` takes the numbers of a row. Raises INVALID for another number of
+    them, which is no matter of their values.
+    """
+    if row.shape != (plan.model.features,):
+        raise bad_model(f"a row has {plan.model.features} numbers, and one yes or no")
+    return _within(row)
+
+
+def _within(rows: NDArray[np.float64]) -> bool:
+    # NaN is the largest and the smallest of what it is among, and fails both comparisons
+    return not rows.size or bool(rows.max() <= _MOST_OF_ROW and rows.min() >= -_MOST_OF_ROW)
+
+
 def gradients(
     plan: LearningPlan,
     state: LearningState,
@@ -183,8 +197,7 @@ def _differentiate(
 ) -> None:
     if rows.ndim != 2 or rows.shape[1] != plan.model.features or yes.shape != rows.shape[:1]:
         raise bad_model(f"a row has {plan.model.features} numbers, and one yes or no")
-    # NaN is the largest and the smallest of what it is among, and fails both comparisons
-    if rows.size and not (rows.max() <= _MOST_OF_ROW and rows.min() >= -_MOST_OF_ROW):
+    if not _within(rows):
         raise bad_model(f"a row holds NaN, or a number beyond {_MOST_OF_ROW:g}: scale it")
     plan.model.gradients(state.weights, rows, yes, into)
 

@@ -10,8 +10,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from shoal.crypto.admission.fresh_window import fresh_window
 from shoal.crypto.discovery_steps import DiscoveryStep, SignedStep, check_step, trust_step
+from shoal.crypto.signing import SigningKey
 from shoal.domain import Discovery
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
@@ -54,6 +57,14 @@ def test_discoveries_that_are_none(entry: dict[str, Any]) -> None:
 def test_devices_that_answer_once_are_among_them() -> None:
     """Planted: ``fresh`` is not written -> none."""
     assert [_discovery(entry).fresh for entry in VECTORS["discoveries"]].count(True) == 1
+
+
+@for_each("entry", VECTORS["fresh_windows"])
+def test_windows_that_keys_of_enrolled_devices_draw(entry: dict[str, Any]) -> None:
+    """Planted: the public key in the place of the private one -> fails."""
+    secret = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(entry["private_key"]))
+    task_id = TaskId.parse(entry["task_id"])
+    assert fresh_window(SigningKey(secret), task_id, entry["windows"]) == entry["window"]
 
 
 STEPS = VECTORS["steps"]

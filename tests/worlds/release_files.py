@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -21,7 +22,7 @@ from shoal.crypto.signing import SigningContext
 from shoal.crypto.step_folder import STEPS_FOLDER, StepFolder
 from shoal.domain import Discovery
 from shoal.ids import Digest
-from shoal.protos import directory_pb2, release_pb2
+from shoal.protos import delivery_pb2, directory_pb2, keys_pb2, release_pb2, task_pb2
 from shoal.services.whole_files import replace_whole
 from tests.worlds.services.analyzer import World
 from tests.worlds.words import found_in, step_of, store_release
@@ -106,6 +107,43 @@ def step_anew(
     change(step)
     data = step.SerializeToString(deterministic=True)
     put(file, name, data, world.analyzer.sign(SigningContext.DISCOVERY_STEP, data))
+
+
+def task_anew(file: File, world: World, change: Callable[[task_pb2.Task], object]) -> None:
+    """By an authority, a shuffler and an analyzer that lie together: the task is another one, and
+    everything that names it is signed again. What the release says of its promise stays, but for
+    the honest that the task counts.
+    """
+    task = task_pb2.Task.FromString(part(file, "task"))
+    change(task)
+    data = task.SerializeToString(deterministic=True)
+    put(file, "task", data, world.authority.sign(SigningContext.TASK, data))
+    task_id = hashlib.sha256(b"shoal/v1/task\x00" + data).digest()
+    schedule = keys_pb2.KeySchedule.FromString(part(file, "schedule"))
+    schedule.task_id = task_id
+    keys = schedule.SerializeToString(deterministic=True)
+    put(file, "schedule", keys, world.authority.sign(SigningContext.KEY_SCHEDULE, keys))
+    manifest = delivery_pb2.Manifest.FromString(part(file, "manifest"))
+    manifest.task_id, manifest.schedule_hash = task_id, hashlib.sha256(keys).digest()
+    batch = manifest.SerializeToString(deterministic=True)
+    put(file, "manifest", batch, world.shuffler.sign(SigningContext.MANIFEST, batch))
+    said = {
+        "honest_fraction": task.honest_fraction_ppm / 1_000_000,
+        "n_certified": task.min_batch * task.honest_fraction_ppm // 1_000_000,
+        "delta": task.delta,
+    }
+
+    def names(release: release_pb2.Release) -> None:
+        release.task_id, release.manifest_hash = task_id, hashlib.sha256(batch).digest()
+        for name, value in said.items():
+            setattr(release.privacy, name, value)
+
+    release_anew(file, world, names)
+    shown = file["release"]
+    shown.update(task_id=task_id.hex(), manifest_hash=hashlib.sha256(batch).hexdigest())
+    shown["privacy"].update(said)
+    integers = {one.name: str(one.value) for one in task.mechanism.parameters}
+    file["law"] = {"mechanism": task.mechanism.name, "parameters": integers}
 
 
 def release_anew(file: File, world: World, change: Callable[[release_pb2.Release], object]) -> None:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shoal.domain import AnswerRecord, Categories, Norm, Numeric, Places, Vector, Words, YesNo
+from shoal.domain import (
+    AnswerRecord,
+    Categories,
+    Domain,
+    Norm,
+    Numeric,
+    Places,
+    Vector,
+    Words,
+    YesNo,
+)
+from shoal.mechanisms.several.registry import create_any, fewest_messages
 from shoal.questions.record import Attribute, all_pairs
 from shoal.secagg import Mode, PairwisePlan
 from shoal.task import Admission, Aggregator, MechanismSpec, Task, WindowPlan
@@ -70,6 +81,19 @@ DOMAINS = (
 def task(**changes: Any) -> Task:
     """TASK with some fields changed; raises what the constructor raises."""
     return replace(TASK, **changes)
+
+
+def shaped(spec: MechanismSpec, domain: Domain, **changes: Any) -> Task:
+    """TASK with this mechanism and question, its reports as the mechanism makes them."""
+    made = create_any(spec, domain)
+    return task(
+        domain=domain,
+        mechanism=spec,
+        report_size=made.report_size,
+        messages=made.messages,
+        fewest_messages=fewest_messages(made),
+        **changes,
+    )
 
 
 def pairwise(**changes: Any) -> Task:

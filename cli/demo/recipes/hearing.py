@@ -33,9 +33,12 @@ class HeardSteps:
     async def after(self, window: int) -> SignedStep | None:
         """The first step for a later window, once there is one. None: there will be none, for the
         task has no later window, or all of them are over: also of a discovery that ended with its
-        last window, which nothing is said after. Raises UNAVAILABLE if that takes too long.
+        last window, which nothing is said after. Raises UNAVAILABLE if it takes too long after the
+        window is over.
         """
-        deadline, plan = time.monotonic() + _PATIENCE_S, self._task.windows
+        plan = self._task.windows
+        over_s = max(0.0, plan.deadline_of(window) - time.time())
+        deadline = time.monotonic() + over_s + _PATIENCE_S
         while time.monotonic() < deadline:
             last = window + 1 >= plan.count or time.time() >= plan.end_of(plan.count - 1)
             try:
@@ -50,6 +53,6 @@ class HeardSteps:
             await asyncio.sleep(_LOOK_S)
         raise ShoalError(
             Kind.UNAVAILABLE,
-            f"nothing is asked {_PATIENCE_S:.0f} s after window {window}: see shuffler.log and "
-            "analyzer.log with --keep DIR",
+            f"nothing is asked {_PATIENCE_S:.0f} s after window {window} was over: see "
+            "shuffler.log and analyzer.log with --keep DIR",
         )

@@ -12,7 +12,7 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from shoal.accounting.accountant import LARGEST_EPSILON0
@@ -202,12 +202,19 @@ class PlannerForm:
             int(n), 1.0, delta, honest=Fraction(math.floor(honest * 10_000), 1_000_000),
             first=_FIRST, longest=int(letters), spare=int(spare),
         )  # fmt: skip
+        drawing = self._drawing(asked, int(n)) if self.typed["fresh"] else asked
+        return None if drawing is None else WordsQuestion(drawing, math.floor(wanted))
+
+    def _drawing(self, asked: DiscoveryRequest, devices: int) -> DiscoveryRequest | None:
+        """Where each device answers once; None where too few answer, or too many may lie."""
+        name = "n"
         try:
-            asked = asked.drawing(int(n)) if self.typed["fresh"] else asked
+            replace(asked, honest=Fraction(1)).drawing(devices)
+            name = "honest"
+            return asked.drawing(devices)
         except ShoalError as error:
-            self.wrong["n"] = error.message
+            self.wrong[name] = error.message
             return None
-        return WordsQuestion(asked, math.floor(wanted))
 
     def places(self) -> MapRequest | None:
         """What is asked of a map; None where something is wrong, which ``wrong`` says."""

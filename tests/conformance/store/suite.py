@@ -34,6 +34,8 @@ from tests.sizes import size
 
 
 class StoreSuite(BundlesSuite):
+    orders = 4_800  # windows at full counts whose order is looked at
+
     @pytest.fixture(autouse=True, params=["reports", "rows", "digests"])
     def _entry(self, request: pytest.FixtureRequest) -> None:
         """All promises hold whichever way a report takes."""
@@ -393,7 +395,7 @@ class StoreSuite(BundlesSuite):
         Planted: one secret for all windows of a store, or sorting by the sealed bytes, -> fails.
         """
         store = await self.adopted(tmp_path)
-        windows, sent = size(24, 4_800), reports(4)
+        windows, sent = size(24, self.orders), reports(4)
         seen: Counter[tuple[int, ...]] = Counter()
         for window in range(windows):
             await self.put(store, submissions(sent, window))

@@ -28,6 +28,7 @@ SHUFFLER = b"\x07" * 32  # a public signing key, as good as any
 
 class TestPostgresStore(StoreSuite):
     legible = False
+    orders = 480  # each window takes some twenty commands of the server
 
     @pytest.fixture(autouse=True, params=["reports", "rows", "digests"] if FULL else ["rows"])
     def _entry(self, request: pytest.FixtureRequest) -> None:

@@ -4,6 +4,7 @@ that never change.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ from shoal import failpoints
 from shoal.analyzer.core import Batch, BatchState
 from shoal.analyzer.records import Spending, WindowOutcome
 from shoal.analyzer.store import FILE_NAME, AnalyzerStore
+from shoal.analyzer.store_mending import write_head
 from shoal.errors import Kind, ShoalError
 from shoal.ids import Digest
+from tests.cases import for_each
 from tests.worlds.services.analyzer import make_world
 
 WORLD = make_world(windows=3)
@@ -137,6 +140,35 @@ def test_finish_is_all_or_nothing(store: AnalyzerStore, point: str) -> None:
     assert dump(store) == before
     failpoints.arm("")
     assert store.finish(batch, always)
+
+
+@for_each("point", [*POINTS, ""])
+def test_what_is_missing_stays_missing_whenever_the_next_release_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """A process that made a release after others went missing, and died in its transaction or right
+    behind it (""): the next one knows that something is missing. Planted: the count written after
+    the commit alone -> a death behind it, and nothing is missing.
+    """
+    folder = tmp_path / (point or "behind")
+    folder.mkdir()
+    write_head(folder, 1)  # of one that is gone
+    store = AnalyzerStore(folder / FILE_NAME)
+    batch = processing(store)
+    with monkeypatch.context() as dying:
+        dying.setattr(store, "write_release_count", lambda: None)
+        failpoints.arm(f"{point}=eio@1" if point else "")
+        if point:
+            with pytest.raises(ShoalError):
+                store.finish(batch, always)
+        else:
+            assert store.finish(batch, always)
+        failpoints.arm("")
+    store.close()
+    again = AnalyzerStore(folder / FILE_NAME)
+    assert again.lost >= 1
+    assert max(one.epsilon_upper for one in again.spendings()) == math.inf
+    again.close()
 
 
 def test_an_error_while_the_release_is_made_changes_nothing(store: AnalyzerStore) -> None:

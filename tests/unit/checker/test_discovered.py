@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from shoal.analyzer.results.release_json import decode_release, to_json
-from shoal.checker.discovered import discovered, shown_level
 from shoal.checker.findings import Outcome
+from shoal.checker.questions.discovered import discovered, shown_level
 from shoal.protos import release_pb2, task_pb2
 from tests.cases import for_each
 from tests.worlds.services.analyzer import World, make_task

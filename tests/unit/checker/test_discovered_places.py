@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.analyzer.results.release_json import decode_release, to_json
-from shoal.checker.discovered import discovered, shown_level
 from shoal.checker.findings import Outcome
+from shoal.checker.questions.discovered import discovered, shown_level
 from shoal.domain import Discovery
 from shoal.entropy import SeededEntropy
 from shoal.protos import release_pb2, task_pb2

@@ -20,6 +20,7 @@ from shoal.checker.chain import Chain
 from shoal.checker.errors import UnreadableError
 from shoal.checker.findings import Outcome
 from shoal.checker.promise import decided, law_of_task, promise
+from shoal.checker.questions.terms import refused
 from shoal.checker.release_file import SignedParts
 from shoal.checker.several.dummies import DummiesLaw, dummies_law
 from shoal.checker.several.losses_sum import SMOOTHING
@@ -47,7 +48,7 @@ from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.accounting.several_messages.devices import divergence_of, pairs_of_views
 from tests.unit.accounting.several_messages.test_tables import CASES
-from tests.worlds.tasks import task
+from tests.worlds.tasks import shaped
 
 Parameters = dict[str, int]
 
@@ -128,15 +129,8 @@ def test_what_is_certified_is_confirmed_and_less_is_not(name: str) -> None:
 
 
 def asked(spec: MechanismSpec, domain: Domain, n: int, delta: float) -> task_pb2.Task:
-    made = task(
-        domain=domain,
-        mechanism=spec,
-        min_batch=n,
-        honest_fraction_ppm=1_000_000,
-        delta=delta,
-        target_epsilon=10.0,
-        report_size=create(spec, domain).report_size,
-        messages=spec.get("slots"),
+    made = shaped(
+        spec, domain, min_batch=n, honest_fraction_ppm=1_000_000, delta=delta, target_epsilon=10.0
     )
     return task_pb2.Task.FromString(encode_task(made))
 
@@ -161,7 +155,7 @@ def test_levels_and_tables_are_counted_from_the_integers() -> None:
         assert found.mean == Fraction(own.rates()[0].weight, 1 << 64)
 
 
-def test_tables_that_the_question_does_not_have_are_open() -> None:
+def test_tables_that_the_question_does_not_have_are_refused() -> None:
     """Planted: the mechanism's word taken for it -> fails."""
     domain = record(3, 3)
     spec = design_several("marginals", domain, 10_000, 1.0, 1e-6, windows=1)
@@ -175,7 +169,8 @@ def test_tables_that_the_question_does_not_have_are_open() -> None:
             del bad.domain.record.attributes[2]
         else:
             bad.domain.record.together = False
-        assert "other tables" in str(law_of_task(bad))
+        assert refused(bad)
+        assert isinstance(law_of_task(bad), str)
 
 
 def test_a_true_message_has_no_epsilon0() -> None:
@@ -255,10 +250,7 @@ def single(spec: MechanismSpec, domain: Domain, n: int, delta: float, epsilon: f
     """Of one message, with what is certified of it. Nothing is signed."""
     release = release_pb2.Release(version=1, n=n)
     release.privacy.epsilon_upper, release.privacy.delta = epsilon, delta
-    made = task_pb2.Task(version=1, min_batch=n, honest_fraction_ppm=1_000_000)
-    made.mechanism.name = spec.name
-    for name, value in spec.parameters:
-        made.mechanism.parameters.add(name=name, value=value)
+    made = asked(spec, domain, n, delta)
     data = [each.SerializeToString(deterministic=True) for each in (release, made)]
     return Chain(SignedParts(data[0], b"", data[1], b"", b"", b"", b""))
 

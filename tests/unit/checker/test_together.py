@@ -29,16 +29,18 @@ from shoal.checker.laws import OutputLaw
 from shoal.checker.promise import law_of_task
 from shoal.checker.release_file import SignedParts
 from shoal.checker.together import _added, _composed
+from shoal.codec import encode_task
 from shoal.domain import Categories, Domain
 from shoal.ids import TaskId
 from shoal.mechanisms import create
 from shoal.privacy import LocalPrivacy
-from shoal.protos import release_pb2, task_pb2
+from shoal.protos import release_pb2
 from shoal.task import MechanismSpec
 from tests.cases import for_each
 from tests.sizes import size
 from tests.unit.checker.test_bounds import WORDS, binary, kary
 from tests.unit.checker.test_check import corpus, signed_anew
+from tests.worlds.tasks import shaped
 
 CELLS = Categories(tuple(map(str, range(99))))
 COIN, OTHER_COIN = binary(3 * WORDS // 4, WORDS // 4), binary(2 * WORDS // 3, WORDS // 5)
@@ -135,15 +137,12 @@ def chain(flip: int, n: int, **changed: float) -> Chain:
 def released(spec: MechanismSpec, domain: Domain, n: int, **changed: float) -> Chain:
     """From ``n`` reports on, with what is certified of them. Nothing is signed."""
     certificate = certify(create(spec, domain).privacy(), n, 1e-8)
-    task = task_pb2.Task(version=1, min_batch=n, honest_fraction_ppm=1_000_000)
-    task.mechanism.name = spec.name
-    for name, value in spec.parameters:
-        task.mechanism.parameters.add(name=name, value=value)
+    task = encode_task(shaped(spec, domain, min_batch=n, honest_fraction_ppm=1_000_000))
     release = release_pb2.Release(version=1, n=n)
     release.privacy.epsilon_upper = changed.get("epsilon", certificate.epsilon_upper)
     release.privacy.delta = 1e-8
-    data = [each.SerializeToString(deterministic=True) for each in (release, task)]
-    return Chain(SignedParts(data[0], b"", data[1], b"", b"", b"", b""))
+    data = release.SerializeToString(deterministic=True)
+    return Chain(SignedParts(data, b"", task, b"", b"", b"", b""))
 
 
 def test_a_sum_of_epsilons_is_confirmed_where_it_is_less_than_the_composition() -> None:

@@ -143,3 +143,7 @@ def test_devices_that_answer_once(client: TestClient) -> None:
     assert "in the one window that it draws of 5" in shown
     few = Page(client.get(f"/planner?{urlencode(asked | {'n': '20', 'off': '50'})}").text).text
     assert "too few for 5 windows" in few
+    form = PlannerForm.of(asked | {"honest": "80"})
+    assert form.words() is None
+    assert set(form.wrong) == {"honest"}
+    assert "1,200 of 6,000 devices may lie" in form.wrong["honest"]

@@ -164,6 +164,24 @@ async def test_an_update_is_sent_as_the_task_says() -> None:
     assert len(agent.given) == 1
 
 
+@for_each("bad", [math.nan, math.inf, -math.inf])
+async def test_an_update_that_is_no_numbers_is_a_missing_one(
+    bad: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A device whose training failed takes part all the same, and its log says it; in a notebook it
+    is an error. One of another length is an error for both. Planted: raised, as it was -> fails.
+    """
+    agent = Recorder(PAIRWISE)
+    assert await shoal.send_update(agent, "moments", [[1.0, bad], [0.0]]) == "moments"
+    assert agent.given == [None]
+    assert "answered with zeros" in caplog.text
+    assert str(bad) not in caplog.messages[0].split()
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        shoal.clip_update([1.0, bad], clip=1.0)
+    with pytest.raises(ValueError, match=r"^update: .* 3 numbers"):
+        await shoal.send_update(agent, "moments", [1.0, bad])
+
+
 def test_a_mean_of_vectors_is_right_and_its_promise_the_tasks() -> None:
     """Over 40 seeds and 3 coordinates: unbiased within five standard errors (a false alarm in
     fewer than one of 10^5 runs, and the seeds are fixed), the spread as stated within 26 % (four

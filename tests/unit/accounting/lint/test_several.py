@@ -17,7 +17,7 @@ from shoal.domain import Numeric, YesNo
 from shoal.limits import LIMITS
 from shoal.mechanisms.registry import REGISTRY, serves
 from shoal.mechanisms.several.registry import create, fewest_messages
-from shoal.task import MechanismSpec
+from shoal.task import Admission, MechanismSpec
 from tests.cases import for_each
 from tests.unit.clients.test_several_tasks import noisy, several
 from tests.worlds.words import SMALL, words_world
@@ -160,7 +160,7 @@ def test_a_discovery_has_a_window_for_every_level(
     "fresh, said",
     [
         (False, "of one level: a device answers in all 6 windows, which cost it epsilon"),
-        (True, "answers in one of 6 windows alone, so all of them together cost it epsilon 1;"),
+        (True, "answers in one of 6 windows alone, so all of them together cost it epsilon 1 "),
     ],
 )
 def test_what_a_whole_discovery_costs_is_said(fresh: bool, said: str) -> None:
@@ -180,6 +180,12 @@ def test_what_a_whole_discovery_costs_is_said(fresh: bool, said: str) -> None:
     assert ("devices have to take part" in line) == fresh
     together = epsilon_together(made, task.n_certified, task.delta, task.windows.count)
     assert fresh or bound_text(together) in line
+    enrolled = replace(task, admission=Admission.ENROLLED, enrolment_key=bytes(32))
+    kept = [
+        any("while it keeps its memory" in one for one in lint(each).warnings)
+        for each in (task, enrolled)
+    ]
+    assert kept == [fresh, False]
 
 
 def test_a_discovery_has_no_other_mechanism_than_dummies() -> None:

@@ -14,7 +14,10 @@ from shoal.analyzer.discovery.drawn import (
     devices_for,
     error_in_all,
     found_in_all,
+    honest_share,
 )
+from shoal.analyzer.discovery.plan import DiscoveryRequest
+from shoal.errors import ShoalError
 from tests.cases import for_each
 
 
@@ -101,3 +104,60 @@ def test_more_seldom_come(devices: int, windows: int) -> None:
     assert devices < most * windows
     assert most <= devices
     assert 1 - exactly(devices, windows, most + 1) < Fraction(1, 1_000)
+
+
+@for_each(
+    "devices, longest, share",
+    [(400, 2, "9/10"), (500, 3, "19/20"), (300, 3, "1"), (201, 2, "24/25")],
+)
+def test_every_batch_that_is_released_has_the_honest_devices_that_are_counted_on(
+    devices: int, longest: int, share: str
+) -> None:
+    """Wherever those who lie answer: any number of them in a window, beside any number of honest
+    ones. So has the larger batch the share that its second figure counts on. Planted: the share of
+    all devices as that of a window -> batches with too few, unless nobody lies.
+    """
+    honest = Fraction(share)
+    asked = DiscoveryRequest(1, 1.0, 1e-6, honest=honest, first=1, longest=longest)
+    drawn = asked.drawing(devices)
+    liars = math.floor((1 - honest) * devices)
+    assert drawn.n == at_a_window(devices, longest)
+    assert 1 <= drawn.n_honest <= drawn.n - liars
+    assert drawn.n_honest == drawn.n or drawn.n_honest >= drawn.n - liars - 2
+    assert drawn.may_lie >= liars
+    batches = [
+        (came, came + lying)
+        for came in range(devices - liars + 1)
+        for lying in range(liars + 1)
+        if came + lying >= drawn.n
+    ]
+    assert all(came >= drawn.n_honest for came, _ in batches)
+    assert all(came >= math.floor(drawn.honest * reports) for came, reports in batches)
+    # with the share of all devices it would not
+    assert (honest == 1) == all(came >= math.floor(honest * drawn.n) for came, _ in batches)
+
+
+def test_a_window_is_released_though_nobody_lies() -> None:
+    """The smallest batch is what comes if all answer, and with no share that lies nothing of a plan
+    changes. Planted: all who may lie added to it -> every window is withheld.
+    """
+    asked = DiscoveryRequest(1, 1.0, 1e-8, honest=Fraction(19, 20), longest=5, spare=2)
+    drawn = asked.drawing(20_000)
+    assert drawn.withheld is not None
+    assert drawn.withheld < 1e-3
+    assert honest_share(20_000, Fraction(1), 3_102) == 1
+    assert honest_share(20_000, Fraction(9, 10), 2_000) == 0
+
+
+@for_each("share, works", [("0.834", False), ("0.845", True), ("0.846", True)])
+def test_too_many_who_may_lie_are_refused_with_how_many_are_not(share: str, works: bool) -> None:
+    """The least share that the line names does. Planted: windows that all who lie fill taken for a
+    plan -> no refusal.
+    """
+    asked = DiscoveryRequest(1, 1.0, 1e-8, honest=Fraction(share), longest=5, spare=2)
+    if works:
+        assert asked.drawing(20_000).n_honest >= 1
+        return
+    with pytest.raises(ShoalError, match=r"may lie.* honest fraction of 0\.845 or more") as error:
+        asked.drawing(20_000)
+    assert "\n" not in error.value.message

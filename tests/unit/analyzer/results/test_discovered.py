@@ -10,7 +10,7 @@ import pytest
 from shoal.accounting.several_messages.liars import liar_words
 from shoal.analyzer.results.discovered import findings
 from shoal.analyzer.results.processed import beside
-from shoal.analyzer.results.release import conclude
+from shoal.analyzer.results.release import FRESH_DEVICES, conclude
 from shoal.analyzer.results.release_json import decode_release, to_json
 from shoal.analyzer.results.report_page import render_report
 from shoal.analyzer.results.word_tree import word_tree
@@ -108,7 +108,8 @@ def test_owners_may_keep_an_epsilon0() -> None:
 
 def test_of_devices_that_answer_once_the_numbers_are_of_a_window() -> None:
     """Said under every release's estimates, on the page and with the tree, and of no other
-    discovery. Planted: the field not set -> fails; not read -> fails.
+    discovery; so is of which devices a share is honest. Planted: the field not set -> fails; not
+    read -> fails.
     """
     for fresh in (False, True):
         asked = replace(SMALL, fresh=fresh)
@@ -121,3 +122,5 @@ def test_of_devices_that_answer_once_the_numbers_are_of_a_window() -> None:
         assert any(said in line for line in beside(told)) == fresh
         assert (said in render_report([told])) == fresh
         assert word_tree([told]).scale.startswith(said) == fresh
+        privacy = told["privacy"]
+        assert (FRESH_DEVICES in privacy["assumptions"]) == fresh

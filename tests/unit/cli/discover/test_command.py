@@ -121,6 +121,7 @@ def test_a_file_that_is_no_list_of_words_is_refused(
         (("plan", "--n", "2000", "--first", "4"), "1 to 3 symbols"),
         (("plan", "--n", "2000", "--most", "0"), "follows one beginning"),
         (("plan", "--n", "20", "--fresh"), "leave --fresh out"),
+        (("plan", "--n", "20000", "--fresh", "--honest-fraction", ".8"), "may lie"),
         (("plan", "--n", "2000", "--honest-fraction", "1.5"), "honest"),
         (("simulate", "/there/is/none.txt"), "cannot read"),
         (("plan", "--n", "2000", "--length", "1d"), "give --emit"),
@@ -213,6 +214,30 @@ def test_a_plan_of_fresh_devices_becomes_a_task_too(capsys: Capture, tmp_path: P
     assert found.errors == ()
     assert found.guarantee is not None
     assert found.guarantee.epsilon_upper <= made["epsilon_of_a_level"] * (1 + 1e-6)
+
+
+def test_the_honest_share_of_all_devices_becomes_that_of_a_window(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    """In the file, in lint and for people. Planted: written as it was given -> more are certified
+    than a batch of 450 who lie has.
+    """
+    path = tmp_path / "words.toml"
+    arguments = ["--n", "9000", *SMALL, "--fresh", "--honest-fraction", "0.95"]
+    made = ask(capsys, "plan", *arguments, "--emit", path, "--length", "1d")
+    task = read_task(filled(path))
+    assert task.n_certified == made["honest_at_a_level"] <= task.min_batch - 450
+    assert task.n_certified >= task.min_batch - 451
+    found = lint(task)
+    assert found.errors == ()
+    assert found.guarantee is not None
+    assert found.guarantee.epsilon_upper <= made["epsilon_of_a_level"] * (1 + 1e-6)
+    count = task.min_batch - task.n_certified
+    liars = f"{count} devices may lie"
+    assert any(liars in one for one in found.warnings)
+    assert str(count) in path.read_text().splitlines()[2]
+    assert main(["discover", "plan", *arguments]) == 0
+    assert f"up to {liars}" in capsys.readouterr().out
 
 
 def test_places_are_planned_played_and_drawn(capsys: Capture, tmp_path: Path) -> None:

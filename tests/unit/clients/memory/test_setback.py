@@ -199,6 +199,51 @@ async def test_a_task_of_sums_is_not_charged_either(device: Device) -> None:
         assert charge_sum(one, 9, agent.memory.commitments, terms, device.clock.now()) > 0
 
 
+@pytest.mark.parametrize("behind", [0, 1])
+async def test_a_window_that_a_clock_ahead_answered_is_not_answered_again(
+    device: Device, behind: int
+) -> None:
+    """The clock is ahead by the tolerated skew, so the shuffler takes the report before the window
+    begins. Then the memory is set back, and the clock set right (or behind, by as much). What the
+    device took as answered was what had begun by the clock that is right. Planted: the window's
+    start alone compared -> both cases answer twice; one skew -> the second does.
+    """
+    await device.weeks(1)
+    kept, plan = device.store.read_bytes(), device.world.task.windows
+    begin, skew = float(plan.start_of(1)), float(plan.skew_s)
+    true = begin - skew  # a shuffler takes reports of the window from here on
+    device.clock.time = true + skew
+    async with device.agent() as agent:
+        assert (await agent.report("visits", 3)).state is ReportState.ACKED
+    task_id = device.world.task_id
+    restored(device, kept)
+    device.clock.time = true - behind * skew
+    device.confirm()
+    device.clock.time = begin
+    async with device.agent() as agent:
+        assert agent.answered(task_id, 1)
+        assert not agent.answered(task_id, 2)
+        with pytest.raises(ShoalError, match="set back"):
+            await agent.report("visits", 3)
+
+
+async def test_such_a_window_is_paid_for_where_nothing_says_what_was_spent(device: Device) -> None:
+    """Planted: the window's start alone compared -> 0 in both cases."""
+    await device.weeks(1)
+    device.head.unlink()
+    plan = device.world.task.windows
+    memory = Memory(device.config, device.clock, SYSTEM)
+    try:
+        begin = float(plan.start_of(1) - 2 * plan.skew_s)
+        (one,) = [charge.nano for charge in memory.commitments.charges()]
+        for now, nano in ((begin - 1.0, 0), (begin, one)):
+            found = examine(memory, device.known, now)
+            assert found is not None
+            assert found.nano == nano
+    finally:
+        memory.close()
+
+
 @pytest.mark.parametrize("way", ["restored", "removed", "headless"])
 async def test_what_was_spent_in_what_is_lost_is_never_counted_too_little(
     device: Device, way: str

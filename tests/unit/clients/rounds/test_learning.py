@@ -22,7 +22,13 @@ from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.mechanisms.quantize import bounds, quantize
 from shoal.protos import release_pb2
-from shoal.questions.learning import LearningPlan, LearningState, after_round, begin_learning
+from shoal.questions.learning import (
+    ClipRule,
+    LearningPlan,
+    LearningState,
+    after_round,
+    begin_learning,
+)
 from shoal.questions.models import Logistic
 from shoal.questions.network import Network
 from shoal.questions.plan_words import check_learning
@@ -139,8 +145,35 @@ def test_an_answer_is_within_the_bound() -> None:
         assert value.shape == (3,)
         assert np.linalg.norm(value) <= PLAN.bound * (1 + 1e-12)
         assert value[-1] < 0  # towards yes
-    with pytest.raises(ShoalError, match="holds NaN"):
-        answer(PLAN, state, np.array([np.nan, 0.0]), True)
+
+
+@for_each("row", [[math.nan, 0.0], [0.0, -math.inf], [2e9, 0.0]])
+def test_a_row_that_is_no_numbers_is_answered_with_zeros(
+    row: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    """So who takes part says nothing of a row; the owner's log says it, without the row. With an
+    adapted clip too. Planted: refused, as it was -> raises; the gradient of a row of zeros sent ->
+    not zero, fails.
+    """
+    for plan in (PLAN, replace(PLAN, rule=ClipRule())):
+        value = answer(plan, begin_learning(plan), np.array(row), True)
+        assert value.tolist() == [0.0] * plan.dimension
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert all("answered with zeros window=0" in one for one in said)
+    with pytest.raises(ShoalError, match="2 numbers"):
+        answer(PLAN, begin_learning(PLAN), np.array([*row, 0.0]), True)
+
+
+def test_a_device_that_can_not_compute_says_so_whatever_its_row_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: zeros before the model is asked -> only devices of good rows stay away, fails."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    plan = replace(PLAN, model=Network(1, 1, 0))
+    for value in (0.1, math.nan):
+        with pytest.raises(ShoalError, match="install"):
+            answer(plan, begin_learning(plan), np.array([value]), True)
 
 
 @dataclass(frozen=True)
