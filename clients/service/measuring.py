@@ -232,7 +232,7 @@ class Measuring:
             value: VectorValue = reading.value
             if spec.releases is not None and state is not None:
                 value = await self._models.answer(assignment, spec.releases, state, reading.value)
-            await self._report(assignment, value, window, spec)
+            answered = await self._report(assignment, value, window, spec)
         except ShoalError as error:
             if error.kind in {Kind.OVERLOADED, Kind.UNAVAILABLE}:
                 raise
@@ -240,7 +240,8 @@ class Measuring:
                 return  # by a clock that jumped meanwhile
             self._pass(assignment, window, error)
         else:
-            self._tell(f"task {task.name}", "window is answered", None)
+            said = "window is answered" if answered else "window is over without an answer"
+            self._tell(f"task {task.name}", said, None)
         finally:
             self._reporting.discard(assignment.task_id)
 
@@ -250,13 +251,14 @@ class Measuring:
 
     async def _report(
         self, assignment: Assignment, value: VectorValue, window: int, spec: SourceSpec
-    ) -> None:
+    ) -> bool:
+        """Whether the window has this device's answer now; not, where no round took its vector."""
         name, source = assignment.task_id.hex, spec.kind
         if assignment.task.pairwise is None:
             await self._agent.report(
                 name, value, send=False, window=window, source=source, otherwise=spec.otherwise
             )
-            return
+            return True
         where = f"sum of task {assignment.task.name}"
 
         def told(line: str) -> None:
@@ -277,3 +279,4 @@ class Measuring:
                 "window without a sum",
                 ShoalError(outcome.kind or Kind.ABORTED, outcome.message),
             )
+        return await asyncio.to_thread(self._agent.answered, assignment.task_id, window)
