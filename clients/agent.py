@@ -252,13 +252,14 @@ class Agent:
         the call returns then, and ``tell`` gets a line for people at every stage, each once. A
         window without enough devices keeps the call waiting until it is over.
 
-        ``window``: the one that the value was measured in, if it may have ended meanwhile (not for
-        sums). ``source``: where the value came from, in a word for the ledger.
+        ``window``: the one that the value was measured in, if it may have ended meanwhile; a sum is
+        answered in no other one: WINDOW_CLOSED if it is over. ``source``: where the value came
+        from, in a word for the ledger.
         """
         assignment = self.tasks.find(name, self.clock.now())
         try:
             if assignment.task.pairwise is not None:
-                return await self._take_part(assignment, value, send, tell, source)
+                return await self._take_part(assignment, value, send, tell, window, source)
             passed = await self.own.passed(assignment, window)
             if passed is not None:
                 return passed
@@ -312,6 +313,7 @@ class Agent:
         value: VectorValue,
         send: bool,
         tell: Callable[[str], None] | None,
+        only: int | None,
         source: str,
     ) -> ReportOutcome:
         # numpy: only for who is asked for vectors
@@ -351,6 +353,7 @@ class Agent:
                     lambda window: charge_sum(assignment, window, commitments, terms, now()),
                     told,
                     lambda window: commitments.charged(assignment.task_id, window) is not None,
+                    only,
                 ),
             )
         state, kind, message = standing_of(outcome)
@@ -481,10 +484,8 @@ class Agent:
         assignment = self.tasks.find(name, self.clock.now())
 
         def lines() -> list[str]:
-            commitments, tally = (
-                self.memory.commitments,
-                self.memory.commitments.tally(assignment.task_id),
-            )
+            commitments = self.memory.commitments
+            tally = commitments.tally(assignment.task_id)
             return explain(
                 assignment,
                 self.config,

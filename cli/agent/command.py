@@ -164,12 +164,13 @@ async def _flush(arguments: argparse.Namespace, config: AgentConfig) -> int:
 async def _status(arguments: argparse.Namespace, config: AgentConfig) -> int:
     from shoal.cli.agent.memory import budget_line
     from shoal.clients.owner.book import budget_json, found_damaged, memory
-    from shoal.clients.service.measuring import unmatched
+    from shoal.clients.service.measuring import unmatched, waiting
 
     async with _agent(config) as agent:
         tasks, outcomes, problems = agent.status(), await agent.outcomes(), agent.tasks.problems
         doubt = await asyncio.to_thread(agent.clock.doubt)
         notes = [*([doubt] if doubt else []), *unmatched(agent).values(), *config.notes]
+        notes += await waiting(agent, tasks)
     with memory(config) as commitments:
         budget = budget_json(config, commitments)
         paid = {

@@ -63,7 +63,9 @@ async def tried(
     del state  # as long as the answer is
     if not send:
         return assignment, found, None
-    outcome = await agent.report(name, found.vector, tell=lambda line: tell(name, line))
+    outcome = await agent.report(
+        name, found.vector, tell=lambda line: tell(name, line), window=found.window
+    )
     return assignment, found, outcome
 
 

@@ -21,7 +21,7 @@ from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED
 from shoal.clients.owner.explain_cost import cost_lines, pays, up
 from shoal.clients.owner.explain_draws import randomized_line
 from shoal.clients.owner.explain_group import group_lines
-from shoal.clients.owner.explain_learning import learning_lines
+from shoal.clients.owner.explain_learning import learning_lines, otherwise_line
 from shoal.clients.owner.explain_places import place_lines
 from shoal.clients.owner.explain_sums import sum_lines
 from shoal.clients.owner.policy import check, counted_on, never_accepted
@@ -155,8 +155,7 @@ def _value(task: Task, config: AgentConfig) -> list[str]:
     else:
         lines = [
             f"Your value: once per window {_source(spec)} is read, for at most {spec.timeout_s:g} "
-            "seconds."
-            f' What is no answer to the question counts as "{spec.otherwise}".'
+            f"seconds. {otherwise_line(spec)}"
         ]
         if (
             spec.otherwise != NO_ANSWER

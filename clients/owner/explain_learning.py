@@ -18,6 +18,7 @@ from shoal.questions.plan_words import plan_of
 
 if TYPE_CHECKING:
     from shoal.clients.core import Assignment
+    from shoal.clients.sources.spec import SourceSpec
     from shoal.questions.learning import LearningPlan
     from shoal.task import Task
 
@@ -49,6 +50,17 @@ def learning_lines(assignment: Assignment) -> list[str]:
         *_lacks(plan),
         f"To see what this device would answer, without sending it: shoal agent learn {task.name}.",
     ]
+
+
+def otherwise_line(spec: SourceSpec) -> str:
+    """What is done with what a source says that is no answer, or no row of a model."""
+    if spec.releases is None:
+        return f'What is no answer to the question counts as "{spec.otherwise}".'
+    return (
+        "It is this device's row, and is answered by its gradient; by zeros, if the model can't "
+        f"use it. It is read once {spec.releases} has the signed releases of all windows before; "
+        "until then the window is not answered."
+    )
 
 
 def _leaves(plan: LearningPlan) -> str:

@@ -149,6 +149,7 @@ class RoundsAgent:
         charge: ChargeRound,
         tell: TellOwner = nobody,
         charged: Charged = lambda _: False,
+        only: int | None = None,
     ) -> tuple[int, Answered | RoundOutcome, bool]:
         """Take part in rounds of the current window until one has this device's vector, or the
         window is over.
@@ -156,9 +157,10 @@ class RoundsAgent:
         Returns the window, where its answer stands, and whether this call made it. A round that
         ends before the vector was made leaves the window open: the next one is tried, with the same
         quantized and noised vector. ``tell`` hears once of each stage, and of trouble on the way.
-        ``charge`` is called in a thread, before the masked vector may leave. Raises TOO_EARLY,
-        WINDOW_CLOSED by the clock, INVALID for a vector that does not fit, OVERLOADED (disk):
-        nothing is sent then.
+        ``charge`` is called in a thread, before the masked vector may leave. ``only``: the window
+        that the value is of, None: any. Raises TOO_EARLY, WINDOW_CLOSED by the clock, and where
+        another window is open than ``only``; INVALID for a vector that does not fit, OVERLOADED
+        (disk): nothing is sent then.
 
         A window that was ``charged`` and is not in the ledger of rounds is answered: that file was
         lost, or set back, or this device died between the two. The ledger gets the entry that it
@@ -166,6 +168,11 @@ class RoundsAgent:
         """
         task = assignment.task
         window = window_at(task.name, task.windows, self._clock.now())
+        if only is not None and only != window:
+            raise ShoalError(
+                Kind.WINDOW_CLOSED,
+                f"task {task.name}: window {window} is open, and this value is of window {only}",
+            )
         key = (assignment.task_id, window)
         async with self._locks.setdefault(key, asyncio.Lock()):
             known = await asyncio.to_thread(self._ledger.find, *key) or await asyncio.to_thread(

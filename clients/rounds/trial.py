@@ -9,17 +9,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal import codec
 from shoal.arrays import NDArray, np
 from shoal.clients.rounds.agent import noisy
-from shoal.clients.rounds.learning import MOST_BYTES, answer, follow, signed_release
+from shoal.clients.rounds.learning import answer, follow
+from shoal.clients.rounds.release_files import another_release, read_release
 from shoal.domain import Vector
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.mechanisms.noise.registry import create_noise
 from shoal.mechanisms.quantize import dequantize
-from shoal.protos import release_pb2
 from shoal.questions.learning import LearningPlan, LearningState, begin_learning, gradients
 from shoal.questions.plan_words import plan_of
 from shoal.task import Task
@@ -101,16 +100,13 @@ def model_so_far(task: Task, task_id: TaskId, paths: Iterable[Path]) -> Learning
     found: dict[int, tuple[bytes, Path]] = {}
     for path in paths:
         for file, alone in _files(path):
-            window, signed, own = _release(file, task_id)
-            if not (own or alone):
+            one = read_release(file)
+            if not (alone or one.task_id == task_id.raw):
                 continue
-            if window in found and found[window][0] != signed:
-                raise ShoalError(
-                    Kind.MISMATCH,
-                    f"{file}: another release of window {window} than {found[window][1]} has: ask "
-                    "the analyzer's operator which one holds, and answer neither before",
-                )
-            found[window] = signed, file
+            window = one.window
+            if window in found and found[window][0] != one.signed:
+                raise ShoalError(Kind.MISMATCH, another_release(file, window, found[window][1]))
+            found[window] = one.signed, file
     state = begin_learning(plan)
     for window in sorted(found):
         signed, file = found[window]
@@ -170,26 +166,3 @@ def _files(path: Path) -> list[tuple[Path, bool]]:
     if path.is_dir():
         return [(file, False) for file in sorted(path.glob("*.json"))]
     return [(path, True)]
-
-
-def _release(file: Path, task_id: TaskId) -> tuple[int, bytes, bool]:
-    """(window, SignedRelease, whether it says that it is of this task); nothing is verified."""
-    try:
-        signed = signed_release(_read(file))
-        message = codec.parse(release_pb2.SignedRelease, signed, "signed release")
-        release = codec.parse(release_pb2.Release, message.release, "release")
-    except ShoalError as error:
-        if error.kind is not Kind.INVALID:
-            raise
-        raise ShoalError(Kind.INVALID, f"{file}: {error.message}") from None
-    return release.window, signed, release.task_id == task_id.raw
-
-
-def _read(file: Path) -> bytes:
-    try:
-        with file.open("rb") as opened:
-            return opened.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ShoalError(
-            Kind.CONFIG, f"cannot read {file}: {error.strerror or 'unreadable'}"
-        ) from None

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from shoal.clients.agent import Agent, TaskStatus
 from shoal.clients.core import Assignment, ReportState
+from shoal.clients.service.learning import ModelsInFolders, missing
 from shoal.clients.sources.read import read_source
 from shoal.clients.sources.spec import SourceSpec
 from shoal.clients.timetable import margin, next_moment
-from shoal.domain import Value
 from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
+from shoal.limits import LIMITS
 from shoal.log import get_log
+
+if TYPE_CHECKING:
+    from shoal.clients.vectors import VectorValue
 
 log = get_log("agent")
 SleepUntilWoken = Callable[[float], Awaitable[None]]
@@ -78,6 +83,18 @@ def unmatched(agent: Agent) -> dict[str, str]:
     return unmatched_lines
 
 
+async def waiting(agent: Agent, tasks: list[TaskStatus]) -> list[str]:
+    """Which open windows can't be answered because the model before is not known, a line each."""
+    lines = []
+    for status in tasks:
+        spec, window = source_of(agent, status.assignment), status.window
+        if spec is None or spec.releases is None or window is None or status.refusal:
+            continue
+        if not await asyncio.to_thread(agent.answered, status.assignment.task_id, window):
+            lines.append(await missing(status.assignment, spec.releases, window, LIMITS.source_s))
+    return [line for line in lines if line]
+
+
 class Measuring:
     """One loop per task. For one event loop."""
 
@@ -93,6 +110,7 @@ class Measuring:
         )
         self._loops: dict[TaskId, asyncio.Task[None]] = {}
         self._reporting: set[TaskId] = set()
+        self._models = ModelsInFolders()
         # windows that can't be answered, and need not be tried again
         self._passed: set[tuple[TaskId, int]] = set()
 
@@ -105,6 +123,7 @@ class Measuring:
                 wanted[status.assignment.task_id] = (status.assignment, spec)
         for task_id in [known for known in self._loops if known not in wanted]:
             self._loops.pop(task_id).cancel()
+            self._models.forget(task_id)
         for task_id, (assignment, spec) in wanted.items():
             if task_id not in self._loops:
                 self._loops[task_id] = asyncio.create_task(self._measure_on(assignment, spec))
@@ -182,11 +201,22 @@ class Measuring:
 
     async def measure(self, assignment: Assignment, spec: SourceSpec, window: int) -> None:
         """Read the source and answer one window with what it says. Raises OVERLOADED if nothing
-        could be kept: then it is not answered.
+        could be kept, UNAVAILABLE while its model can't be followed: then it is not answered.
         """
         task, plan = assignment.task, assignment.task.windows
-        left = (plan.deadline_of(window) - self._clock.now()) / 2.0
-        reading = await read_source(spec, max(left, _LEAST_READING_S))
+        left = max((plan.deadline_of(window) - self._clock.now()) / 2.0, _LEAST_READING_S)
+        try:
+            state = (
+                None
+                if spec.releases is None
+                else await self._models.at(assignment, spec.releases, window, left)
+            )
+        except ShoalError as error:
+            if error.kind is Kind.UNAVAILABLE:
+                raise
+            self._pass(assignment, window, error)
+            return
+        reading = await read_source(spec, left)
         trouble = (
             ShoalError(Kind.UNAVAILABLE, f"{reading.reason}: windows get no answer until it works")
             if reading.reason
@@ -199,40 +229,48 @@ class Measuring:
         )
         self._reporting.add(assignment.task_id)
         try:
-            await self._report(assignment, reading.value, window, spec)
+            value: VectorValue = reading.value
+            if spec.releases is not None and state is not None:
+                value = await self._models.answer(assignment, spec.releases, state, reading.value)
+            answered = await self._report(assignment, value, window, spec)
         except ShoalError as error:
             if error.kind in {Kind.OVERLOADED, Kind.UNAVAILABLE}:
                 raise
             if error.kind in {Kind.TOO_EARLY, Kind.WINDOW_CLOSED} and await self.doubted():
                 return  # by a clock that jumped meanwhile
-            self._passed.add((assignment.task_id, window))
-            self._tell(f"task {task.name}", "window gets no report", error)
+            self._pass(assignment, window, error)
         else:
-            self._tell(f"task {task.name}", "window is answered", None)
+            said = "window is answered" if answered else "window is over without an answer"
+            self._tell(f"task {task.name}", said, None)
         finally:
             self._reporting.discard(assignment.task_id)
 
+    def _pass(self, assignment: Assignment, window: int, error: ShoalError) -> None:
+        self._passed.add((assignment.task_id, window))
+        self._tell(f"task {assignment.task.name}", "window gets no report", error)
+
     async def _report(
-        self, assignment: Assignment, value: Value, window: int, spec: SourceSpec
-    ) -> None:
+        self, assignment: Assignment, value: VectorValue, window: int, spec: SourceSpec
+    ) -> bool:
+        """Whether the window has this device's answer now; not, where no round took its vector."""
         name, source = assignment.task_id.hex, spec.kind
         if assignment.task.pairwise is None:
             await self._agent.report(
                 name, value, send=False, window=window, source=source, otherwise=spec.otherwise
             )
-            return
+            return True
         where = f"sum of task {assignment.task.name}"
 
         def told(line: str) -> None:
             self._tell(where, line, None)
 
         try:
-            outcome = await self._agent.report(name, value, tell=told, source=source)
+            outcome = await self._agent.report(name, value, tell=told, window=window, source=source)
         except ShoalError as error:
             if error.kind is not Kind.INVALID or value is None:
                 raise
             # no vector of this task: no answer
-            outcome = await self._agent.report(name, None, tell=told, source=source)
+            outcome = await self._agent.report(name, None, tell=told, window=window, source=source)
         # the call returned when there was nothing more to do in this window
         self._passed.add((assignment.task_id, window))
         if outcome.state is not ReportState.ACKED and outcome.message:
@@ -241,3 +279,4 @@ class Measuring:
                 "window without a sum",
                 ShoalError(outcome.kind or Kind.ABORTED, outcome.message),
             )
+        return await asyncio.to_thread(self._agent.answered, assignment.task_id, window)

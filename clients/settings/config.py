@@ -251,7 +251,7 @@ def _policy(table: TomlTable) -> Policy:
 
 
 def _sources(top: TomlTable, base: Path) -> dict[str, SourceSpec]:
-    """[sources.TASKNAME]; a relative ``file`` is relative to the configuration."""
+    """[sources.TASKNAME]; a relative path is relative to the configuration."""
     tables: dict[str, Any] = top.take("sources", dict, {})
     return {name: _source(name, values, base) for name, values in tables.items()}
 
@@ -262,7 +262,7 @@ def _source(name: str, values: Any, base: Path) -> SourceSpec:
             Kind.CONFIG, f"sources.{name[:64]}: must be a table: write [sources.{name[:64]}]"
         )
     table = TomlTable(f"sources.{name[:64]}", values)
-    file = table.take("file", str, "")
+    file, releases = table.take("file", str, ""), table.take("releases", str, "")
     fields = {
         "kind": table.take("kind", str),
         "timeout_s": table.number("timeout_s", DEFAULT_TIMEOUT_S),
@@ -273,6 +273,7 @@ def _source(name: str, values: Any, base: Path) -> SourceSpec:
         "url": table.take("url", str, ""),
         "task_id": table.take("task_id", str, ""),
         "otherwise": table.take("otherwise", str, NO_ANSWER),
+        "releases": base / releases if releases else None,
     }
     table.end()
     try:

@@ -69,17 +69,21 @@ def _no_constant(_: str) -> NoReturn:
 
 
 def _read(file: Path) -> bytes:
-    """A regular file, whole. Opened without waiting, because a pipe without a writer would wait for
-    ever.
+    return read_regular(file, LIMITS.source_bytes)
+
+
+def read_regular(file: Path, most: int) -> bytes:
+    """A regular file of ``most`` bytes at most, whole. Opened without waiting, because a pipe
+    without a writer would wait for ever. Raises SourceError.
     """
     try:
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as opened:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise SourceError("not a file")
-            data = opened.read(LIMITS.source_bytes + 1)
+            data = opened.read(most + 1)
     except OSError as error:
         raise SourceError(f"cannot be read: {error.strerror or 'unreadable'}") from None
-    if len(data) > LIMITS.source_bytes:
-        raise SourceError(f"more than {LIMITS.source_bytes} bytes")
+    if len(data) > most:
+        raise SourceError(f"more than {most} bytes")
     return data

@@ -4,22 +4,16 @@ never a wait without end.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import math
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shoal.clients.sources.command import run_command
 from shoal.clients.sources.json_file import read_json_file, value_at
+from shoal.clients.sources.own_thread import in_own_thread
 from shoal.clients.sources.problem import SourceError
 from shoal.clients.sources.spec import SourceSpec
 from shoal.clients.sources.sqlite_query import query_sqlite
 from shoal.domain import Value
-
-# sources whose last reading has not come back, however long ago its time was over
-_hanging: set[SourceSpec] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +45,7 @@ async def read_source(spec: SourceSpec, most_s: float = math.inf) -> SourceReadi
 async def _read(spec: SourceSpec, timeout_s: float) -> Value:
     if spec.kind == "command":
         return _text(await run_command(spec.argv, timeout_s), spec.pointer)
-    return await _in_thread(spec, timeout_s, lambda: _waiting(spec, timeout_s))
+    return await in_own_thread(spec, timeout_s, lambda: _waiting(spec, timeout_s))
 
 
 def _waiting(spec: SourceSpec, timeout_s: float) -> Value:
@@ -77,44 +71,3 @@ def _text(data: bytes, pointer: str) -> Value:
         return data.decode().strip()
     except UnicodeDecodeError:
         raise SourceError("not a text in UTF-8") from None
-
-
-async def _in_thread(spec: SourceSpec, timeout_s: float, step: Callable[[], Value]) -> Value:
-    """Run a step in a thread that nobody waits for beyond the source's time: a dead network disk
-    may hold it for ever.
-
-    The threads that asyncio keeps for the outbox must not be spent on that, nor may the process
-    have to wait for it at its end. A source that hangs is not asked again until it has come back,
-    so that there is never more than one such thread for each.
-    """
-    if spec in _hanging:
-        raise SourceError("the reading before has not come back")
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[Value] = loop.create_future()
-
-    def settle(value: Value, error: Exception | None) -> None:
-        if result.done():
-            return
-        if error is None:
-            result.set_result(value)
-        else:
-            result.set_exception(error)
-
-    def work() -> None:
-        value: Value = None
-        failure: Exception | None = None
-        try:
-            value = step()
-        except Exception as error:  # noqa: BLE001 - raised again where somebody waits
-            failure = error
-        _hanging.discard(spec)
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits
-            loop.call_soon_threadsafe(settle, value, failure)
-
-    _hanging.add(spec)
-    threading.Thread(target=work, name="source", daemon=True).start()
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await result
-    except TimeoutError:
-        raise SourceError("took too long") from None

@@ -45,7 +45,9 @@ class SourceSpec:
     ``timeout_s``: seconds, 0.1 to LIMITS.source_s. ``task_id``: the first 8 to 64 hex digits of the
     id of the one task that may have the value, or "": any task of that name that the policy
     accepts. ``otherwise``: what a value counts as that is no answer to the question: "no answer",
-    or a text that is an answer. Raises CONFIG naming the key.
+    or a text that is an answer. ``releases``: for a task that learns a model, the folder of its
+    signed releases: the value is this device's row then (docs/AGENT.md); None: none. Raises CONFIG
+    naming the key.
     """
 
     kind: str
@@ -57,6 +59,7 @@ class SourceSpec:
     url: str = ""
     task_id: str = ""
     otherwise: str = NO_ANSWER
+    releases: Path | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shoal.crypto import keyfiles
+from shoal.crypto.admission.enrolment import issue
+from shoal.crypto.signing import SigningKey
 from tests.cases import for_each
 from tests.worlds.devices.clients import WEEK
 from tests.worlds.devices.owner import Owner
@@ -109,3 +112,46 @@ def test_a_task_that_learns_nothing_says_so(owner: Owner) -> None:
     code, out, err = owner.run("learn", "visits", ROW)
     assert (code, out) == (2, "")
     assert "learns no model" in err
+
+
+def enrolled(learner: Owner) -> str:
+    """Its certificate and key, as lines of agent.toml."""
+    key = SigningKey.generate()
+    now = int(time.time())
+    certificate = issue(learner.world.authority, key.public, now - WEEK, now + WEEK)
+    (learner.folder / "device.cert").write_bytes(certificate)
+    keyfiles.save_signing_key(learner.folder / "device.key", key)
+    return '[enrolment]\ncertificate = "device.cert"\nkey = "device.key"\n'
+
+
+def test_the_status_says_which_release_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a source that follows releases, in window 1; nothing of an owner who does not agree.
+    Planted: the note left out -> fails.
+    """
+    start = int(time.time()) - 3_600 - WEEK
+    learner = Owner(tmp_path, learning_world(start=start), capsys)
+    source = '[sources.model]\nkind = "json"\nfile = "row.json"\nreleases = "releases"\n'
+    source += enrolled(learner)
+    (tmp_path / "releases").mkdir()
+
+    def write(consent: str) -> None:
+        learner.write(consent=consent, more=source, policy="sums_if_apart = true")
+        config = tmp_path / "agent.toml"
+        config.write_text(
+            config.read_text().replace("min_batch_floor = 100", "min_batch_floor = 2")
+        )
+
+    def missing() -> bool:
+        return any(
+            "release of window 0 is not in" in line for line in learner.json("status")["notes"]
+        )
+
+    write("denied")
+    assert not missing()
+    write("allowed")
+    assert missing()
+    assert "the release of window 0 is not in" in learner.run("status")[1]
+    release_file(learner.world, tmp_path / "releases" / "0.json", 0, TOTALS)
+    assert learner.json("status")["notes"] == []

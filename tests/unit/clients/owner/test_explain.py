@@ -160,6 +160,10 @@ READ_FROM = [
         SourceSpec("http", 2.0, url="http://127.0.0.1:1/n"),
         "http://127.0.0.1:1/n is read, for at most 2 seconds",
     ),
+    (
+        SourceSpec("json", file=Path("/d/row.json"), releases=Path("/d/releases")),
+        "It is read once /d/releases has the signed releases of all windows before",
+    ),
 ]
 
 

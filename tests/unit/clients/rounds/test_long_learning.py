@@ -4,6 +4,9 @@ no file that is not what was signed.
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +19,7 @@ from shoal import codec
 from shoal.analyzer.results.totals import write_totals
 from shoal.arrays import NDArray
 from shoal.clients.rounds.agent import ready
+from shoal.clients.rounds.followed import ModelInFolder
 from shoal.clients.rounds.learning import answer, follow
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.domain import Norm, Vector
@@ -226,3 +230,31 @@ def test_an_array_of_another_form_is_refused(changes: dict[str, Any], tmp_path: 
     with pytest.raises(ShoalError, match="another length, clip or grid") as caught:
         followed(plan, released(plan, tmp_path, **changes), tmp_path)
     assert caught.value.kind is Kind.MISMATCH
+
+
+def handed(folder: Path, window: int, signed: release_pb2.SignedRelease) -> None:
+    parts = {"release": signed.release, "release_signature": signed.signature}
+    text = {name: base64.b64encode(part).decode() for name, part in parts.items()}
+    (folder / f"{window}.json").write_text(json.dumps({"signed": text}))
+
+
+def test_a_folder_without_the_array_gives_no_model(tmp_path: Path) -> None:
+    """It comes after its release, or damaged: the model waits at the window before, and goes on
+    when the file is whole, into the next window too. Planted: the release noted as followed when
+    its array failed -> the next one is taken for another of its window, fails.
+    """
+    plan = plan_of(40_000)
+    for window in range(2):
+        handed(tmp_path, window, released(plan, tmp_path, window))
+    model = ModelInFolder(task_of(plan), ID, tmp_path)
+    array = tmp_path / array_name(ID, 0)
+    whole = array.read_bytes()
+    array.unlink()
+    for content in (None, whole[:-8], whole[:-1] + bytes([whole[-1] ^ 1])):
+        if content is not None:
+            array.write_bytes(content)
+        with pytest.raises(ShoalError, match=re.escape(array.name)) as caught:
+            model.at(1)
+        assert caught.value.kind is Kind.UNAVAILABLE
+    array.write_bytes(whole)
+    assert [model.at(window).done for window in (1, 2)] == [1, 2]

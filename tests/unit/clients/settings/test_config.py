@@ -60,6 +60,7 @@ task_id = "{id}"
 [sources.load]
 kind = "http"
 url = "http://127.0.0.1:9/x"
+releases = "data/releases"
 [[rules]]
 task = "visits"
 round_to = 10
@@ -117,7 +118,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     visits = SourceSpec("json", 2.0, tmp_path / "data" / "visits.json", "/n", task_id="0a" * 4)
     assert dict(config.sources) == {
         "visits": visits,
-        "load": SourceSpec("http", url="http://127.0.0.1:9/x"),
+        "load": SourceSpec(
+            "http", url="http://127.0.0.1:9/x", releases=tmp_path / "data" / "releases"
+        ),
     }
     assert config.rules == (Rule(task="visits", round_to=10),)
     assert config.feeds == FeedsConfig(60.0, True, (ShufflerFeed("s.example:7443"),))
@@ -199,6 +202,7 @@ def test_the_sample_is_complete_and_its_comments_state_the_defaults(tmp_path: Pa
     assert {name: spec.kind for name, spec in full.sources.items()} == {
         "visits": "json",
         "battery": "command",
+        "model": "json",
     }
     assert [rule.task or rule.purpose for rule in full.rules] == [
         "visits",
