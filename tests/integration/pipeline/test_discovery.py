@@ -139,7 +139,7 @@ async def test_words_are_found_level_by_level(tmp_path: Path) -> None:
     takes whatever a report names -> see ``answers_otherwise``.
     """
     site = prepare(tmp_path, free_port)
-    discovery = Discovery(first=2, longest=size(5, 8), most=size(31, 128))
+    discovery = Discovery(first=2, longest=size(4, 8), most=size(31, 128))
     words = (*discoveries.words_of_pages(SIMULATED), OWN)
 
     def ask(pace: float) -> discoveries.Asked:
