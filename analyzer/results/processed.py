@@ -226,9 +226,7 @@ def beside(release: Mapping[str, Any]) -> list[str]:
     """
     rows = release["estimates"]
     sentences = [OUTSIDE] if len(rows) > 1 else []
-    found = release.get("discovered")
-    draws = found.get("draws_one_of") if isinstance(found, Mapping) else None
-    scale = scale_words(draws if isinstance(draws, int) else 0)
+    scale = scale_words(release.get("discovered", {}).get("draws_one_of", 0))
     sentences += [scale] if scale else []
     if "processed" in release:
         below = sum(row["value"] < 0.0 for row in rows)

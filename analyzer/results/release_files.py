@@ -222,6 +222,7 @@ _ARRAY: dict[str, Check] = {
     "first": lambda value: isinstance(value, list) and len(value) <= 8 and all(map(_number, value)),
 }
 _MEMOIZED: dict[str, Check] = {"lifetime_epsilon": _finite_bound, "windows": _count}
+_DRAWN: dict[str, Check] = {"draws_one_of": lambda value: _count(value) and bool(value)}
 _ROUNDS: dict[str, Check] = {
     "mode": _text,
     "rounds": _count,
@@ -250,6 +251,14 @@ def _check(where: str, value: object, checks: Mapping[str, Check]) -> None:
             )
 
 
+def _check_discovered(where: str, release: dict[str, Any]) -> None:
+    if "discovered" not in release:
+        return
+    _check(where, release, {"discovered": lambda value: isinstance(value, dict)})
+    if "draws_one_of" in release["discovered"]:
+        _check(f"{where}: discovered", release["discovered"], _DRAWN)
+
+
 def _check_rows(where: str, release: dict[str, Any]) -> None:
     _check(f"{where}: privacy", release["privacy"], _PRIVACY)
     for row in release["estimates"]:
@@ -258,6 +267,7 @@ def _check_rows(where: str, release: dict[str, Any]) -> None:
         _check(where, release, {"quantiles": lambda value: bool(value) and _objects(value)})
         for row in release["quantiles"]:
             _check(f"{where}: quantiles", row, _QUANTILE)
+    _check_discovered(where, release)
     if "ranges" in release:
         _check_ranges(f"{where}: ranges", release)
     if "map" in release:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,11 @@ from tests.worlds.words import SMALL, found_in, release_of, words_world
 _WORDS = words_world()
 _LEVEL = found_in(_WORDS, SMALL.level(0), ("cat",) * 300 + ("dog",) * 100, 0)
 DISCOVERED = to_json(decode_release(release_of(_WORDS, _LEVEL)))
-RELEASES = [ONE, MEAN, WITHHELD, SUMMED, DISCOVERED]
+_ONCE = replace(SMALL, fresh=True)
+_FRESH = words_world(_ONCE)
+_DRAWN = found_in(_FRESH, _ONCE.level(0), ("cat",) * 300 + ("dog",) * 100, 0)
+DRAWN = to_json(decode_release(release_of(_FRESH, _DRAWN)))
+RELEASES = [ONE, MEAN, WITHHELD, SUMMED, DISCOVERED, DRAWN]
 WRONG: list[Any] = [None, "x", -1, [], {}, [None], True, float("nan")]
 
 
@@ -75,7 +80,8 @@ def _read_or_refused(file: Path) -> None:
 
 def test_no_wrong_value_reaches_a_page(tmp_path: Path) -> None:
     """Each value of a release replaced by something else, or left out: refused in one line, or good
-    enough for the page. Planted: quantiles not looked at -> the page fails with a TypeError.
+    enough for the page. Planted: quantiles not looked at -> the page fails with a TypeError; what
+    was discovered not looked at -> with an AttributeError.
     """
     for release in RELEASES:
         for at in range(len(_places(release))):
@@ -84,6 +90,17 @@ def test_no_wrong_value_reaches_a_page(tmp_path: Path) -> None:
                 parent, key = _places(changed)[at]
                 parent[key] = wrong
                 _read_or_refused(write(tmp_path, changed))
+
+
+@for_each("wrong", [None, "x", -1, 0, [], True, 1.5])
+def test_a_number_of_windows_that_is_none_is_refused(tmp_path: Path, wrong: Any) -> None:
+    """Planted: the number not looked at -> the page says "one of x windows", and this fails."""
+    assert DRAWN["discovered"]["draws_one_of"] == _FRESH.task.windows.count
+    changed = copy.deepcopy(DRAWN)
+    changed["discovered"]["draws_one_of"] = wrong
+    with pytest.raises(ShoalError, match="draws_one_of") as refused:
+        read_release_files(write(tmp_path, changed))
+    assert refused.value.kind is Kind.INVALID
 
 
 @for_each(
