@@ -38,7 +38,7 @@ _HOUR = "first hour of {}: %d s\\n"
 
 def _blocks(text: str) -> list[str]:
     """The commands and the programs of a page, in their order; a program as the command that runs
-    it.
+    it. A block of ``shell`` is an example that wants what the page does not make.
     """
     found = re.findall(r"```(sh|python)\n(.*?)```", text, re.DOTALL)
     return [
