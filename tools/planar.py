@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.accounting.accountant import certify
+from shoal.accounting.meaning import bound_text
 from shoal.accounting.metric import epsilon_per_km, metric_guarantee
 from shoal.mechanisms import Mechanism, create, design
 from shoal.mechanisms.maps.planar import PlanarResponse, plane_of
@@ -117,8 +118,9 @@ def promises(n: int, epsilon0: float) -> None:
         decay = -math.log(mechanism.decay / 2.0**64) * 1e6
         sys.stdout.write(
             f"{setting}, epsilon0 {epsilon0:g}: decay {decay:.3f} per km, promised "
-            f"{found.epsilon_per_km:.3f}; {n:,} devices: {upper:.3f}, within 500 m "
-            f"{found.moves[0].epsilon_upper:.3f}, seen alone {found.moves[0].epsilon0:.3f}\n"
+            f"{bound_text(found.epsilon_per_km)}; {n:,} devices: {bound_text(upper)}, within 500 m "
+            f"{bound_text(found.moves[0].epsilon_upper)}, seen alone "
+            f"{bound_text(found.moves[0].epsilon0)}\n"
         )
 
 
@@ -138,7 +140,7 @@ def main() -> None:
                 assert isinstance(found, PlanarResponse) or name == "krr"
                 one = line(f"`{name}` {f'`{setting}`' * bool(setting)}".strip(), found, n)
                 figures = (
-                    *(f"{one.epsilon0:.2f}", f"{one.per_km:.2f}", f"{one.central:.3f}"),
+                    *map(bound_text, (one.epsilon0, one.per_km, one.central)),
                     *(f"{one.cell:,.0f}", f"{one.block:,.0f}", f"{one.elsewhere:,.0f}"),
                     f"{one.away_m:,.0f}",
                 )

@@ -31,7 +31,7 @@ def rows() -> list[tuple[str, str, list[float]]]:
 
 @for_each("row", rows()[: size(2, 12)])
 def test_every_figure_is_the_codes(row: tuple[str, str, list[float]]) -> None:
-    """epsilon0 is printed to a hundredth, and so errors are to 5 %. Planted: a block's error by
+    """epsilon0 is printed with four digits, and errors are to 5 %. Planted: a block's error by
     its cells' alone; the figures of two settings exchanged; a central epsilon of twice that ->
     fails.
     """
