@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.analyzer.discovery.plan import DiscoveryPlan
-from shoal.analyzer.planner.question import wrong
+from shoal.analyzer.planner.question import MOST_DEVICES, wrong
 from shoal.analyzer.planner.simulation.crowd import ByCounts
-from shoal.analyzer.planner.simulation.simulate import HERE, MOST_DEVICES, Tell
+from shoal.analyzer.planner.simulation.simulate import HERE, Tell
 from shoal.analyzer.planner.simulation.stretches import Engine, Rehearsal, stretches_of
 from shoal.analyzer.results.discovered import LevelFindings, found_in, level_json, rows_of
 from shoal.arrays import NDArray, np

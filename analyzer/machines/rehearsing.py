@@ -19,9 +19,9 @@ from shoal.analyzer.machines import messages
 from shoal.analyzer.machines.messages import join_parts, split_parts
 from shoal.analyzer.planner.heaps import Heaped
 from shoal.analyzer.planner.quantiles import cut_of
-from shoal.analyzer.planner.question import Shape, Spread
+from shoal.analyzer.planner.question import MOST_DEVICES, Shape, Spread
 from shoal.analyzer.planner.simulation.crowd import AtValue, ByCounts, Crowd, Shaped
-from shoal.analyzer.planner.simulation.simulate import MOST_DEVICES, MOST_RUNS
+from shoal.analyzer.planner.simulation.simulate import MOST_RUNS
 from shoal.analyzer.planner.simulation.stretches import (
     MOST_CELLS,
     Rehearsal,

@@ -22,6 +22,7 @@ from shoal.limits import LIMITS
 # than 2 %. In which order they are tried, and which are not: ``order``.
 LEVELS = (*range(2, 65), 80, 96, 112, 128, 160, 192, 224, 256)
 _MOST_QUANTILES = 99
+MOST_DEVICES = 1_000_000_000  # of a batch, planned or played: 13 s of CPU for the plainest
 
 
 def wrong(message: str) -> ShoalError:

@@ -24,7 +24,7 @@ from shoal.accounting.several_messages.messages import certify_messages
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import protocol_of
 from shoal.analyzer.planner import Frequencies, Request, plan
-from shoal.analyzer.planner.question import wrong
+from shoal.analyzer.planner.question import MOST_DEVICES, wrong
 from shoal.analyzer.tables.consistent import consistent
 from shoal.analyzer.tables.of_record import released_of
 from shoal.arrays import np
@@ -104,8 +104,11 @@ def plan_tables(request: TablesRequest) -> TablesPlan:
     """Every way that fits. Raises CONFIG for bad numbers, and where none fits."""
     if not (math.isfinite(request.epsilon) and request.epsilon > 0.0 and 0.0 < request.delta < 1.0):
         raise wrong("tables want epsilon above 0, and delta between 0 and 1: 1e-6 or less is usual")
-    if request.n_honest < 2:
-        raise wrong("tables want two honest devices or more: raise n")
+    if request.n_honest < 2 or request.n > MOST_DEVICES:
+        raise wrong(
+            f"tables want two honest devices or more, and {MOST_DEVICES:,} in all at most: give "
+            "another n"
+        )
     ways, unsuited = list[TablesWay](), list[tuple[str, str]]()
     for found in _every(request):
         if isinstance(found, TablesWay):

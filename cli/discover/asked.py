@@ -13,7 +13,7 @@ from shoal.analyzer.discovery.plan import (
     DiscoveryRequest,
     plan_discovery,
 )
-from shoal.analyzer.planner.simulation.simulate import MOST_DEVICES
+from shoal.analyzer.planner.question import MOST_DEVICES
 from shoal.cli.discover.words import read_known
 from shoal.cli.epsilon.laws import fraction
 from shoal.errors import Kind, ShoalError

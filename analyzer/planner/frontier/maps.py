@@ -26,7 +26,7 @@ from shoal.accounting.several_messages.of_mechanism import protocol_of
 from shoal.accounting.several_messages.of_windows import epsilon_together
 from shoal.analyzer.discovery.place_plan import paths_of, plan_places
 from shoal.analyzer.discovery.plan import DiscoveryPlan, DiscoveryRequest
-from shoal.analyzer.planner.question import Frequencies, Request, wrong
+from shoal.analyzer.planner.question import MOST_DEVICES, Frequencies, Request, wrong
 from shoal.analyzer.planner.task_file import ChosenTask, FileTerms
 from shoal.analyzer.planner.total import plan
 from shoal.analyzer.results.maps.released import law_of_rectangles
@@ -177,8 +177,11 @@ def each_way(request: MapRequest) -> Iterator[MapWay | UnsuitedWay]:
         )
     if request.windows < 1:
         raise wrong("a map is asked in one window or more: give 1 or more (--windows)")
-    if request.n_honest < 2:
-        raise wrong("a map wants two honest devices or more: give more devices (--n)")
+    if request.n_honest < 2 or request.n > MOST_DEVICES:
+        raise wrong(
+            "a map wants two honest devices or more, and "
+            f"{MOST_DEVICES:,} in all at most: give another number (--n)"
+        )
     for name, make in WAYS.items():
         try:
             yield make(request, name)

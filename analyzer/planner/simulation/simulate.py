@@ -20,7 +20,15 @@ from typing import Any
 
 from shoal.analyzer.planner.numbers import answer, at_value, place
 from shoal.analyzer.planner.quantiles import cut_of, predict_quantiles, quantiles_of
-from shoal.analyzer.planner.question import Mean, Quantiles, Question, Sum, devices, wrong
+from shoal.analyzer.planner.question import (
+    MOST_DEVICES,
+    Mean,
+    Quantiles,
+    Question,
+    Sum,
+    devices,
+    wrong,
+)
 from shoal.analyzer.planner.simulation.crowd import AtValue, ByCounts, Shaped
 from shoal.analyzer.planner.simulation.stretches import Engine, InProcess, Rehearsal, stretches_of
 from shoal.arrays import NDArray, np
@@ -30,7 +38,6 @@ from shoal.mechanisms import Mechanism, Tally
 
 _Z = 1.959963984540054
 MOST_RUNS = 1_000_000
-MOST_DEVICES = 1_000_000_000  # of a batch: 13 s of CPU, for the plainest mechanism
 HERE = InProcess()
 Tell = Callable[[int], None]  # how many devices were done since it was called last
 

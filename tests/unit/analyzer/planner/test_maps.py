@@ -90,7 +90,8 @@ def test_rectangles_that_are_looked_at_are_all_or_spread_over_them() -> None:
         ({"delta": 1.0}, "delta between 0 and 1"),
         ({"epsilon": math.nan}, "epsilon above 0"),
         ({"epsilon": math.inf}, "epsilon above 0"),
-        ({"n": 1}, "more devices"),
+        ({"n": 1}, "two honest devices or more"),
+        ({"n": 10**9 + 1}, "1,000,000,000 in all at most"),
         ({"windows": 0}, "1 or more"),
     ],
 )

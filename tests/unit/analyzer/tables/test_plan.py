@@ -113,6 +113,7 @@ def test_devices_are_told_as_they_are_done() -> None:
         ({"epsilon": math.inf}, "epsilon above 0"),
         ({"delta": 1.0}, "between 0 and 1"),
         ({"n": 1}, "two honest devices"),
+        ({"n": 10**9 + 1}, "1,000,000,000 in all at most"),
         ({"honest": Fraction(1, 5_000)}, "two honest devices"),
     ],
 )
