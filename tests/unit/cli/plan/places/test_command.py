@@ -67,7 +67,7 @@ def test_places_of_a_file_are_played(tmp_path: Path, capsys: Capture) -> None:
         (("--box", "48,179,48.3,-179"), "date line"),
         (("--rows", "0"), "fewer rows or columns"),
         (("--way", "best"), "one of "),
-        (("--n", "1"), "more devices"),
+        (("--n", "1"), "two honest devices or more"),
         (("--honest-fraction", "2"), "honest"),
         (("--length", "1d"), "give --emit"),
     ],
