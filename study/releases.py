@@ -184,13 +184,14 @@ class ReleaseTable(Table):
         return agreeing_tables(self._one(task))
 
     def synthesize(
-        self, task: str, *, rows: int | None = None, test: bool = True
+        self, task: str, *, rows: int | None = None, test: bool = True, errors: bool = False
     ) -> SyntheticTable:
         """Made-up rows whose tables are those of a release of several answers together, as nearly
         as its noise allows. ``rows``: as many as there were reports, unless told; ``test``: also
-        fit to four tables in five, and compare that with the fifth. Wants the extra [tables].
+        fit to four tables in five, and compare that with the fifth; ``errors``: also an interval
+        for each count of the fit, in four times the time. Wants the extra [tables].
         """
-        return synthetic_table(self._one(task), rows, test)
+        return synthetic_table(self._one(task), rows, test, errors)
 
     def _one(self, task: str) -> dict[str, Any]:
         found = self.select(task).releases

@@ -10,6 +10,7 @@ from typing import Any
 from shoal.analyzer.tables.consistent import consistent
 from shoal.analyzer.tables.of_release import tables_of
 from shoal.analyzer.tables.synthesis import MOST_ROWS, Synthesis, synthesize
+from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 from shoal.study.arguments import about, whole, wrong_type
 from shoal.study.frames import Cell, Table
@@ -20,8 +21,9 @@ _MOST_SAID = 3  # sentences under a table
 class SyntheticTable(Table):
     """Rows that no device sent, drawn from a law that was fitted to a release: a column for each
     attribute. ``unanswered``: what they can't tell; ``held_out``: a row for each released table
-    that a second fit did not see, all as shares of the devices; ``misfit``: near 1 where the
-    released tables lie as far from the law as their noise puts them.
+    that a second fit did not see, all as shares of the devices; ``counts``: what the law says of
+    each released table, with 95 % intervals, where these were asked for; ``misfit``: near 1 where
+    the released tables lie as far from the law as their noise puts them.
     """
 
     def __init__(self, made: Synthesis) -> None:
@@ -36,22 +38,51 @@ class SyntheticTable(Table):
                 for one in made.tested
             ],
         )
+        self.counts = _counts(made)
         caption = "; ".join(f"can't answer {said}" for said in made.unanswered[:_MOST_SAID])
         super().__init__(made.columns, rows, caption=caption)
 
 
-def synthetic_table(release: dict[str, Any], rows: object, test: object) -> SyntheticTable:
+def _counts(made: Synthesis) -> list[Table]:
+    if made.errors is None:
+        return []
+    released = made.tables.released
+    labels = {one.name: one.labels for one in released.attributes}
+    return [
+        Table(
+            (*one.names, "devices", "error", "ci_low", "ci_high"),
+            [
+                (*answers, *map(float, row))
+                for answers, row in zip(
+                    product(*(labels[name] for name in one.names)),
+                    np.stack([counts.values, counts.error, counts.low, counts.high], -1).reshape(
+                        -1, 4
+                    ),
+                    strict=True,
+                )
+            ],
+        )
+        for one, counts in zip(released.marginals, made.errors.tables, strict=True)
+    ]
+
+
+def synthetic_table(
+    release: dict[str, Any], rows: object, test: object, errors: object
+) -> SyntheticTable:
     """``release``: in its JSON shape. Errors name the argument."""
     count = None if rows is None else whole("rows", rows, 1, MOST_ROWS)
-    if not isinstance(test, bool):
-        raise wrong_type("test", "give True or False")
+    for name, flag in (("test", test), ("errors", errors)):
+        if not isinstance(flag, bool):
+            raise wrong_type(name, "give True or False")
     with about("task"):
         released = tables_of(release)
     if find_spec("mbi") is None:
         raise ShoalError(
             Kind.CONFIG, "this wants Shoal's extra [tables]: pip install 'shoal[tables]'"
         )
-    return SyntheticTable(synthesize(released, rows=count, test=test))
+    return SyntheticTable(
+        synthesize(released, rows=count, test=test is True, errors=errors is True)
+    )
 
 
 def agreeing_tables(release: dict[str, Any]) -> list[Table]:

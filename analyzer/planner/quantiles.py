@@ -32,6 +32,7 @@ from shoal.mechanisms import Mechanism, Tally, create
 from shoal.mechanisms.categories.krr import KaryResponse
 from shoal.mechanisms.numbers.distribution import Distributed, Distribution
 from shoal.mechanisms.numbers.square_wave import SquareWave
+from shoal.mechanisms.parts.sampling import normals
 from shoal.mechanisms.parts.simplex import norm_sub
 from shoal.privacy import FiniteLaw, KaryLaw
 from shoal.task import MechanismSpec
@@ -327,7 +328,7 @@ def _by_draws(
     root = axes * np.sqrt(np.maximum(spread, 0.0))
     entropy = SeededEntropy("quantiles of a plan")
     tallies = [
-        _tally(np.maximum(0, np.rint(mean + root @ _normal(mean.size, entropy))))
+        _tally(np.maximum(0, np.rint(mean + root @ normals(mean.size, entropy))))
         for _ in range(draws)
     ]
     errors = quantiles_of_each(mechanism, domain, tallies, question) - question.values()
@@ -342,13 +343,3 @@ def _scaled(shares: NDArray[np.float64]) -> Tally:
 def _tally(counts: NDArray[np.float64]) -> Tally:
     whole = counts.astype(np.int64)
     return Tally(whole, int(whole.sum()))
-
-
-def _normal(count: int, entropy: Entropy) -> NDArray[np.float64]:
-    """Standard normal numbers (Box and Muller 1958)."""
-    words = np.asarray(entropy.words(2 * count), dtype=np.uint64)
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    normal: NDArray[np.float64] = np.sqrt(-2.0 * np.log(uniform[:count])) * np.cos(
-        2.0 * math.pi * uniform[count:]
-    )
-    return normal

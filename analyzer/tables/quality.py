@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -122,11 +122,3 @@ def _listed(sets: Sequence[Names]) -> str:
     shown = ", ".join(" x ".join(names) for names in sets[:_NAMED])
     more = len(sets) - _NAMED
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def part_of_progress(progress: Progress | None, first: float, last: float) -> Progress | None:
-    """A fit's progress as that of one step of several."""
-    if progress is None:
-        return None
-    told: Callable[[float], None] = progress
-    return lambda share: told(first + (last - first) * share)

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from shoal.analyzer.tables.synthesis import Synthesis
 
 _SUFFIXES = ".csv", ".parquet"
+_ErrorsOption = Annotated[
+    bool,
+    typer.Option(
+        "--errors",
+        help="Also say how far the fit's counts are from the truth: by 20 releases that are "
+        "played and fitted: some four times the time. --json has an interval for each count.",
+    ),
+]
 
 
 def synthesize_command(
@@ -45,6 +53,7 @@ def synthesize_command(
             help="Also fit to four tables in five, and compare that with the fifth: twice the time."
         ),
     ] = True,
+    errors: _ErrorsOption = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="For programs: all but the rows, which are in --out.")
     ] = False,
@@ -72,6 +81,7 @@ def synthesize_command(
             released,
             rows=rows,
             test=test,
+            errors=errors,
             progress=lambda share: bar.update(fitting, completed=share),
         )
     write_new(out, _file_of(made, out))
@@ -119,6 +129,11 @@ def _show(made: Synthesis, out: Path) -> None:
     )
     near = "as near as their noise allows" if made.explains else "farther off than noise explains"
     say(f"the released tables are {near} (misfit {made.fitted.misfit:.2f}, noise alone: about 1)")
+    if made.errors is not None:
+        say(
+            f"counts of that law are expected to be off by {made.errors.error:,.3g} devices (root "
+            "mean square over all cells of the released tables)"
+        )
     if made.tested:
         say("tables that a second fit did not see; half the sum of differences, of all devices:")
         table = plain_table("table", "from the fit", "noise alone", "if independent")

@@ -7,6 +7,7 @@ page faults). Which words are drawn, and how many, never depends on a private va
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from shoal.arrays import NDArray, np
@@ -71,3 +72,15 @@ def multiply_shift(
 
 def _words32(count: int, entropy: Entropy) -> NDArray[np.uint32]:
     return np.frombuffer(entropy.bytes(4 * count), dtype="<u4").astype(np.uint32, copy=False)
+
+
+def normals(count: int, entropy: Entropy) -> NDArray[np.float64]:
+    """float64[count]: standard normal numbers (Box and Muller 1958), rounded. For figures: noise
+    that protects anybody is drawn as integers, exactly.
+    """
+    words = np.asarray(entropy.words(2 * count), dtype=np.uint64)
+    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    normal: NDArray[np.float64] = np.sqrt(-2.0 * np.log(uniform[:count])) * np.cos(
+        2.0 * math.pi * uniform[count:]
+    )
+    return normal

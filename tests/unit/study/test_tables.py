@@ -57,6 +57,20 @@ def test_rows_are_made_of_a_release(tmp_path: Path, releases: list[dict[str, Any
     assert len(made.held_out) == 0  # three tables are too few
     assert "can't answer" in repr(made)
     assert made.to_pandas().shape == (50, 3)
+    assert made.counts == []
+
+
+def test_counts_of_the_law_have_intervals_when_asked_for(
+    tmp_path: Path, releases: list[dict[str, Any]]
+) -> None:
+    """Planted: errors not handed on -> no tables."""
+    made = read(tmp_path, releases).synthesize("visits:0", rows=9, test=False, errors=True)
+    first = made.counts[0]
+    assert first.columns == ("age", "sex", "devices", "error", "ci_low", "ci_high")
+    assert len(made.counts) == 3
+    for row in first:
+        low, devices, high = (float(str(row[key])) for key in ("ci_low", "devices", "ci_high"))
+        assert 0.0 <= low <= devices < high
 
 
 def test_a_release_of_a_record_keeps_to_the_schema(releases: list[dict[str, Any]]) -> None:
@@ -72,7 +86,12 @@ def test_errors_name_the_argument(
     tmp_path: Path, releases: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = read(tmp_path, releases)
-    for changes, said in (({"rows": 0}, "rows"), ({"rows": "many"}, "rows"), ({"test": 1}, "test")):
+    for changes, said in (
+        ({"rows": 0}, "rows"),
+        ({"rows": "many"}, "rows"),
+        ({"test": 1}, "test"),
+        ({"errors": 1}, "errors"),
+    ):
         with pytest.raises((TypeError, ValueError), match=said):
             table.synthesize("visits:0", **changes)
     for call in (table.synthesize, table.tables):

@@ -63,19 +63,25 @@ def test_a_mixture_is_fitted_where_the_combinations_are_too_many() -> None:
         assert np.max(np.abs(found.law.marginal(names) - summed(joint(), NAMES, names))) < 0.01
 
 
-def test_a_fit_ends_at_the_misfit_of_noise_and_tells_its_progress() -> None:
-    """Planted: all blocks run -> more steps than one block; progress that does not end at 1."""
+def test_a_fit_ends_where_more_steps_gain_noise_and_tells_its_progress() -> None:
+    """Twice the same, as the noise of its copies has a fixed seed. Planted: all blocks run -> 120;
+    progress that does not end at 1; noise of the machine's -> another law.
+    """
     shares: list[float] = []
     found: TableFit = fit(released(CHAIN, 500.0), progress=shares.append)
-    assert found.steps <= 150
+    assert found.blocks < 30
     assert found.misfit <= 1.0
+    assert np.array_equal(
+        fit(released(CHAIN, 500.0)).law.marginal(NAMES), found.law.marginal(NAMES)
+    )
+    assert fit(released(CHAIN, 500.0), blocks=1).blocks == 1
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
 
 
 def test_a_fit_that_can_not_explain_the_marginals_ends_and_says_so() -> None:
     """Two marginals that contradict one another by 200 standard errors. Planted: no end where
-    nothing is gained -> all 3,000 steps.
+    nothing is gained -> all 120 blocks.
     """
     tables = released((*CHAIN, ("a",)))
     a = tables.marginals[2]
@@ -83,7 +89,7 @@ def test_a_fit_that_can_not_explain_the_marginals_ends_and_says_so() -> None:
     others = tuple(NoisyMarginal(m.names, m.values, m.stderr * 1e4) for m in tables.marginals[:2])
     found = fit(ReleasedTables(tables.attributes, (*others, moved), N))
     assert found.misfit > 10.0
-    assert found.steps < 3_000
+    assert found.blocks < 120
 
 
 def test_jax_is_as_it_was_for_whoever_has_it_for_something_else() -> None:

@@ -144,6 +144,29 @@ def test_rows_as_many_as_devices_unless_told_and_no_test_if_not_wanted() -> None
         assert refused.value.kind is Kind.INVALID
 
 
+def test_how_far_the_counts_of_a_fit_are_is_said_when_asked_for() -> None:
+    """Of each released table, in its shape; intervals are around the fit's counts and never begin
+    below 0. Progress goes on to the end. Planted: intervals around the tables that agree, and
+    progress of the plays that starts anew -> each fails.
+    """
+    shares: list[float] = []
+    entropy = SeededEntropy("errors")
+    found = synthesize(
+        released(PAIRS), rows=9, errors=True, progress=shares.append, entropy=entropy
+    )
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
+    told = found.to_json()
+    assert [one["names"] for one in told["fit_counts"]] == [list(names) for names in PAIRS]
+    for names, one in zip(PAIRS, told["fit_counts"], strict=True):
+        values, low, high = (np.array(one[key]) for key in ("values", "ci_low", "ci_high"))
+        assert np.allclose(values, N * found.fitted.law.marginal(names))
+        assert np.allclose(high - values, 2.086 * np.array(one["error"]))
+        assert np.allclose(low, np.maximum(2.0 * values - high, 0.0))
+    assert 10.0 < told["fit_error"] < 60.0  # the released tables': 40 each
+    assert "fit_counts" not in made().to_json()
+
+
 def test_files_have_a_column_for_each_attribute() -> None:
     """A label that a spreadsheet would take for a formula is quoted in CSV alone. Planted: cells
     written for labels -> fails.
