@@ -20,6 +20,7 @@ class Balancer:
         self._endpoints = set(targets)
         self.opened = self.passed_on = self.refused = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
 
     def leave(self, target: int) -> None:
         """No endpoint any more: what is connected stays so."""
@@ -40,8 +41,15 @@ class Balancer:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            # who was cancelled before it was connected has closed nothing
+            for writer in self._writers:
+                writer.close()
+            await asyncio.gather(
+                *(writer.wait_closed() for writer in self._writers), return_exceptions=True
+            )
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         task = asyncio.create_task(self._carry(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -54,6 +62,7 @@ class Balancer:
             except OSError:
                 self.passed_on += 1
                 continue
+            self._writers.append(there[1])
             self._under_way[target] += 1
             try:
                 await _joined((reader, writer), there)

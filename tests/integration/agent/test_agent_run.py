@@ -349,3 +349,6 @@ class Sink:
         self._server.close()
         for writer in self._writers:
             writer.close()
+        await asyncio.gather(
+            *(writer.wait_closed() for writer in self._writers), return_exceptions=True
+        )
