@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
 from shoal.analyzer.tables.consistent import consistent
+from shoal.analyzer.tables.marginals import Names, ReleasedTables
 from shoal.analyzer.tables.of_release import tables_of
 from shoal.analyzer.tables.synthesis import MOST_ROWS, Synthesis, synthesize
 from shoal.arrays import np
@@ -43,18 +44,23 @@ class SyntheticTable(Table):
         super().__init__(made.columns, rows, caption=caption)
 
 
+def _answers(released: ReleasedTables, names: Names) -> Iterator[tuple[str, ...]]:
+    """The labels of each cell of a table, in the order of its cells."""
+    labels = {one.name: one.labels for one in released.attributes}
+    return product(*(labels[name] for name in names))
+
+
 def _counts(made: Synthesis) -> list[Table]:
     if made.errors is None:
         return []
     released = made.tables.released
-    labels = {one.name: one.labels for one in released.attributes}
     return [
         Table(
             (*one.names, "devices", "error", "ci_low", "ci_high"),
             [
                 (*answers, *map(float, row))
                 for answers, row in zip(
-                    product(*(labels[name] for name in one.names)),
+                    _answers(released, one.names),
                     np.stack([counts.values, counts.error, counts.low, counts.high], -1).reshape(
                         -1, 4
                     ),
@@ -89,14 +95,13 @@ def agreeing_tables(release: dict[str, Any]) -> list[Table]:
     """One for each released marginal: the labels, the devices, and a standard error."""
     with about("task"):
         found = consistent(tables_of(release))
-    labels = {one.name: one.labels for one in found.released.attributes}
     return [
         Table(
             (*one.names, "devices", "stderr"),
             [
                 (*answers, float(devices), error)
                 for answers, devices in zip(
-                    product(*(labels[name] for name in one.names)), table.reshape(-1), strict=True
+                    _answers(found.released, one.names), table.reshape(-1), strict=True
                 )
             ],
         )
