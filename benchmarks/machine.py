@@ -18,6 +18,7 @@ from cryptography.hazmat.backends.openssl import backend
 from benchmarks.figures import quantile
 
 _TICK = os.sysconf("SC_CLK_TCK")
+RESOLUTION_S = 1 / _TICK  # of ``cpu_s`` and ``own_cpu_s``
 _PACKAGES = ("cryptography", "grpcio", "numpy", "protobuf", "uvloop")
 
 
@@ -106,14 +107,12 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_s(pid: int) -> float:
-    """Core-seconds that a process, its descendants, and those of them that have ended have used.
-    Resolution 10 ms.
-    """
+    """Core-seconds that a process, its descendants, and those of them that have ended have used."""
     return sum(_cpu_s(member, 4) for member in tree(pid))
 
 
 def own_cpu_s(pid: int) -> float:
-    """Core-seconds of the process alone, all its threads. Resolution 10 ms."""
+    """Core-seconds of the process alone, all its threads."""
     return _cpu_s(pid, 2)
 
 

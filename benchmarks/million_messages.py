@@ -107,7 +107,9 @@ async def _release(site: Site, asked: Asked, cores: int) -> tuple[Ran, Window]:
         complete, shuffler_s = time.monotonic(), _cpu_s(shuffler) - shuffler_s
         analyzer_s = _cpu_s(analyzer)
         await _until(site, BatchState.DONE)
-        done, analyzer_s = time.monotonic(), _cpu_s(analyzer) - analyzer_s
+        done = time.monotonic()
+        # less than a tick of the machine's clock reads as nothing
+        analyzer_s = max(_cpu_s(analyzer) - analyzer_s, machine.RESOLUTION_S)
         (window,) = await windows_of(site, 1)
     parts = (sent - began, complete - sent, done - complete)
     return Ran(*parts, shuffler_s, analyzer_s), window

@@ -26,7 +26,6 @@ from shoal.analyzer.tables.fitted import FittedLaw, ProductMixture, WholeTable
 from shoal.analyzer.tables.marginals import NoisyMarginal, ReleasedTables, summed
 from shoal.arrays import NDArray, np
 from shoal.entropy import SeededEntropy
-from shoal.mechanisms.parts.sampling import normals
 
 MOST_COMBINATIONS = 1 << 22  # 32 MiB of float64, some ten times in a fit
 _COMPONENTS = 400
@@ -135,7 +134,7 @@ def _copies(released: ReleasedTables) -> tuple[ReleasedTables, ReleasedTables]:
     entropy = SeededEntropy(_COPIES)
     made: tuple[list[NoisyMarginal], list[NoisyMarginal]] = [], []
     for one in released.marginals:
-        noise = one.stderr * normals(one.values.size, entropy).reshape(one.values.shape)
+        noise = one.noise(entropy)
         for kept, values in zip(made, (one.values + noise, one.values - noise), strict=True):
             kept.append(NoisyMarginal(one.names, values, one.stderr * math.sqrt(2.0)))
     more, less = (ReleasedTables(released.attributes, tuple(kept), released.n) for kept in made)

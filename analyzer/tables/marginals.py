@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 
 from shoal.arrays import NDArray, np
+from shoal.entropy import Entropy
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.parts.sampling import normals
 
 MOST_ATTRIBUTES = 12
 Names = tuple[str, ...]
@@ -62,6 +64,14 @@ class NoisyMarginal:
     def variance(self) -> float:
         """The mean of the cells' variances, in devices squared."""
         return float(np.mean(self.stderr**2))
+
+    def noise(self, entropy: Entropy) -> NDArray[np.float64]:
+        """float64[shape], in devices: normal, of the standard errors. For estimates of how far a
+        fit is off, from numbers that are released already: it hides nobody.
+        """
+        return np.asarray(
+            self.stderr * normals(self.values.size, entropy).reshape(self.values.shape)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

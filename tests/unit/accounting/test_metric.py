@@ -5,6 +5,7 @@ every dataset behind the shuffler.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
 
@@ -80,6 +81,36 @@ def test_a_border_promises_the_decay_and_none_up_to_twice_of_it() -> None:
         assert found[0] / rates[0] > found[1] / rates[1]
 
 
+@dataclass(frozen=True)
+class Street:
+    """Three places in a row, and elsewhere: not all are told apart from it as easily."""
+
+    law: FiniteLaw
+    plane: Plane
+
+    def privacy(self) -> FiniteLaw:
+        return self.law
+
+
+@for_each(
+    "rows, most",
+    [
+        (((6, 6, 6, 6), (3, 15, 3, 3), (6, 6, 6, 6), (6, 3, 6, 9)), 15 / 3),
+        (((6, 6, 6, 6), (7, 7, 7, 3), (6, 6, 6, 6), (2, 2, 2, 18)), 18 / 3),
+    ],
+)
+def test_elsewhere_is_told_apart_from_the_place_that_is_least_like_it(
+    rows: tuple[tuple[int, ...], ...], most: float
+) -> None:
+    """By hand, both ways. Planted: the first place alone; places against elsewhere alone, or
+    elsewhere against places -> each fails.
+    """
+    stated = metric_guarantee(
+        Street(FiniteLaw(rows), Plane(1, 3, KM, KM)), 10, 1e-6, 2.0
+    ).epsilon_elsewhere
+    assert math.log(most) <= stated <= math.log(most) + 1e-11
+
+
 @for_each("plane", MAPS)
 def test_moves_are_about_all_points_within_the_radius(plane: Plane) -> None:
     """Exact, over all pairs of cells. Planted: distances of centres for those of nearest points ->
@@ -131,12 +162,27 @@ SMALL = FiniteLaw(
 SQUARE = Plane(2, 2, KM, KM)
 # Two neighbours whose reports somebody far away hardly ever makes.
 ROAD = FiniteLaw(((30, 10, 4, 4), (10, 30, 4, 4), (1, 1, 42, 4), (2, 2, 4, 40)))
+# A street with a wall between both sides of its middle: there a move shows more than at its ends.
+WALL = FiniteLaw(
+    (
+        (18, 14, 4, 4, 2),
+        (10, 22, 4, 4, 2),
+        (4, 4, 22, 10, 2),
+        (4, 4, 14, 18, 2),
+        (2, 2, 2, 2, 34),
+    )
+)
+STEPS = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)]
 SIDES = [(0, 1), (0, 2), (1, 0), (1, 3), (2, 0), (2, 3), (3, 1), (3, 2)]
 
 
 @for_each(
     "law, plane, pairs",
-    [(SMALL, SQUARE, SIDES), (ROAD, Plane(1, 3, KM, KM), [(0, 1), (1, 0)])],
+    [
+        (SMALL, SQUARE, SIDES),
+        (ROAD, Plane(1, 3, KM, KM), [(0, 1), (1, 0)]),
+        (WALL, Plane(1, 4, KM, KM), STEPS),
+    ],
 )
 def test_a_move_gives_away_no_more_than_is_proven(
     law: FiniteLaw, plane: Plane, pairs: list[tuple[int, int]]
@@ -146,7 +192,8 @@ def test_a_move_gives_away_no_more_than_is_proven(
     than any change does.
 
     Planted: the blanket of the two places alone, as if the others were near -> fails on the road;
-    the ratio of the two places in the clones' theorem -> fails there too.
+    the ratio of the two places in the clones' theorem -> fails there too; moves from the first
+    place alone -> fails where the middle shows more.
     """
     n, asked = 3, np.zeros((len(law.rows),) * 2, dtype=np.bool_)
     for pair in pairs:

@@ -152,11 +152,15 @@ class Recorder:
 
 async def test_an_update_is_sent_as_the_task_says() -> None:
     """Its norm and clip are the signed ones (integration/rounds/test_agent.py sends it for real).
-    Planted: a clip of the caller's; a wrong length let through -> fails.
+    Planted: a clip of the caller's; another norm; a wrong length let through -> fails.
     """
     agent = Recorder(PAIRWISE)
     assert await shoal.send_update(agent, "moments", [[30.0, 40.0], [0.0]]) == "moments"
     assert np.allclose(agent.given[0], [6.0, 8.0, 0.0])  # clip 10 in L2
+    domain = designed(3, norm=Norm.L1, clip=7.0).domain
+    other = Recorder(replace(PAIRWISE, domain=domain))
+    await shoal.send_update(other, "moments", [30.0, 40.0, 0.0])
+    assert np.allclose(other.given[0], [3.0, 4.0, 0.0])
     with pytest.raises(ValueError, match=r"^update: .* 3 numbers"):
         await shoal.send_update(agent, "moments", [1.0, 2.0])
     with pytest.raises(ValueError, match=r"^task: "):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import pytest
 
 from shoal.analyzer.planner.deployments.accounts import account
-from shoal.analyzer.planner.frontier.maps import WAYS, MapRequest, plan_map
+from shoal.analyzer.planner.frontier.maps import WAYS, MapPlan, MapRequest, plan_map
 from shoal.analyzer.planner.simulation.maps import _spread_over, play_map
 from shoal.analyzer.results.maps.drawing import text_of
 from shoal.analyzer.results.maps.released import law_of_rectangles, law_shown, places_of
@@ -21,16 +22,20 @@ from tests.cases import for_each
 from tests.worlds.maps import MAP, town
 
 REQUEST = MapRequest(MAP, 1_500, 1.0, 1e-6)
-PLAN = plan_map(REQUEST)
+
+
+@cache
+def plan() -> MapPlan:
+    return plan_map(REQUEST)
 
 
 def test_every_way_is_looked_at_the_least_error_first() -> None:
     """Planted: sorted by the error of a cell -> fails."""
-    assert {way.name for way in PLAN.ways} | {name for name, _ in PLAN.unsuited} == set(WAYS)
-    errors = [way.rectangle for way in PLAN.ways]
+    assert {way.name for way in plan().ways} | {name for name, _ in plan().unsuited} == set(WAYS)
+    errors = [way.rectangle for way in plan().ways]
     assert errors == sorted(errors)
-    assert all(way.epsilon <= 1.0 for way in PLAN.ways)
-    finite = {way.name for way in PLAN.ways if math.isfinite(way.epsilon0)}
+    assert all(way.epsilon <= 1.0 for way in plan().ways)
+    finite = {way.name for way in plan().ways if math.isfinite(way.epsilon0)}
     assert finite == {"krr"}
 
 
@@ -39,7 +44,7 @@ def test_the_error_of_rectangles_is_the_mean_over_all(name: str) -> None:
     """Against every rectangle of a 6 x 5 map, by enumeration. Planted: rectangles weighted by their
     cells -> fails.
     """
-    way = next(way for way in PLAN.ways if way.name == name)
+    way = next(way for way in plan().ways if way.name == name)
     law = law_of_rectangles(way.made, 1_500)
     squares = [
         law.stderr(MAP, (a, b), (c, d), 1_500, 1_500 * (b - a) * (d - c) / MAP.size) ** 2
@@ -54,7 +59,7 @@ def test_a_release_is_played_and_drawn(name: str) -> None:
     """The errors of one batch lie near what is said: far inside what chance does in 10^6 batches.
     Planted: the tally of the last block alone -> fails.
     """
-    way = next(way for way in PLAN.ways if way.name == name)
+    way = next(way for way in plan().ways if way.name == name)
     held = town(MAP, 1_500)
     told = list[int]()
     cells = np.repeat(np.arange(MAP.size), held)
@@ -114,7 +119,7 @@ def test_all_windows_together_are_composed() -> None:
     assert isinstance(made, KaryResponse)
     account_ = account(made, 31, 5_000, 1e-6, windows=30, per_day=1, memoized=False)
     assert found["krr"].together == pytest.approx(account_.apart.run, rel=1e-9)
-    assert all(way.together == way.epsilon for way in PLAN.ways)
+    assert all(way.together == way.epsilon for way in plan().ways)
 
 
 def test_what_does_not_fit_is_said_with_its_reason() -> None:
@@ -126,4 +131,4 @@ def test_what_does_not_fit_is_said_with_its_reason() -> None:
     assert "messages" in unsuited["cancelling"]
     assert "more devices or a larger epsilon, fewer rows or columns" in unsuited["cancelling"]
     with pytest.raises(ShoalError, match="as many devices as it was planned for"):
-        play_map(PLAN.best, np.zeros(3, dtype=np.int64))
+        play_map(plan().best, np.zeros(3, dtype=np.int64))

@@ -244,6 +244,31 @@ async def test_such_a_window_is_paid_for_where_nothing_says_what_was_spent(devic
         memory.close()
 
 
+@pytest.mark.parametrize("late", [0, 1])
+async def test_a_window_of_before_the_last_entry_may_have_been_answered_after_it(
+    device: Device, late: int
+) -> None:
+    """The last entry was made with a clock ahead, the answer after it with one behind, each by as
+    much as is tolerated: windows that ended by less before it are paid for. Planted: one skew, or
+    none -> the first case is 0; no look at the last entry -> the second is not.
+    """
+    await device.weeks(1)
+    plan = device.world.task.windows
+    device.clock.time = float(plan.deadline_of(1) + 2 * plan.skew_s + late)
+    async with device.agent() as agent:
+        assert (await agent.report("visits", 3)).state is ReportState.ACKED
+    device.head.unlink()
+    memory = Memory(device.config, device.clock, SYSTEM)
+    try:
+        charges = {charge.window: charge.nano for charge in memory.commitments.charges()}
+        assert set(charges) == {0, 2}
+        found = examine(memory, device.known, device.clock.now())
+        assert found is not None
+        assert found.nano == (0 if late else charges[0])
+    finally:
+        memory.close()
+
+
 @pytest.mark.parametrize("way", ["restored", "removed", "headless"])
 async def test_what_was_spent_in_what_is_lost_is_never_counted_too_little(
     device: Device, way: str
