@@ -69,7 +69,8 @@ def test_intervals_of_a_fit_hold_the_truth_as_often_as_they_say(moved: float, er
     -> each fails. (That cells borrow from their table shows in larger questions: docs/TABLES.md.)
     """
     measured, predicted, held = many(moved, error)
-    assert 0.92 < held < 0.985
+    low, high = (0.94, 0.97) if FULL else (0.92, 0.985)
+    assert low < held < high
     assert 0.93 < predicted / measured < 1.35
 
 

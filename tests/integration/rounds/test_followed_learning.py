@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +18,13 @@ from shoal.clients.memory.device_memory import Memory
 from shoal.clients.service.runner import Runner
 from shoal.clients.settings.config import AgentConfig
 from shoal.clients.sources.spec import SourceSpec
+from shoal.clocks.clock import FakeClock
 from shoal.crypto.signing import SigningContext, SigningKey
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
 from shoal.protos.release_pb2 import Release, SignedRelease
 from shoal.questions.learning import begin_learning
+from tests.cases import for_each
 from tests.integration.rounds.test_agent import NAME, agent_of, config
 from tests.integration.rounds.test_learning import (
     PLAN,
@@ -34,6 +36,8 @@ from tests.integration.rounds.test_learning import (
 )
 from tests.worlds.rounds.services import Running, brief, running
 from tests.worlds.services.shuffler import GRACE, LENGTH
+
+DAY = 86_400
 
 
 class Told(Runner):
@@ -49,17 +53,23 @@ class Told(Runner):
 
 
 @asynccontextmanager
-async def serving(one: Running, configs: list[AgentConfig]) -> AsyncIterator[list[Told]]:
-    """The services of these devices, stopped at the end as SIGTERM would."""
+async def serving(
+    one: Running, configs: list[AgentConfig], clocks: Mapping[int, FakeClock] | None = None
+) -> AsyncIterator[list[Told]]:
+    """The services of these devices, stopped at the end as SIGTERM would. ``clocks``: of those
+    whose clock is not everybody's.
+    """
     stop = asyncio.Event()
 
-    def made(given: AgentConfig, _: bool) -> Agent:
-        return agent_of(one, given)
+    def service(clock: FakeClock) -> Told:
+        def made(given: AgentConfig, _: bool) -> Agent:
+            return agent_of(one, given, clock=clock)
 
-    runners = [
-        Told(Path("agent.toml"), stop, asyncio.Event(), clock=one.clock, sleep=brief, agents=made)
-        for _ in configs
-    ]
+        return Told(
+            Path("agent.toml"), stop, asyncio.Event(), clock=clock, sleep=brief, agents=made
+        )
+
+    runners = [service((clocks or {}).get(at, one.clock)) for at in range(len(configs))]
     services = [
         asyncio.create_task(runner.run(given))
         for runner, given in zip(runners, configs, strict=True)
@@ -155,6 +165,48 @@ async def test_agents_that_run_learn_by_themselves(tmp_path: Path) -> None:
             await passing(one, lambda: len(one.sums(1)) == 1)
         check_sum_of(one, 1, weights_after(stored.release))
         assert charged(one, configs) == [[0, 1]] * 8
+
+
+@for_each(
+    "ahead, said",
+    [((LENGTH, 10 * DAY), "window 0 is not in"), ((-10 * DAY, -LENGTH), "check the clock")],
+)
+async def test_devices_whose_clocks_are_wrong_miss_a_window_and_harm_none(
+    ahead: tuple[int, int], said: str, tmp_path: Path
+) -> None:
+    """Two of eight. In the first window they answer nothing and pay nothing, whatever they take the
+    time for, and the first of them says why; once their clocks are right they answer the next at
+    the model that all others have. Planted: no release waited for -> the one that is a window ahead
+    does not say so, fails.
+    """
+    releases = tmp_path / "releases"
+    releases.mkdir()
+    world = LearningWorld(tmp_path / "services", devices=8, cohort_min=6, survivors_min=4)
+    async with running(world) as one:
+        configs = devices(one, tmp_path, releases)
+        clocks = {6 + at: FakeClock(one.clock.now() + off) for at, off in enumerate(ahead)}
+        async with serving(one, configs, clocks) as runners:
+
+            def joined() -> bool:
+                for clock in clocks.values():
+                    clock.advance(0.5)
+                return runners[6].said(said) and one.counts().get("joined") == 6
+
+            await passing(one, joined)
+            await one.advance(31)  # nobody else comes
+            await one.until(lambda: len(one.sums()) == 1)
+        check_sum_of(one, 0, begin_learning(PLAN).weights, devices=6, least=4)
+        assert charged(one, configs) == [[0]] * 6 + [[]] * 2
+
+        one.clock.advance(LENGTH + GRACE + 1)
+        await one.until(lambda: one.store.released(one.world.published.task_id, 0))
+        (stored,) = one.store.releases()
+        signed = SignedRelease(release=stored.release, signature=stored.signature)
+        write(releases / "window-0.json", signed)
+        async with serving(one, configs):
+            await passing(one, lambda: len(one.sums(1)) == 1)
+        check_sum_of(one, 1, weights_after(stored.release), least=4)
+        assert charged(one, configs) == [[0, 1]] * 6 + [[1]] * 2
 
 
 def write(file: Path, release: SignedRelease) -> None:

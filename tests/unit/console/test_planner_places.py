@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
@@ -153,3 +154,10 @@ def test_what_is_refused_in_place(fields: dict[str, str], wrong: str) -> None:
 def test_what_belongs_to_other_kinds_is_not_looked_at() -> None:
     form = PlannerForm.of(ASKED | {"off": "x", "several": "yes", "cap": "z", "memoized": "yes"})
     assert form.places() == REQUEST
+
+
+def test_an_honest_share_is_rounded_down() -> None:
+    """To millionths, as a task has it. Planted: rounded up -> fails."""
+    found = PlannerForm.of(ASKED | {"honest": "66.66669"}).places()
+    assert found is not None
+    assert found.honest == Fraction(666_666, 1_000_000)

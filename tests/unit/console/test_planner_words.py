@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
@@ -147,3 +148,10 @@ def test_devices_that_answer_once(client: TestClient) -> None:
     assert form.words() is None
     assert set(form.wrong) == {"honest"}
     assert "1,200 of 6,000 devices may lie" in form.wrong["honest"]
+
+
+def test_an_honest_share_is_rounded_down() -> None:
+    """To millionths, as a task has it. Planted: rounded up -> fails."""
+    found = PlannerForm.of(ASKED | {"honest": "66.66669"}).words()
+    assert found is not None
+    assert found.request.honest == Fraction(666_666, 1_000_000)

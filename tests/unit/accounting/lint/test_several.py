@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -164,7 +165,10 @@ def test_a_discovery_has_a_window_for_every_level(
     ],
 )
 def test_what_a_whole_discovery_costs_is_said(fresh: bool, said: str) -> None:
-    """Planted: said of one window alone -> nothing; fresh devices composed -> the other line."""
+    """Devices: the fewest of which a window has ``min_batch`` four standard deviations below its
+    share. Planted: said of one window alone -> nothing; fresh devices composed -> the other line;
+    two standard deviations -> too few devices.
+    """
     task = words_world(replace(SMALL, fresh=fresh)).task
     spec = design_several("dummies", task.domain, task.n_certified, 1.0, task.delta, windows=6)
     made = create(spec, task.domain)
@@ -180,6 +184,10 @@ def test_what_a_whole_discovery_costs_is_said(fresh: bool, said: str) -> None:
     assert ("devices have to take part" in line) == fresh
     together = epsilon_together(made, task.n_certified, task.delta, task.windows.count)
     assert fresh or bound_text(together) in line
+    if fresh:
+        (told,) = re.findall(r"some ([\d,]+) devices", line)
+        share = int(told.replace(",", "")) / task.windows.count
+        assert 0.0 <= share - 4.0 * math.sqrt(share) - task.min_batch < 1.0
     enrolled = replace(task, admission=Admission.ENROLLED, enrolment_key=bytes(32))
     kept = [
         any("while it keeps its memory" in one for one in lint(each).warnings)
