@@ -22,7 +22,7 @@ from shoal.clients.memory.outbox import MemoryOutbox
 from shoal.clients.owner.explain import explain
 from shoal.clients.owner.policy import NEVER, Policy
 from shoal.clients.reports.answering import Terms, is_answered
-from shoal.clients.reports.own_window import OwnWindow, draw_window, own_window
+from shoal.clients.reports.own_window import OwnWindow, check_own, draw_window, own_window
 from shoal.clients.settings.config import AgentConfig
 from shoal.clocks.clock import FakeClock
 from shoal.crypto.trust import trust_schedule, trust_task
@@ -94,6 +94,30 @@ def test_it_is_drawn_once_and_entered(tmp_path: Path) -> None:
     store.close()
 
 
+def test_of_two_processes_that_draw_at_once_the_first_one_counts(tmp_path: Path) -> None:
+    """The other one draws while this one asks for randomness. Planted: no second look in the
+    transaction -> two windows, fails.
+    """
+    path = tmp_path / "outbox.db"
+    stores = AgentStore(path), AgentStore(path)
+    ours, theirs = map(SqliteCommitments, stores)
+    faster = list[int]()
+
+    class Slow(SeededEntropy):
+        def bytes(self, count: int) -> bytes:
+            if not faster:
+                faster.append(drawn(theirs, "theirs"))
+            return super().bytes(count)
+
+    own = draw_window(assignment(), ours, Slow("ours"), START)
+    assert own == own_window(assignment(), theirs) == OwnWindow(faster[0])
+    assert drawn(MemoryCommitments(), "ours") != faster[0]
+    entries = [one.entry for one in ours.entries() if one.entry.event is LedgerEvent.DREW]
+    assert len(entries) == 1
+    for store in stores:
+        store.close()
+
+
 def test_no_other_window_is_answered_and_its_own_once() -> None:
     """Planted: no check of the draw -> the others are answered; a draw in the answer's own
     transaction -> undone by the refusal, and the window that comes is drawn at last.
@@ -107,8 +131,10 @@ def test_no_other_window_is_answered_and_its_own_once() -> None:
         assert is_answered(asked.task_id, window, asked, MemoryOutbox(), memory)
     assert memory.spent() == 0
     assert not is_answered(asked.task_id, own, asked, MemoryOutbox(), memory)
+    check_own(asked, own, memory)
     given(asked, own, "cat", memory, TERMS)
     assert memory.spent() == NANO // 2
+    assert "already" in refusal(lambda: check_own(asked, own, memory), Kind.CONFLICT)
 
 
 def test_a_draw_that_is_forgotten_after_an_answer_is_not_made_again() -> None:

@@ -200,6 +200,29 @@ def test_a_file_is_read_once_and_a_new_one_under_its_name_again(
     assert read == ["0.json"] * 3  # looked at, and followed
 
 
+def test_a_file_that_changes_after_the_look_is_not_followed(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another signed release comes under the name that was looked at. Planted: followed unseen ->
+    a model of which no file tells, fails.
+    """
+    file = release_file(world, tmp_path / "0.json", 0, TOTALS)
+    model, look = model_in(world, tmp_path), ModelInFolder._releases
+
+    def looked(self: ModelInFolder, window: int) -> list[tuple[str, bytes]]:
+        found = look(self, window)
+        release_file(world, file, 0, OTHERS)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ModelInFolder, "_releases", looked)
+        with pytest.raises(ShoalError, match="is being changed") as caught:
+            model.at(1)
+    assert caught.value.kind is Kind.UNAVAILABLE
+    expected = model_so_far(world.task, world.task_id, [file])
+    assert (model.at(1).weights == expected.weights).all()
+
+
 def test_a_task_that_learns_nothing_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ShoalError, match="learns no model"):
         model_in(make_world(), tmp_path)

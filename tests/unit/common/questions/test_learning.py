@@ -23,6 +23,7 @@ from shoal.questions.learning import (
     after_round,
     begin_learning,
     gradients,
+    is_row,
     vectors,
 )
 from shoal.questions.models import INTERCEPT, Logistic
@@ -86,12 +87,12 @@ def test_the_clip_follows_the_quantile() -> None:
 
 
 def test_noise_moves_the_clip_by_a_bounded_step() -> None:
-    """Whatever the sum says, by exp(+-rate). Planted: the share within not kept in 0..1 -> a clip
-    of e^400, fails.
+    """Whatever the sum says: as if all were within, or none. By hand: rate .5, quantile .7.
+    Planted: the share within not kept in 0..1 -> a clip of e^400, fails.
     """
-    for total in (1e9, -1e9):
+    for total, step in ((1e9, -0.5 * 0.3), (-1e9, 0.5 * 0.7)):
         state = after_round(ADAPTIVE, begin_learning(ADAPTIVE), np.array([0, 0, 0, total]), 10)
-        assert math.exp(-0.5) <= state.clip / 8.0 <= math.exp(0.5)
+        assert state.clip / 8.0 == pytest.approx(math.exp(step), rel=1e-12)
 
 
 def test_a_withheld_round_leaves_the_model() -> None:
@@ -169,6 +170,7 @@ def test_rounds_that_cannot_be() -> None:
     for totals, n in ((np.zeros(4), 1), (np.zeros(3), 0), (np.array([0, math.nan, 0]), 1)):
         with pytest.raises(ShoalError, match="3 finite totals"):
             after_round(PLAN, begun, totals, n)
+    assert after_round(PLAN, begun, np.zeros(3), 1).done == 1
     with pytest.raises(ShoalError, match="none after them"):
         after_round(PLAN, over, np.zeros(3), 1)
     with pytest.raises(ShoalError, match="none after them"):
@@ -206,6 +208,15 @@ def test_rows_are_refused_whatever_the_model_is(row: list[float]) -> None:
         with pytest.raises(ShoalError, match="a row ") as raised:
             gradients(PLAN, state, np.array([row]), np.array([True]))
         assert raised.value.kind is Kind.INVALID
+
+
+def test_a_row_of_another_length_is_no_matter_of_its_values() -> None:
+    """Planted: no look at the length -> taken for a row, fails."""
+    assert is_row(PLAN, np.zeros(2))
+    assert not is_row(PLAN, np.array([0.0, math.nan]))
+    for row in (np.zeros(3), np.zeros(1), np.zeros((1, 2))):
+        with pytest.raises(ShoalError, match="a row has 2 numbers"):
+            is_row(PLAN, row)
 
 
 def test_no_totals_lead_to_a_model_without_gradients() -> None:
