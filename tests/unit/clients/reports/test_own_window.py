@@ -127,7 +127,7 @@ def test_no_other_window_is_answered_and_its_own_once() -> None:
     own = drawn(memory)
     for window in set(range(WINDOWS)) - {own}:
         said = refusal(lambda w=window: given(asked, w, "cat", memory, TERMS), Kind.CONFLICT)  # type: ignore[misc]
-        assert f"drew window {own}" in said
+        assert f"drew window {own} of 0 to {WINDOWS - 1}" in said
         assert is_answered(asked.task_id, window, asked, MemoryOutbox(), memory)
     assert memory.spent() == 0
     assert not is_answered(asked.task_id, own, asked, MemoryOutbox(), memory)
