@@ -47,18 +47,22 @@ _QUICK = 200
 _START_S = 8  # until the first window begins: the services start meanwhile
 # for the release of a window, for devices to follow it, and to ask for the next round
 _SPARE_S = 5
+# Of CPU, in which it is seen how busy the machine is; on one that is, all of these take longer.
+_PROBE_S = 0.25
+_MOST_SLOWER = 4
 
 
 @dataclass(frozen=True, slots=True)
 class LearningTask:
     """The demo's one task as devices receive it, the plan by which they answer, and who certifies
-    them.
+    them. ``slower``: how many times as long its windows are as on a quiet machine.
     """
 
     task: Task
     plan: LearningPlan
     assignment: Assignment
     enrolment: SigningKey
+    slower: int
 
 
 @dataclass(slots=True)
@@ -92,9 +96,10 @@ def plan_of(rounds: int, *, adaptive: bool, learnt: Learnt = Learnt.LOGISTIC) ->
     return LearningPlan(model_of(learnt), rounds, _STEP, _WIDE_CLIP if adaptive else _CLIP, rule)
 
 
-def design_learning(plan: LearningPlan, devices: int) -> SumDesign:
+def design_learning(plan: LearningPlan, devices: int, slower: int = 1) -> SumDesign:
     """The least noise with which all rounds together are within (EPSILON, DELTA), in one cohort of
-    all devices. Raises INVALID if so few can't be summed.
+    all devices. ``slower``: how many times as long the steps of a round may take. Raises INVALID if
+    so few can't be summed.
     """
     return design_sum(
         dimension=plan.dimension,
@@ -109,17 +114,18 @@ def design_learning(plan: LearningPlan, devices: int) -> SumDesign:
         epsilon=EPSILON,
         delta=DELTA,
         names=plan.names(FEATURES),
-        phases=_phases(devices),
+        phases=_phases(devices, slower),
         windows=plan.rounds,
     )
 
 
 def make_learning(site: Site, plan: LearningPlan, devices: int) -> LearningTask:
     """Sign the task and hand it to the services. Raises CONFIG if its numbers don't hold."""
-    design, enrolment = design_learning(plan, devices), SigningKey.generate()
-    draft = _task(site, plan, design, enrolment, EPSILON)
+    slower = how_busy()
+    design, enrolment = design_learning(plan, devices, slower), SigningKey.generate()
+    draft = _task(site, plan, design, enrolment, EPSILON, slower)
     # what a window promises by itself follows from what all of them promise together
-    task = _task(site, plan, design, enrolment, check_sum(draft).epsilon_upper)
+    task = _task(site, plan, design, enrolment, check_sum(draft).epsilon_upper, slower)
     result = lint(task)
     if result.errors:
         raise ShoalError(
@@ -128,14 +134,19 @@ def make_learning(site: Site, plan: LearningPlan, devices: int) -> LearningTask:
     _, signed_task, signed_schedule = site.add(task)
     trusted = trust_task(signed_task, {site.authority.public})
     return LearningTask(
-        task, plan, assign(trusted, trust_schedule(signed_schedule, trusted)), enrolment
+        task, plan, assign(trusted, trust_schedule(signed_schedule, trusted)), enrolment, slower
     )
 
 
 def _task(
-    site: Site, plan: LearningPlan, design: SumDesign, enrolment: SigningKey, epsilon: float
+    site: Site,
+    plan: LearningPlan,
+    design: SumDesign,
+    enrolment: SigningKey,
+    epsilon: float,
+    slower: int,
 ) -> Task:
-    rounds, seconds = plan.rounds, design.plan.seconds + _SPARE_S
+    rounds, seconds = plan.rounds, design.plan.seconds + slower * _SPARE_S
     return Task(
         salt=os.urandom(16),
         name=NAME,
@@ -144,7 +155,7 @@ def _task(
         domain=design.domain,
         mechanism=design.mechanism,
         windows=WindowPlan(
-            start_s=int(time.time()) + _START_S,
+            start_s=int(time.time()) + slower * _START_S,
             length_s=seconds,
             count=rounds,
             grace_s=0,
@@ -169,9 +180,19 @@ def _task(
     )
 
 
-def _phases(devices: int) -> tuple[int, ...]:
+def _phases(devices: int, slower: int) -> tuple[int, ...]:
     """Seconds: this machine does the work of all devices."""
-    return tuple(-(-phase * max(_QUICK, devices) // _QUICK) for phase in _PHASES)
+    return tuple(slower * -(-phase * max(_QUICK, devices) // _QUICK) for phase in _PHASES)
+
+
+def how_busy() -> int:
+    """How many times as long as on a quiet machine everything takes here, from 1 to
+    ``_MOST_SLOWER``: a little work, its time by the clock over its time on a core.
+    """
+    began, core = time.monotonic(), time.process_time()
+    while (used := time.process_time() - core) < _PROBE_S:
+        pass
+    return min(_MOST_SLOWER, max(1, round((time.monotonic() - began) / used)))
 
 
 def make_learners(asked: LearningTask, patients: Patients) -> list[Learner]:

@@ -85,6 +85,11 @@ async def run_federated(
         "starting ...",
         soft_wrap=True,
     )
+    if asked.slower > 1:
+        screen.print(
+            f"Other programs use this machine: windows are {asked.slower} times as long as usual.",
+            soft_wrap=True,
+        )
     task = asked.task
     transport = GrpcRoundTransport(task.shuffler_address, task.shuffler_ca)
     fleet = _Fleet(site, asked, await asyncio.to_thread(make_learners, asked, patients), transport)

@@ -17,4 +17,5 @@ SPARE_S = 4
 if __name__ == "__main__":
     devices._PHASES, devices._START_S, devices._SPARE_S = PHASES, START_S, SPARE_S
     asked._PHASES, asked._START_S, asked._SPARE_S = PHASES, START_S, SPARE_S
+    asked.how_busy = lambda: 1  # what few devices do fits in any case
     sys.exit(main())

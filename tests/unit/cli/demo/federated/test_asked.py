@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.accounting.sums.windows import epsilon_of_task
+from shoal.cli.demo.federated import asked
 from shoal.cli.demo.federated.asked import (
     DELTA,
     EPSILON,
@@ -35,8 +37,8 @@ def test_all_rounds_are_within_the_promise(
     """Together, at the delta of all. Each window's own target is what the least noise gives it.
     Planted: noise for one window -> twice the epsilon, fails; the delta of all for each -> fails.
     """
-    asked = make_learning(site, plan_of(rounds, adaptive=False), devices)  # type: ignore[arg-type]
-    task = asked.task
+    made = make_learning(site, plan_of(rounds, adaptive=False), devices)  # type: ignore[arg-type]
+    task = made.task
     assert 0.99 * EPSILON < epsilon_of_task(task, rounds, DELTA) <= EPSILON
     assert task.delta * rounds == pytest.approx(DELTA)
     assert check_sum(task).epsilon_upper == task.target_epsilon
@@ -70,11 +72,34 @@ def test_every_patient_has_a_device_of_its_own(site: object) -> None:
     """
     patients, _ = load_patients()
     few = patients.first(5)
-    asked = make_learning(site, plan_of(3, adaptive=False), 60)  # type: ignore[arg-type]
-    learners = make_learners(asked, few)
+    made = make_learning(site, plan_of(3, adaptive=False), 60)  # type: ignore[arg-type]
+    learners = make_learners(made, few)
     assert len({one.identity.key.public for one in learners}) == 5
     assert all((one.row == row).all() for one, row in zip(learners, few.rows, strict=True))
     assert [one.malignant for one in learners] == few.malignant.tolist()
     assert all(one.state.done == 0 for one in learners)
     with pytest.raises(ShoalError, match="is not asked by this plan"):
-        make_learners(replace(asked, plan=plan_of(4, adaptive=False)), few)
+        make_learners(replace(made, plan=plan_of(4, adaptive=False)), few)
+
+
+@pytest.mark.parametrize(("waited", "slower"), [(0.25, 1), (0.35, 1), (0.5, 2), (0.8, 3), (9.0, 4)])
+def test_a_busy_machine_gets_longer_windows(
+    waited: float, slower: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a quarter of a second on a core that takes so long. Planted: the time on a core for the
+    time by the clock -> always 1, fails.
+    """
+    clocks = SimpleNamespace(
+        monotonic=iter((100.0, 100.0 + waited)).__next__,
+        process_time=iter((7.0, 7.1, 7.25)).__next__,
+    )
+    monkeypatch.setattr(asked, "time", clocks)
+    assert asked.how_busy() == slower
+
+
+def test_longer_windows_promise_the_same() -> None:
+    """Planted: a phase that is not longer -> fails."""
+    plan = plan_of(6, adaptive=False)
+    quiet, busy = (design_learning(plan, 200, slower) for slower in (1, 3))
+    assert busy.plan.seconds == 3 * quiet.plan.seconds
+    assert busy.mechanism == quiet.mechanism
