@@ -49,7 +49,7 @@ _START_S = 8  # until the first window begins: the services start meanwhile
 _SPARE_S = 5
 # Of CPU, in which it is seen how busy the machine is; on one that is, all of these take longer.
 _PROBE_S = 0.25
-_MOST_SLOWER = 4
+_MOST_SLOWER = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 @needs_pytorch
-@pytest.mark.timeout(size(240, 900))
+@pytest.mark.timeout(size(240, 1_800))
 def test_a_network_is_learnt_through_real_services(tmp_path: Path) -> None:
     """As above, of 513 weights: what the signed releases say is the network whose accuracy is told,
     beside the same one and a logistic regression by a curator. One round at reduced size.
@@ -87,7 +87,7 @@ def test_a_network_without_pytorch_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.timeout(size(240, 900))
+@pytest.mark.timeout(size(240, 1_800))
 def test_a_model_is_learnt_through_real_services(tmp_path: Path) -> None:
     """Every window has a sum that is exactly its devices' (the demo fails if not), each costs more
     of the one promise, and the model is what the signed releases say: anybody computes it from
