@@ -18,6 +18,7 @@ from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED, consent
 from shoal.crypto.campaign import Campaign, check_step
 from shoal.crypto.trust import TrustedTask
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.task import SHUFFLER_NOISE
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 _ANSWERS = (ALLOWED, DENIED)
 MOST_OWNER_DEVICES = 1000
 """As many as the accountant takes, which is not imported for one number."""
-MAX_DELTA = 1e-4
-"""What an owner allows who says nothing of delta: far above what tasks ask for, far below what
-would let answers through.
-"""
 BY_NAME, NEVER = "by name", "never"
 """What ``infinite_epsilon0`` says: the owner is asked about each such task, or about none."""
 
@@ -92,7 +89,7 @@ class Policy:
     ceiling: Ceiling = NO_CEILING
     infinite_epsilon0: str = BY_NAME
     owner_devices: int = 1
-    max_delta: float = MAX_DELTA
+    max_delta: float = LIMITS.device_delta
 
     def __post_init__(self) -> None:
         nobody = not self.authorities and self.ceiling.authorities is None

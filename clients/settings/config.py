@@ -18,7 +18,7 @@ from shoal.clients.owner.fleet_policy import (
     purposes_from,
     tighten,
 )
-from shoal.clients.owner.policy import BY_NAME, MAX_DELTA, Policy
+from shoal.clients.owner.policy import BY_NAME, Policy
 from shoal.clients.owner.rules import Rule, rules_from
 from shoal.clients.settings.mqtt import FeedsConfig, feeds_from, mqtt_from
 from shoal.clients.settings.toml_tables import TomlTable
@@ -242,7 +242,7 @@ def _policy(table: TomlTable) -> Policy:
             table.number("lifetime_epsilon", math.inf),
             infinite_epsilon0=table.take("infinite_epsilon0", str, BY_NAME),
             owner_devices=table.take("owner_devices", int, 1),
-            max_delta=table.number("max_delta", MAX_DELTA),
+            max_delta=table.number("max_delta", LIMITS.device_delta),
         )
     except ShoalError as error:
         text = str(error)  # keys that the table itself complains about have their prefix

@@ -16,13 +16,14 @@ from shoal.accounting.several_messages.of_domain import design_several
 from shoal.clients.core import assign
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner.fleet_policy import FleetPolicy, loosening, tighten
-from shoal.clients.owner.policy import MAX_DELTA, NEVER, Policy, check
+from shoal.clients.owner.policy import NEVER, Policy, check
 from shoal.clients.owner.purposes import purposes
 from shoal.console.owner.question import _asked
 from shoal.crypto.campaign import OneTask
 from shoal.crypto.trust import trust_schedule, trust_task
 from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.mechanisms.several.registry import create, fewest_messages
 from tests.cases import for_each
 from tests.unit.clients.owner.device_of_an_owner import PURPOSE, Device
@@ -30,7 +31,8 @@ from tests.worlds.devices.clients import World, make_world
 from tests.worlds.sums import designed, task_of
 
 _KEYS = ("key_authority", "shuffler_key", "analyzer_key")
-NEXT = math.nextafter(MAX_DELTA, 1.0)
+LIMIT = LIMITS.device_delta
+NEXT = math.nextafter(LIMIT, 1.0)
 
 
 def of_delta(delta: float, **changes: Any) -> World:
@@ -156,10 +158,10 @@ async def test_what_waits_is_not_sent_once_the_limit_is_lower(tmp_path: Path) ->
 @for_each(
     "delta, most, passes",
     [
-        (1e-8, MAX_DELTA, True),
-        (MAX_DELTA, MAX_DELTA, True),
-        (NEXT, MAX_DELTA, False),
-        (1e-3, MAX_DELTA, False),
+        (1e-8, LIMIT, True),
+        (LIMIT, LIMIT, True),
+        (NEXT, LIMIT, False),
+        (1e-3, LIMIT, False),
         (0.5, 0.5, True),
         (1e-8, 1e-9, False),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.clients.memory.sqlite_file import private_file
 from shoal.clients.owner.fleet_policy import FleetPolicy
-from shoal.clients.owner.policy import BY_NAME, MAX_DELTA, Policy
+from shoal.clients.owner.policy import BY_NAME, Policy
 from shoal.clients.owner.rules import _NUMBERS, Rule
 from shoal.clients.settings.config import AgentConfig, EnrolmentFiles
 from shoal.clients.settings.mqtt import FeedsConfig, ShufflerFeed
@@ -185,7 +185,7 @@ def test_the_sample_is_complete_and_its_comments_state_the_defaults(tmp_path: Pa
         full.feeds.every_s,
     ) == (10_000, False, False, False, 3_600.0)
     assert full.policy.sums_if_apart is plain.policy.sums_if_apart is False
-    assert full.policy.max_delta == plain.policy.max_delta == MAX_DELTA
+    assert full.policy.max_delta == plain.policy.max_delta == 1e-4
     assert full.policy.owner_devices == plain.policy.owner_devices == 1
     assert full.policy.infinite_epsilon0 == plain.policy.infinite_epsilon0 == BY_NAME
     assert full.policy.lifetime_epsilon == 100.0
