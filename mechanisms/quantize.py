@@ -41,11 +41,17 @@ class SensitivityBounds:
 
     Exchanging one device's vector for another (replace-one) changes a sum by up to twice the norms:
     l1 and linf double, l2_squared quadruples.
+
+    Not every integer vector within them is one that some values give for certain: l2_squared is for
+    the unluckiest rounding. ``certain_squared``: wherever m coordinates of c each keep m c <= l1,
+    m c^2 <= certain_squared and c <= linf, some values are rounded to c or more in each of m
+    coordinates and 0 elsewhere, whatever the random words are, and their negatives to -c or less.
     """
 
     l1: int
     l2_squared: int
     linf: int
+    certain_squared: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,15 +78,23 @@ def bounds(domain: Vector) -> SensitivityBounds:
     ||y|| + sqrt(d) <= grid + sqrt(d) whatever the random words are; squared, grid^2 + d + 2 grid
     sqrt(d), and the floor of that as the left side is whole. sum |q_i| <= sqrt(d) ||q|| (Cauchy),
     and <= sum q_i^2 as q_i is whole. |q_i| <= grid as above.
+
+    Certain: the value ``clip`` in m coordinates, 0 elsewhere. Each is scaled to y = grid
+    (COORDINATE), grid / m (L1) or grid / sqrt(m) (L2), and rounded to floor(y) or more. In floats
+    too y >= c if m c <= grid or m c^2 <= grid^2: a quotient of whole numbers never rounds across a
+    whole one. The root of L2 alone may be too large, by a share of 2^-53, unless m is a square. But
+    then c is smaller than the true y by a share of 2^-52 or more: m c^2 differs from grid^2, by 1
+    at least, and from 2^25 steps on by a share of 2^-51 because ``certain_squared`` does.
     """
     d, grid = domain.dimension, domain.grid
     if domain.norm is Norm.L1:
-        return SensitivityBounds(grid, grid**2, grid)
-    cube = SensitivityBounds(d * grid, d * grid**2, grid)
+        return SensitivityBounds(grid, grid**2, grid, grid**2)
+    cube = SensitivityBounds(d * grid, d * grid**2, grid, d * grid**2)
     if domain.norm is Norm.COORDINATE:
         return cube
     l2_squared = min(grid**2 + d + math.isqrt(4 * grid**2 * d), cube.l2_squared)
-    return SensitivityBounds(min(math.isqrt(d * l2_squared), l2_squared, cube.l1), l2_squared, grid)
+    l1 = min(math.isqrt(d * l2_squared), l2_squared, cube.l1)
+    return SensitivityBounds(l1, l2_squared, grid, grid**2 - (grid**2 >> 50))
 
 
 def quantize(

@@ -41,7 +41,10 @@ def _of_sum(task: Task, devices: int) -> GroupBound:
     assert isinstance(task.domain, Vector)  # noqa: S101 - for type checkers: check_sum refuses it
     of_one = bounds(task.domain)
     together = SensitivityBounds(
-        devices * of_one.l1, devices * devices * of_one.l2_squared, devices * of_one.linf
+        devices * of_one.l1,
+        devices * devices * of_one.l2_squared,
+        devices * of_one.linf,
+        of_one.certain_squared,  # no lower end is stated; one of them alone sends so much
     )
     assert task.pairwise is not None  # noqa: S101 - likewise
     found = certify_sum(

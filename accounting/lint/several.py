@@ -10,7 +10,8 @@ what all windows together cost a device.
 
 Warnings: that a report may show its value to shuffler and analyzer together (epsilon0 is infinite),
 which every owner has to agree to by name, or what it keeps; how far one device can move a count;
-that the shuffler is trusted for noise which it adds; noise for fewer devices than are sure to be
+that a shuffler which reads releases learns more of + and - than the target says; that the shuffler
+is trusted for noise which it adds; noise for fewer devices than are sure to be
 honest, which errs more than it has to; and truncation that was chosen for fewer windows than there
 are.
 """
@@ -29,7 +30,7 @@ from shoal.accounting.several_messages.of_windows import epsilon_together
 from shoal.domain import Discovery
 from shoal.errors import ShoalError
 from shoal.limits import LIMITS
-from shoal.mechanisms.several.protocol import Several, Summed
+from shoal.mechanisms.several.protocol import Several, Summed, sizes_tell
 from shoal.mechanisms.several.registry import check_shape
 from shoal.task import Admission, Task
 
@@ -73,6 +74,16 @@ def lint_several(task: Task, made: Several) -> LintResult:
                 "max_batch to that at most, or give the mechanism by its name alone",
             )
         )
+    findings += _of_onlookers(task, made)
+    findings += _of_windows(task, made)
+    if isinstance(task.domain, Discovery):
+        findings += _of_levels(task, task.domain)
+        findings += _of_all_levels(task, task.domain, made)
+    return LintResult((*findings, *full_at_once(task)), guarantee)
+
+
+def _of_onlookers(task: Task, made: Several) -> list[Finding]:
+    """What the services see that no epsilon of a release is about, and what devices that lie do."""
     together = (
         "shuffler and analyzer together see the value itself, so devices answer only if their "
         "owners agree to that by name"
@@ -80,12 +91,16 @@ def lint_several(task: Task, made: Several) -> LintResult:
         else "shuffler and analyzer together see a value that was randomized first, with epsilon0 "
         f"{bound_text(made.epsilon0)}{_each_window(task, made)}"
     )
-    findings.append(
-        Finding(
-            False,
-            f"{made.name}: {together}; {liar_words(made, task.domain)}",
+    findings = [Finding(False, f"{made.name}: {together}; {liar_words(made, task.domain)}")]
+    if sizes_tell(made):
+        findings.append(
+            Finding(
+                False,
+                f"{made.name}: target_epsilon holds against everybody who reads the release but "
+                "the shuffler, which knows how many messages each device sent: where its operator "
+                "may read releases, take dummies",
+            )
         )
-    )
     if task.added_messages:
         findings.append(
             Finding(
@@ -95,11 +110,7 @@ def lint_several(task: Task, made: Several) -> LintResult:
                 f"{task.added_messages:,} messages for every batch, whatever comes",
             )
         )
-    findings += _of_windows(task, made)
-    if isinstance(task.domain, Discovery):
-        findings += _of_levels(task, task.domain)
-        findings += _of_all_levels(task, task.domain, made)
-    return LintResult((*findings, *full_at_once(task)), guarantee)
+    return findings
 
 
 def _each_window(task: Task, made: Several) -> str:

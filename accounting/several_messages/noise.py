@@ -92,6 +92,11 @@ METHODS = (
     "cancelling-in-tables",
     "poisson-dummies-in-tables",
 )
+# of + and -, in certificates: see ``sizes_tell``
+SIZES = (
+    "the shuffler does not read the release: it knows how many messages each device sent, and that "
+    "tells of the noise of + and -; of both together nothing is proven"
+)
 _MOST_MESSAGES = Fraction(LARGEST_SUM, 4)
 _UNPROVEN = 2.0  # a divergence is at most 1
 _ROUNDING = 1e-12
@@ -138,6 +143,7 @@ class NoiseProtocol:
             "drawn afresh and independent of everything",
             f"every submission has {self.law.slots} messages on the wire, padding among them: who "
             "sees sizes sees one size",
+            *((SIZES,) if self.law.signed else ()),
         )
 
     @property

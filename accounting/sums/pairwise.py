@@ -10,9 +10,9 @@ the honest share of those who begin. docs/ACCOUNTING.md, "Sums by secure aggrega
 statements; ``skellam`` and ``laplace_sum`` have the proofs.
 
 *Direction.* ``epsilon_upper`` and ``epsilon0`` err upward: norms are bounds, variances enter as
-exact fractions, and rounding goes up. ``epsilon_lower`` errs downward, and belongs to a real pair
-of vectors within the bounds. Tests compare both with every pair of small vectors
-(tests/unit/accounting/sums/test_pairwise.py).
+exact fractions, and rounding goes up. ``epsilon_lower`` errs downward, and belongs to a vector that
+a device sends for certain, and its negative (``Bounds.certain_squared``). Tests compare both with
+every pair of small vectors (tests/unit/accounting/sums/test_pairwise.py, test_attained.py).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _ENFORCED = {
 
 class Bounds(Protocol):
     """Of ONE device's integer vector, whatever its values: sum |q_i| <= l1, sum q_i^2 <=
-    l2_squared, max |q_i| <= linf. Whole, >= 1.
+    l2_squared, max |q_i| <= linf. Whole, >= 1. And what some values are sent as for certain.
     """
 
     @property
@@ -85,6 +85,13 @@ class Bounds(Protocol):
         """Bound on the largest |q_i|, in grid steps; whole, at least 1."""
         ...
 
+    @property
+    def certain_squared(self) -> int:
+        """Some values are sent for certain as c or more in m coordinates, their negatives as -c or
+        less, for all m c <= l1, m c^2 <= certain_squared, c <= linf; whole, at least 1.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SumBound:
@@ -92,7 +99,7 @@ class SumBound:
     [epsilon_lower, epsilon_upper].
 
     ``epsilon_upper``: the guarantee, with the noise of ``honest`` = floor(honest_fraction *
-    survivors) devices. ``epsilon_lower``: refuted for a pair of vectors within the bounds (0.0 if
+    survivors) devices. ``epsilon_lower``: refuted for a pair of vectors that are sent (0.0 if
     none is known). ``epsilon0``: what one device's own share of the noise guarantees by itself, if
     masks or protocol fail; an upper bound, math.inf where nothing is proven. ``remaining``: against
     the analyzer with the corrupt devices, and against shuffler and analyzer together with them,
@@ -185,11 +192,20 @@ class Shift:
     def of(cls, bounds: Bounds, dimension: int) -> Shift:
         """The difference of two vectors within ``bounds``: twice each norm, so four times the
         square. Raises INVALID for numbers below 1.
-
-        Each norm is cut to what the others allow: |s|_1 <= d |s|_inf, |s|_1 <= sqrt(d) |s|_2, |s|_1
-        <= |s|_2^2 as s is whole, and |s|_2^2 <= |s|_1 |s|_inf.
         """
-        numbers = (bounds.l1, bounds.l2_squared, bounds.linf, dimension)
+        return cls._twice(bounds, bounds.l2_squared, dimension)
+
+    @classmethod
+    def certain(cls, bounds: Bounds, dimension: int) -> Shift:
+        """As ``of`` or less, of vectors that a device sends for certain: for lower ends."""
+        return cls._twice(bounds, min(bounds.l2_squared, bounds.certain_squared), dimension)
+
+    @classmethod
+    def _twice(cls, bounds: Bounds, l2_squared: int, dimension: int) -> Shift:
+        """Each norm is cut to what the others allow: |s|_1 <= d |s|_inf, |s|_1 <= sqrt(d) |s|_2,
+        |s|_1 <= |s|_2^2 as s is whole, and |s|_2^2 <= |s|_1 |s|_inf.
+        """
+        numbers = (bounds.l1, l2_squared, bounds.linf, dimension)
         if any(
             isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in numbers
         ):
@@ -197,14 +213,14 @@ class Shift:
                 Kind.INVALID,
                 f"bounds and dimension of a vector are whole numbers of at least 1, got {numbers}",
             )
-        linf = min(2 * bounds.linf, 2 * bounds.l1, math.isqrt(4 * bounds.l2_squared))
+        linf = min(2 * bounds.linf, 2 * bounds.l1, math.isqrt(4 * l2_squared))
         l1 = min(
             2 * bounds.l1,
             dimension * linf,
-            math.isqrt(dimension * 4 * bounds.l2_squared),
-            4 * bounds.l2_squared,
+            math.isqrt(dimension * 4 * l2_squared),
+            4 * l2_squared,
         )
-        return cls(l1, min(4 * bounds.l2_squared, l1 * linf), linf, dimension)
+        return cls(l1, min(4 * l2_squared, l1 * linf), linf, dimension)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +267,8 @@ def certify_sum(
             "honest_fraction x survivors is below 1: no noise is certain, raise survivors above "
             f"{survivors}",
         )
-    of_noise = _noise_bounds(spec, Shift.of(bounds, dimension), honest, delta)
+    shift, certain = Shift.of(bounds, dimension), Shift.certain(bounds, dimension)
+    of_noise = _noise_bounds(spec, shift, certain, honest, delta)
     return SumBound(
         epsilon_upper=of_noise.upper,
         epsilon_lower=of_noise.lower,
@@ -323,9 +340,11 @@ def calibrate(
     raise _unknown(name)
 
 
-def _noise_bounds(spec: MechanismSpec, shift: Shift, honest: int, delta: float) -> _NoiseBounds:
-    """Both ends for ``honest`` shares of the noise, and the guarantee of a single share. Raises
-    INVALID for noise that no certificate is made for.
+def _noise_bounds(
+    spec: MechanismSpec, shift: Shift, certain: Shift, honest: int, delta: float
+) -> _NoiseBounds:
+    """Both ends for ``honest`` shares of the noise, and the guarantee of a single share; the lower
+    end is that of ``certain``. Raises INVALID for noise that no certificate is made for.
     """
     if spec.name not in (SKELLAM, LAPLACE):
         raise _unknown(spec.name)
@@ -338,14 +357,14 @@ def _noise_bounds(spec: MechanismSpec, shift: Shift, honest: int, delta: float) 
         upper, method = _skellam_upper(together, shift, delta)
         # equal for a single honest device
         alone = max(upper, _skellam_upper(Fraction(whole, shares), shift, delta)[0])
-        return _NoiseBounds(upper, _skellam_lower(together, shift, delta), alone, method)
+        return _NoiseBounds(upper, _skellam_lower(together, certain, delta), alone, method)
     scale = _at_least_one(spec, "scale")
     upper, alone = (
         laplace_epsilon(scale, Fraction(k, shares), shift.l1, shift.dimension) for k in (honest, 1)
     )
     # More shares than r = 1 are a post-processing of it: what is refuted there need not be refuted
     # here.
-    lower = _laplace_lower(scale, shift, delta) if honest <= shares else 0.0
+    lower = _laplace_lower(scale, certain, delta) if honest <= shares else 0.0
     return _NoiseBounds(upper, lower, alone, PURE)
 
 
@@ -402,9 +421,11 @@ def _skellam_proves(
 
 def _skellam_lower(variance: Fraction, shift: Shift, delta: float) -> float:
     """m coordinates moved by c each, and their sum looked at: Skellam noise of m times the
-    variance, moved by m c.
+    variance, moved by m c. Direction: lower bound, of a ``Shift.certain``.
+
+    Of counts that move equally far the largest, as Skellam noise hides many small moves less well.
     """
-    best = max(_counts(shift), key=lambda count: (count * spread(shift, count) ** 2, -count))
+    best = max(_counts(shift), key=lambda count: (count * spread(shift, count) ** 2, count))
     # More noise refutes less: the variance is rounded up.
     more = [
         (math.nextafter(float(count * variance), math.inf), count * spread(shift, count))
@@ -414,7 +435,7 @@ def _skellam_lower(variance: Fraction, shift: Shift, delta: float) -> float:
 
 
 def _laplace_lower(scale: int, shift: Shift, delta: float) -> float:
-    """The best of several pairs of vectors within the bounds. Direction: lower bound."""
+    """The best of several pairs of vectors. Direction: lower bound, of a ``Shift.certain``."""
     return max(
         laplace_lower(scale, (count, spread(shift, count)), delta) for count in _counts(shift)
     )

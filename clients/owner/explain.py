@@ -29,6 +29,7 @@ from shoal.clients.owner.rules import describe
 from shoal.crypto.admission.members import frame_bytes
 from shoal.domain import NO_ANSWER, AnswerRecord, Discovery, Numeric, Places, Vector, Words, YesNo
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.several.protocol import sizes_tell
 from shoal.questions.place_paths import PlacePaths
 from shoal.questions.places import ELSEWHERE, metres
 from shoal.questions.spelling import ANOTHER
@@ -419,6 +420,12 @@ def _no_promise_of_several(assignment: Assignment, several: Several) -> list[str
         f"Not promised: that shuffler and analyzer do not work together. If they do, {left}.",
         f"Not promised: that the result is true. Nobody can check what is sent: {lies}.",
     ]
+    if sizes_tell(several):
+        lines.append(
+            "Not promised: that the shuffler does not read the result. It knows how many messages "
+            "this device sent. That says nothing of your answer, but with the result it tells of "
+            "the noise that hides it: whoever has both may learn more than is promised."
+        )
     if several.name == SHUFFLER_NOISE:
         lines.append(
             "Not promised: that the shuffler adds its noise. You trust it for that: neither this "

@@ -167,16 +167,16 @@ def above_max_delta(policy: Policy, delta: float) -> str:
     """
     if delta <= policy.max_delta:
         return ""
-    leak = f"an answer may leak whole with probability delta = {_up(delta)} in each window"
     fleet = policy.ceiling.max_delta
     if fleet is not None and fleet <= policy.max_delta:
         return (
-            f"{leak}, more than the fleet's max_delta = {fleet:g} allows, which the device's owner "
-            "can't change"
+            f"an answer may leak whole with probability delta = {_up(delta)} in each window, more "
+            f"than the fleet's max_delta = {fleet:g} allows, which the device's owner can't change"
         )
     return (
-        f"{leak}, more than max_delta = {policy.max_delta:g} allows: change that under [policy], "
-        "or leave the task"
+        f"an answer may leak whole with probability delta = {_up(delta)} in each window, more "
+        f"than max_delta = {policy.max_delta:g} allows: change that under [policy], or leave the "
+        "task"
     )
 
 

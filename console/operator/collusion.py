@@ -24,8 +24,9 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             "part",
             "part",
             "part",
-            "part, and how many messages, which no value decides",
-            _AS_BEFORE,
+            "part, and how many messages, which no value decides; of + and -, with the release, "
+            "more than its epsilon says",
+            "the same; of + and -, with the release, epsilon0 remains",
         ),
     ),
     (

@@ -8,7 +8,7 @@ of noise that do not depend on the value.
 
 How many messages a bundle has is drawn, between ``fewest`` and ``messages``, and never depends on
 the value. Who sees connections sees frames of one size; the shuffler, which counts what it opens,
-learns a number that says nothing.
+learns a number that by itself says nothing. Beside a release it may: see ``sizes_tell``.
 
 The true message may be drawn by randomized response too. Then it keeps an ``epsilon0`` whoever
 works together: the bundle is made of the drawn cell, and of nothing else that depends on the value.
@@ -127,6 +127,18 @@ class Several(Protocol):
         on the answers a little, and this is the largest that there is.
         """
         ...
+
+
+def sizes_tell(made: Several) -> bool:
+    """Whether the numbers of messages of devices say something of the noise in a release.
+
+    Of + and - they do: the release shows the difference alone, and an odd number of messages of
+    noise is an odd one. So the account, which is of the mixture, does not cover a shuffler that
+    reads the release (measured: tests/unit/accounting/several_messages/test_sizes.py). Of dummies
+    they don't: the release shows how many came, and given the sum of independent Poisson numbers
+    the single ones are drawn by chance alone.
+    """
+    return isinstance(made, Noisy) and made.noise.signed
 
 
 @runtime_checkable

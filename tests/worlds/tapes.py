@@ -87,3 +87,20 @@ class Tapes:
     def done(self) -> bool:
         """Whether every chunk was used."""
         return not self._chunks
+
+
+class Constant:
+    """Every word is the given one: 0 rounds everything up that can be, 2^64 - 1 nothing
+    (independent rounding).
+    """
+
+    def __init__(self, word: int) -> None:
+        self.word = word
+        self.drawn = 0
+
+    def bytes(self, count: int) -> bytes:
+        raise AssertionError
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        self.drawn += count
+        return np.full(count, self.word, dtype=np.uint64)

@@ -35,7 +35,7 @@ from shoal.mechanisms.quantize import (
     sum_of_squares,
 )
 from tests.cases import for_each
-from tests.worlds.tapes import Tape
+from tests.worlds.tapes import Constant, Tape
 
 WORDS = 1 << 64
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -63,23 +63,6 @@ CLIPS = st.one_of(
     st.floats(min_value=1e-12, max_value=1e12),
 )
 GRIDS = st.one_of(st.sampled_from([1, 2, 3, 1000, (1 << 48) - 1]), st.integers(1, (1 << 48) - 1))
-
-
-class Constant:
-    """Every word is the given one: 0 rounds everything up that can be, 2^64 - 1 nothing
-    (independent rounding).
-    """
-
-    def __init__(self, word: int) -> None:
-        self.word = word
-        self.drawn = 0
-
-    def bytes(self, count: int) -> bytes:
-        raise AssertionError
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        self.drawn += count
-        return np.full(count, self.word, dtype=np.uint64)
 
 
 def holds(vector: NDArray[np.int64], most: SensitivityBounds) -> bool:
@@ -147,15 +130,15 @@ def test_the_bounds_of_l2_are_reached() -> None:
     values = [0.999999, *[1e-4] * 100]
     vector = quantize(values, domain, Constant(0)).vector
     assert vector.tolist() == [1000, *[1] * 100]
-    assert bounds(domain) == SensitivityBounds(10150, 1_020_200, 1000)
-    assert bounds(Vector(1, Norm.L2, 1.0, 1_000)) == SensitivityBounds(1000, 10**6, 1000)
-    assert bounds(Vector(4, Norm.L2, 1.0, 1)) == SensitivityBounds(4, 4, 1)
+    assert bounds(domain) == SensitivityBounds(10150, 1_020_200, 1000, 10**6)
+    assert bounds(Vector(1, Norm.L2, 1.0, 1_000)) == SensitivityBounds(1000, 10**6, 1000, 10**6)
+    assert bounds(Vector(4, Norm.L2, 1.0, 1)) == SensitivityBounds(4, 4, 1, 1)
 
 
 def test_bounds_of_the_other_norms() -> None:
-    assert bounds(Vector(50, Norm.L1, 2.0, 300)) == SensitivityBounds(300, 90_000, 300)
+    assert bounds(Vector(50, Norm.L1, 2.0, 300)) == SensitivityBounds(300, 90_000, 300, 90_000)
     assert bounds(Vector(50, Norm.COORDINATE, 2.0, 300)) == SensitivityBounds(
-        15_000, 4_500_000, 300
+        15_000, 4_500_000, 300, 4_500_000
     )
 
 
@@ -170,6 +153,60 @@ def test_bounds_of_l2_are_the_integers_of_the_proof(dimension: int, grid: int) -
         assert excess**2 <= 4 * grid**2 * dimension < (excess + 1) ** 2
     assert most.l1**2 <= dimension * most.l2_squared
     assert most.linf == grid
+
+
+def at_the_clip(
+    domain: Vector, moved: int, sign: float, word: int
+) -> tuple[list[int], SensitivityBounds]:
+    """What ``clip`` in so many coordinates is rounded to, each times ``sign``; and the bounds."""
+    values = [sign * domain.clip] * moved + [0.0] * (domain.dimension - moved)
+    vector = quantize(values, domain, Constant(word)).vector.tolist()
+    assert not any(vector[moved:])
+    return [int(sign) * q for q in vector[:moved]], bounds(domain)
+
+
+@given(
+    st.integers(1, 70),
+    st.integers(0, 30),
+    st.sampled_from(list(Norm)),
+    CLIPS,
+    GRIDS,
+    st.one_of(st.sampled_from([0, 1, WORDS - 1]), st.integers(0, WORDS - 1)),
+)
+def test_what_is_certain_is_sent_whatever_the_words(
+    moved: int, others: int, norm: Norm, clip: float, grid: int, word: int
+) -> None:
+    """The promise of ``certain_squared``: c or more in each of the moved coordinates, either sign.
+    Planted: ``certain_squared`` = l2_squared -> this fails.
+    """
+    domain = Vector(moved + others, norm, clip, grid)
+    for sign in (1.0, -1.0):
+        sent, most = at_the_clip(domain, moved, sign, word)
+        least = min(most.linf, most.l1 // moved, math.isqrt(most.certain_squared // moved))
+        assert min(sent) >= least
+
+
+@for_each("moved", [2, 3, 5, 6, 7])
+def test_what_is_certain_beside_a_root_that_floats_round(moved: int) -> None:
+    """Grids whose grid / sqrt(m) is a hair above a whole number (grid^2 - m c^2 small: solutions of
+    Pell's equation), where a float of the root may be too large. Planted: grid^2 without what large
+    grids leave out -> this fails.
+    """
+    start = next(
+        (g, c)
+        for c in range(1, 10)
+        for g in [math.isqrt(moved * c * c + 1)]
+        if g * g == moved * c * c + 1
+    )
+    (grid, c), seen = start, 0
+    while grid < 1 << 48:
+        for words in (0, WORDS - 1):
+            domain = Vector(moved, Norm.L2, 1.0, grid)
+            sent, most = at_the_clip(domain, moved, 1.0, words)
+            assert min(sent) >= math.isqrt(most.certain_squared // moved)
+        grid, c = start[0] * grid + moved * start[1] * c, start[0] * c + start[1] * grid
+        seen += 1
+    assert seen > 8
 
 
 # --- unbiased -------------------------------------------------------------------------------------

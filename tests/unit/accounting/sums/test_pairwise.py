@@ -24,6 +24,7 @@ from shoal.accounting.sums.pairwise import (
 )
 from shoal.accounting.sums.skellam import skellam_epsilon
 from shoal.errors import Kind, ShoalError
+from shoal.mechanisms.quantize import SensitivityBounds
 from shoal.secagg import Mode
 from shoal.task import MechanismSpec
 from tests.cases import for_each
@@ -43,6 +44,11 @@ class Given:
     l1: int
     l2_squared: int
     linf: int
+
+    @property
+    def certain_squared(self) -> int:
+        """Every vector within the bounds is sent as it is."""
+        return self.l2_squared
 
 
 def skellam(variance: int, shares: int) -> MechanismSpec:
@@ -208,6 +214,15 @@ def test_shift_doubles_and_cuts() -> None:
     assert Shift.of(Given(1000, 1000, 5), 2) == Shift(20, 200, 10, 2)
     assert Shift.of(Given(1000, 9, 1000), 4) == Shift(12, 36, 6, 4)
     assert Shift.of(Given(1000, 2, 1000), 1000) == Shift(8, 8, 2, 1000)
+
+
+def test_shift_of_what_is_certain() -> None:
+    """The same cuts, of the shorter vector; nothing longer than what is possible. Planted:
+    ``certain_squared`` alone -> the last line fails.
+    """
+    assert Shift.certain(SensitivityBounds(10, 30, 5, 25), 100) == Shift(20, 100, 10, 100)
+    assert Shift.certain(SensitivityBounds(1000, 16, 4, 4), 4) == Shift(8, 16, 4, 4)
+    assert Shift.certain(SensitivityBounds(10, 30, 5, 99), 100) == Shift(20, 120, 10, 100)
 
 
 def test_spread_is_a_pair_within_the_bounds() -> None:

@@ -24,8 +24,8 @@ from tests.unit.accounting.noise_laws import Table, product, skellam_log_pmf
 from tests.worlds.sums import designed
 from tests.worlds.tasks import PAIRWISE
 
-ONE = SensitivityBounds(l1=1, l2_squared=1, linf=1)
-MANY = SensitivityBounds(l1=10_000, l2_squared=10**8, linf=10**4)
+ONE = SensitivityBounds(l1=1, l2_squared=1, linf=1, certain_squared=1)
+MANY = SensitivityBounds(l1=10_000, l2_squared=10**8, linf=10**4, certain_squared=10**8)
 
 
 def moved(table: Table, by: int) -> Table:
@@ -201,7 +201,7 @@ def test_two_coordinates_in_two_windows() -> None:
     -> fails.
     """
     spec = MechanismSpec.of("skellam", variance=3, shares=1)
-    both = SensitivityBounds(l1=1, l2_squared=1, linf=1)
+    both = SensitivityBounds(l1=1, l2_squared=1, linf=1, certain_squared=1)
     epsilon = epsilon_of_windows(spec, both, 2, honest=1, windows=2, delta=1e-2)
     joint = product(np.exp(skellam_log_pmf(3, 14)), 4)
     shifted = np.roll(joint, (1, 1, 1, 1), (0, 1, 2, 3))

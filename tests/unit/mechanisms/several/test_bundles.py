@@ -20,10 +20,10 @@ from shoal.mechanisms.maps.block_squares import BlockGrid
 from shoal.mechanisms.maps.blocks import MapBlocks
 from shoal.mechanisms.several import noise_of_batch
 from shoal.mechanisms.several.histogram import BundledHistogram
-from shoal.mechanisms.several.names import NAMES
+from shoal.mechanisms.several.names import NAMES, OF_SIGNS
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import PARAMETERS, spec_of
-from shoal.mechanisms.several.protocol import Bundles, Noisy, Several
+from shoal.mechanisms.several.protocol import Bundles, Noisy, Several, sizes_tell
 from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create, create_any
 from shoal.mechanisms.several.signed_count import SignedCount
@@ -86,6 +86,13 @@ def test_bundles_are_those_of_one_device_after_the_other(make: Callable[..., Noi
     assert all(len(message) == made.report_size for report in one for message in report)
     assert isinstance(made, Several)
     assert create_any(made.spec, domain_of(made)).spec == made.spec
+
+
+@for_each("make", MAKERS)
+def test_whose_sizes_tell_is_known_by_name(make: Callable[..., Noisy]) -> None:
+    """Planted: a name left out of ``OF_SIGNS``, or one too many -> fails."""
+    made = make(9)
+    assert sizes_tell(made) == (made.name in OF_SIGNS)
 
 
 @for_each("make", MAKERS)
