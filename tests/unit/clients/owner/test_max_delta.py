@@ -93,8 +93,8 @@ def policy_of(world: World, **changes: Any) -> Policy:
 async def test_a_nearly_exact_answer_of_several_messages_is_refused(tmp_path: Path) -> None:
     """Whoever accepted its epsilon0: nothing is charged, drawn, or sent, and no yes is kept.
 
-    Planted: no check of delta -> answered and charged 0 nano-epsilon, fails; delta looked at after
-    the acceptance -> a yes in the ledger, fails.
+    Planted: no check of delta -> answered and charged 0 nano-epsilon, fails; delta not looked
+    at where a yes is kept -> an entry in the ledger, fails.
     """
     world = nearly_exact()
     made = create(world.task.mechanism, world.task.domain)
@@ -145,7 +145,7 @@ async def test_a_sum_that_is_charged_nothing_is_refused(tmp_path: Path) -> None:
 
 
 async def test_what_waits_is_not_sent_once_the_limit_is_lower(tmp_path: Path) -> None:
-    """Planted: delta looked at where an answer is drawn alone -> the frame goes out, fails."""
+    """Planted: no check of delta -> the frame goes out, fails."""
     device = Device(tmp_path, of_delta(1e-6))
     async with device.agent() as agent:
         await agent.report("visits", 3, send=False)
@@ -167,7 +167,7 @@ async def test_what_waits_is_not_sent_once_the_limit_is_lower(tmp_path: Path) ->
     ],
 )
 def test_the_limit_itself_passes(delta: float, most: float, passes: bool) -> None:
-    """Planted: ``<`` for ``<=`` -> fails; the limit read by its order of magnitude -> fails."""
+    """Planted: ``<`` for ``<=`` -> fails."""
     world = of_delta(delta)
     message = refusal_of(policy_of(world, max_delta=most), world)
     assert (message == "") == passes
@@ -225,6 +225,26 @@ def test_the_stricter_of_owner_and_fleet_holds(
     assert not message or refusal_of(tight, nearly_exact(), accepted=math.inf)
     looser = fleets is not None and fleets > owners
     assert [line.split(" =")[0] for line in loosening(owner, fleet)] == ["max_delta"] * looser
+
+
+async def test_a_fleet_s_limit_stops_a_device_whose_owner_allows_more(tmp_path: Path) -> None:
+    """Nothing is charged, drawn or sent, and the ledger says why. Planted: the owner's own policy
+    asked before an answer -> a frame, fails.
+    """
+    device = Device(tmp_path, of_delta(0.5), {"max_delta": 0.9})
+    device.config = {"fleet_policy": FleetPolicy(max_delta=1e-6)}
+    async with device.agent() as agent:
+        with pytest.raises(ShoalError, match="the fleet's max_delta = 1e-06 allows") as refused:
+            await agent.report("visits", 3)
+        assert refused.value.kind is Kind.REFUSED
+        assert agent.memory.commitments.charges() == []
+        assert await agent.outcomes() == []
+    assert [one.event for one in device.entries()] == [LedgerEvent.SEEN, LedgerEvent.REFUSED]
+    assert device.far.frames == []
+    device.config = {}
+    async with device.agent() as agent:
+        await agent.report("visits", 3)
+    assert len(device.far.frames) == 1
 
 
 async def test_nor_is_anybody_asked_about_such_a_task(tmp_path: Path) -> None:
