@@ -456,7 +456,7 @@ class Agent:
         """
         assignment = self.tasks.find(name)
         if not back:
-            check_acceptable(self._policy, name, assignment.epsilon0, assignment.epsilon_apart)
+            check_acceptable(self._policy, assignment)
         chosen = None if back else assignment.epsilon0 if epsilon0 is None else epsilon0
         await self.memory.run(lambda: self.memory.accept(assignment, chosen))
         await asyncio.to_thread(self.look)

@@ -161,6 +161,9 @@ class Limits:
     phase_s: int = 86_400  # longest phase of a round
     # --- device -----------------------------------------------------------------------------------
     outbox_rows: int = 10_000  # reports waiting to be sent
+    # of a window of a task that is answered, where its owner says nothing of delta: far above what
+    # tasks ask for, far below what would let answers through
+    device_delta: float = 1e-4
     retry_first_s: float = 1.0  # first pause after a failure ...
     retry_most_s: float = 3_600.0  # ... doubling up to this, each with full jitter
     # one attempt: connect_s, then a round trip with three losses of it

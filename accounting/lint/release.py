@@ -5,6 +5,7 @@ from __future__ import annotations
 from shoal.accounting.guarantee import Guarantee
 from shoal.accounting.lint.findings import Finding
 from shoal.accounting.meaning import bound_text
+from shoal.limits import LIMITS
 from shoal.task import Task
 
 
@@ -37,7 +38,20 @@ def of_release(task: Task, guarantee: Guarantee, mend: str) -> list[Finding]:
                 "with that probability: choose 1e-6 or less",
             )
         )
-    return findings
+    return [*findings, *beyond_devices(task)]
+
+
+def beyond_devices(task: Task) -> list[Finding]:
+    """A delta that devices refuse, unless their owners allow more."""
+    if task.delta <= LIMITS.device_delta:
+        return []
+    return [
+        Finding(
+            False,
+            f"delta {bound_text(task.delta)} is above {LIMITS.device_delta:g}: devices refuse that "
+            "unless their owners allow more (max_delta): choose 1e-6 or less",
+        )
+    ]
 
 
 def full_at_once(task: Task) -> list[Finding]:

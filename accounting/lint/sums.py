@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 from shoal.accounting.lint.findings import Finding, LintResult
+from shoal.accounting.lint.release import beyond_devices
 from shoal.accounting.meaning import bound_text
 from shoal.accounting.sums.sum_task import check_sum
 from shoal.errors import ShoalError
@@ -52,6 +53,7 @@ def lint_sum(task: Task) -> LintResult:
         f"delta {task.delta:g} is above 1 / survivors_min: a whole device's vector may leak with "
         "that probability: choose 1e-6 or less",
     )
+    findings += beyond_devices(task)
     add(
         plan.mode is not Mode.STRICT and not math.isfinite(certificate.remaining.together),
         False,

@@ -16,6 +16,7 @@ Warnings, and what they guard against:
 
 - delta above 1 / min_batch: publishing one device's answer, drawn at random, would be allowed by
   it.
+- delta above what devices answer whose owners say nothing of it: they refuse the task.
 - epsilon0 above 6: against shuffler and analyzer together a report then protects hardly at all.
 - a certificate that knows nothing but epsilon0: another setting may err less for the same
   guarantee.

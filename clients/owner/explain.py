@@ -24,7 +24,7 @@ from shoal.clients.owner.explain_group import group_lines
 from shoal.clients.owner.explain_learning import learning_lines, otherwise_line
 from shoal.clients.owner.explain_places import place_lines
 from shoal.clients.owner.explain_sums import sum_lines
-from shoal.clients.owner.policy import check, counted_on, never_accepted
+from shoal.clients.owner.policy import check, never_answered
 from shoal.clients.owner.rules import describe
 from shoal.crypto.admission.members import frame_bytes
 from shoal.domain import NO_ANSWER, AnswerRecord, Discovery, Numeric, Places, Vector, Words, YesNo
@@ -76,7 +76,7 @@ def explain(
             if consent == ALLOWED
             else "This purpose is denied: nothing is sent for it."
         )
-    if never_accepted(policy, counted_on(policy, assignment.epsilon0, assignment.epsilon_apart)):
+    if never_answered(policy, assignment):
         agreed = "For this task you are not asked about it: nothing is sent, whatever you say."
     return [
         f'Task {task.name} (id {assignment.task_id.short}) asks: "{task.question}"',

@@ -81,7 +81,8 @@ def cost_lines(
     each = kept if task.memoized else alone
     lines = [
         f"What it costs: {each} costs epsilon {up(per_window)}{what}, whether or not the window is "
-        "ever published, and is never given back."
+        "ever published, and is never given back.",
+        _delta_line(assignment, policy),
     ]
     if answered:
         windows = "1 window was" if answered == 1 else f"{answered:,} windows were"
@@ -107,6 +108,30 @@ def cost_lines(
             )
         )
     return lines
+
+
+def _delta_line(assignment: Assignment, policy: Policy) -> str:
+    """Delta beside the owner's limit, of one window, and what that of all windows adds up to: it is
+    in no budget.
+    """
+    task = assignment.task
+    # what a sum leaves if shuffler and analyzer work together holds at a delta too
+    held = assignment.epsilon_apart is None and math.isfinite(assignment.epsilon0)
+    leak = (
+        "more may leak than is promised behind the shuffler, though never more than one report by "
+        "itself gives away"
+        if held
+        else "an answer may leak whole"
+    )
+    line = (
+        f"Delta: with probability {up(task.delta)} (of one window; your limit, max_delta, is "
+        f"{policy.max_delta:g}) {leak}."
+    )
+    count = task.windows_of_a_device
+    if count == 1 or task.memoized:
+        return line
+    total = up(min(1.0, math.nextafter(count * task.delta, math.inf)))
+    return f"{line} Over all {count:,} windows this adds up to {total}."
 
 
 def _paid_windows(task: Task, nano: int | None, limit: int, left: int) -> str:

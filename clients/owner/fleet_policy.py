@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from shoal.clients.owner.consent import ALLOWED, DENIED
-from shoal.clients.owner.policy import BY_NAME, NEVER, Ceiling, Policy, check_infinite
+from shoal.clients.owner.policy import (
+    BY_NAME,
+    NEVER,
+    Ceiling,
+    Policy,
+    check_infinite,
+    check_max_delta,
+)
 from shoal.clients.owner.rules import Rule, rules_from
 from shoal.clients.settings.toml_tables import TomlTable
 from shoal.errors import Kind, ShoalError
@@ -32,7 +39,8 @@ class FleetPolicy:
     forbids sums that protect a vector only while shuffler and analyzer do not work together; True
     has no effect. ``infinite_epsilon0``: NEVER forbids owners to accept an infinite epsilon0;
     BY_NAME has no effect. ``rules`` run after the owner's. ``granted``: purposes that the file says
-    are "allowed": without effect, only the owner can allow. Raises CONFIG.
+    are "allowed": without effect, only the owner can allow. ``max_delta``: an upper limit, above 0
+    and below 1. Raises CONFIG.
     """
 
     authorities: frozenset[bytes] | None = None
@@ -45,6 +53,7 @@ class FleetPolicy:
     rules: tuple[Rule, ...] = ()
     granted: frozenset[str] = frozenset()
     infinite_epsilon0: str | None = None
+    max_delta: float | None = None
 
     def __post_init__(self) -> None:
         if any(len(key) != 32 for key in self.authorities or ()):
@@ -58,6 +67,8 @@ class FleetPolicy:
             raise ShoalError(Kind.CONFIG, "min_batch_floor: at least 2 reports")
         if self.infinite_epsilon0 is not None:
             check_infinite(self.infinite_epsilon0)
+        if self.max_delta is not None:
+            check_max_delta(self.max_delta)
         object.__setattr__(self, "rules", tuple(replace(rule, fleet=True) for rule in self.rules))
 
     @classmethod
@@ -93,6 +104,7 @@ class FleetPolicy:
             infinite_epsilon0=(
                 table.take("infinite_epsilon0", str) if "infinite_epsilon0" in table else None
             ),
+            max_delta=table.number("max_delta") if "max_delta" in table else None,
         )
         table.end()
         return fleet
@@ -109,6 +121,7 @@ def tighten(owner: Policy, fleet: FleetPolicy) -> Policy:
         fleet.allowed,
         fleet.sums_if_apart is not False,
         NEVER if fleet.infinite_epsilon0 == NEVER else BY_NAME,
+        fleet.max_delta,
     )
     return replace(
         owner,
@@ -123,6 +136,9 @@ def tighten(owner: Policy, fleet: FleetPolicy) -> Policy:
         ceiling=ceiling,
         infinite_epsilon0=(
             NEVER if NEVER in (owner.infinite_epsilon0, fleet.infinite_epsilon0) else BY_NAME
+        ),
+        max_delta=(
+            owner.max_delta if fleet.max_delta is None else min(owner.max_delta, fleet.max_delta)
         ),
     )
 
@@ -148,6 +164,10 @@ def loosening(owner: Policy, fleet: FleetPolicy) -> list[str]:
         lines.append(
             f"lifetime_epsilon = {fleet.lifetime_epsilon:g}: above the owner's "
             f"{owner.lifetime_epsilon:g}, which stays"
+        )
+    if fleet.max_delta is not None and owner.max_delta < fleet.max_delta:
+        lines.append(
+            f"max_delta = {fleet.max_delta:g}: above the owner's {owner.max_delta:g}, which stays"
         )
     if 2 < fleet.min_batch_floor < owner.min_batch_floor:
         lines.append(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from shoal.clients.memory.commitments import nano_down
 from shoal.clients.memory.marks import COMMAND
@@ -17,7 +18,11 @@ from shoal.clients.owner.consent import ALLOWED, DENIED, NOTHING_STORED, consent
 from shoal.crypto.campaign import Campaign, check_step
 from shoal.crypto.trust import TrustedTask
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.task import SHUFFLER_NOISE
+
+if TYPE_CHECKING:
+    from shoal.clients.core import Assignment
 
 _ANSWERS = (ALLOWED, DENIED)
 MOST_OWNER_DEVICES = 1000
@@ -34,7 +39,8 @@ class Ceiling:
     beyond it. ``denied``: purposes. ``allowed``: the only purposes that the owner may still allow,
     or None. ``sums_if_apart``: False forbids sums that protect a vector only while shuffler and
     analyzer do not work together, even those that the owner accepts one by one.
-    ``infinite_epsilon0``: NEVER forbids to accept an infinite epsilon0, of any task.
+    ``infinite_epsilon0``: NEVER forbids to accept an infinite epsilon0, of any task. ``max_delta``:
+    as the policy's, or None.
     """
 
     authorities: frozenset[bytes] | None = None
@@ -43,6 +49,7 @@ class Ceiling:
     allowed: frozenset[str] | None = None
     sums_if_apart: bool = True
     infinite_epsilon0: str = BY_NAME
+    max_delta: float | None = None
 
     def forbids(self, purpose: str) -> bool:
         """Whether the fleet's file leaves no answer for this purpose to the owner."""
@@ -67,8 +74,9 @@ class Policy:
     ledger keeps true values too. ``ceiling``: of a fleet. ``infinite_epsilon0``: BY_NAME, the owner
     may accept a task whose epsilon0 is infinite, by its name and no other way; NEVER, such tasks
     are refused, and nobody is asked. ``owner_devices``: how many devices of this owner answer the
-    same tasks, 1 to 1000; it changes what is explained, and nothing else. Raises CONFIG
-    for anything else.
+    same tasks, 1 to 1000; it changes what is explained, and nothing else. ``max_delta``: largest
+    delta of one window of a task, above 0 and below 1; nothing that the owner accepts goes beyond
+    it. Raises CONFIG for anything else.
     """
 
     authorities: frozenset[bytes]
@@ -81,6 +89,7 @@ class Policy:
     ceiling: Ceiling = NO_CEILING
     infinite_epsilon0: str = BY_NAME
     owner_devices: int = 1
+    max_delta: float = LIMITS.device_delta
 
     def __post_init__(self) -> None:
         nobody = not self.authorities and self.ceiling.authorities is None
@@ -109,6 +118,7 @@ class Policy:
                 f"owner_devices: the number of your devices, 1 to {MOST_OWNER_DEVICES}",
             )
         check_infinite(self.infinite_epsilon0)
+        check_max_delta(self.max_delta)
         object.__setattr__(self, "purposes", MappingProxyType(dict(self.purposes)))
 
     def consent(self, purpose: str, stored: Mapping[str, str] = NOTHING_STORED) -> str:
@@ -135,6 +145,41 @@ def check_infinite(word: str) -> None:
         )
 
 
+def check_max_delta(most: float) -> None:
+    """Raises CONFIG unless ``most`` can be a limit of delta; NaN can't."""
+    if not 0 < most < 1:
+        raise ShoalError(Kind.CONFIG, "max_delta: a number above 0 and below 1, for example 1e-6")
+
+
+def never_answered(policy: Policy, assignment: Assignment) -> str:
+    """Why no yes of the owner's to this task would count, so that nobody is asked. "" for any
+    other.
+    """
+    epsilon = counted_on(policy, assignment.epsilon0, assignment.epsilon_apart)
+    return above_max_delta(policy, assignment.task.delta) or never_accepted(policy, epsilon)
+
+
+def above_max_delta(policy: Policy, delta: float) -> str:
+    """Why a task of this delta is refused, in words; "" for one within the limit. NaN never is.
+
+    It is asked of every task, not of those alone that are charged an epsilon at a delta: which
+    these are depends on what the owner accepted, and of no task is a large delta of use.
+    """
+    if delta <= policy.max_delta:
+        return ""
+    fleet = policy.ceiling.max_delta
+    if fleet is not None and fleet <= policy.max_delta:
+        return (
+            f"an answer may leak whole with probability delta = {_up(delta)} in each window, more "
+            f"than the fleet's max_delta = {fleet:g} allows, which the device's owner can't change"
+        )
+    return (
+        f"an answer may leak whole with probability delta = {_up(delta)} in each window, more "
+        f"than max_delta = {policy.max_delta:g} allows: change that under [policy], or leave the "
+        "task"
+    )
+
+
 def never_accepted(policy: Policy, epsilon: float) -> str:
     """Why no yes to ``epsilon`` counts, the one that the owner's limit is about (``counted_on``):
     it is infinite, and the owner or the fleet refuses all such. "" for any other.
@@ -148,14 +193,12 @@ def never_accepted(policy: Policy, epsilon: float) -> str:
     return ""
 
 
-def check_acceptable(
-    policy: Policy, name: str, epsilon0: float, epsilon_apart: float | None
-) -> None:
+def check_acceptable(policy: Policy, assignment: Assignment) -> None:
     """Raises REFUSED where the owner's yes to this task would not count: nothing was asked, and
     nothing is kept.
     """
-    if never := never_accepted(policy, counted_on(policy, epsilon0, epsilon_apart)):
-        raise _refused(name, f"nothing was accepted: {never}")
+    if never := never_answered(policy, assignment):
+        raise _refused(assignment.task.name, f"nothing was accepted: {never}")
 
 
 def check(
@@ -190,6 +233,8 @@ def check(
         )
     check_step(campaign, (), trusted)  # tasks come without releases: each is a first step
     # before the purpose: nobody is asked for one that would change nothing
+    if too_large := above_max_delta(policy, task.delta):
+        raise _refused(task.name, too_large)
     relevant = counted_on(policy, epsilon0, epsilon_apart)
     if never := never_accepted(policy, relevant):
         raise _refused(task.name, f"{_has(relevant, epsilon0, epsilon_apart)}, and {never}")

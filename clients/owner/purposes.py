@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shoal.clients.owner.consent import DENIED
-from shoal.clients.owner.policy import counted_on, never_accepted
+from shoal.clients.owner.policy import never_answered
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ def purposes(
     written, ceiling = config.policy.purposes, policy.ceiling
     asked: dict[str, list[str]] = {}
     for status in statuses:
-        one = status.assignment
-        if never_accepted(policy, counted_on(policy, one.epsilon0, one.epsilon_apart)):
+        if never_answered(policy, status.assignment):
             continue
         asked.setdefault(status.assignment.task.purpose, []).append(status.assignment.task.name)
     return [

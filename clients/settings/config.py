@@ -242,6 +242,7 @@ def _policy(table: TomlTable) -> Policy:
             table.number("lifetime_epsilon", math.inf),
             infinite_epsilon0=table.take("infinite_epsilon0", str, BY_NAME),
             owner_devices=table.take("owner_devices", int, 1),
+            max_delta=table.number("max_delta", LIMITS.device_delta),
         )
     except ShoalError as error:
         text = str(error)  # keys that the table itself complains about have their prefix

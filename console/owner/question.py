@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from shoal.accounting.meaning import above_a_limit, bound_text
-from shoal.clients.owner.policy import counted_on, never_accepted
+from shoal.clients.owner.policy import counted_on, never_answered
 from shoal.clients.owner.purposes import not_kept
 from shoal.console.owner.desk import STATUS
 from shoal.errors import Kind, ShoalError
@@ -166,7 +166,7 @@ def _asked(agent: Agent, assignment: Assignment) -> Acceptance | None:
             f"the fleet's file allows no more than epsilon {bound_text(ceiling.max_epsilon0)}, and "
             "you can only tighten what it says: ask who runs the fleet"
         )
-    elif never := never_accepted(policy, epsilon):
+    elif never := never_answered(policy, assignment):
         why = never
     elif (
         assignment.epsilon_apart is not None

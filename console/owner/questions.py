@@ -15,7 +15,7 @@ from shoal.clients.owner.book import found_damaged
 from shoal.clients.owner.consent import ALLOWED, DENIED, TAKES_BACK, answer_of
 from shoal.clients.owner.explain_cost import pays
 from shoal.clients.owner.explain_draws import randomized_line
-from shoal.clients.owner.policy import counted_on, never_accepted
+from shoal.clients.owner.policy import never_answered
 from shoal.clients.owner.purposes import not_kept, purposes
 from shoal.console.owner.desk import STATUS
 from shoal.console.web import NavItem
@@ -76,9 +76,7 @@ async def _shown(
         statuses = [
             one
             for one in await asyncio.to_thread(agent.status)
-            if not never_accepted(
-                policy, counted_on(policy, one.assignment.epsilon0, one.assignment.epsilon_apart)
-            )
+            if not never_answered(policy, one.assignment)
         ]
         tasks = [_task(one, await agent.memory.run(partial(_paid, agent, one))) for one in statuses]
         for task, one in zip(tasks, statuses, strict=True):

@@ -187,6 +187,7 @@ DENIED: Change = lambda made: replace(  # noqa: E731
 STRICTER: Change = lambda made: replace(made, policy=replace(made.policy, max_epsilon0=0.001))  # noqa: E731
 NOBODY: Change = lambda made: replace(made, enrolment=None)  # noqa: E731
 POOR: Change = lambda made: replace(made, policy=replace(made.policy, lifetime_epsilon=1e-6))  # noqa: E731
+WARY: Change = lambda made: replace(made, policy=replace(made.policy, max_delta=1e-12))  # noqa: E731
 SAME: Change = lambda made: made  # noqa: E731
 
 
@@ -196,6 +197,7 @@ SAME: Change = lambda made: made  # noqa: E731
         (DENIED, None, True, Kind.REFUSED),
         (STRICTER, None, True, Kind.REFUSED),
         (POOR, None, True, Kind.REFUSED),
+        (WARY, None, True, Kind.REFUSED),
         (NOBODY, None, True, Kind.CONFIG),
         (SAME, None, False, Kind.CONFIG),
         (SAME, 3, True, Kind.INVALID),

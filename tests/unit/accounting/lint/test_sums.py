@@ -95,7 +95,7 @@ def test_a_delta_that_gives_a_vector_away_is_a_warning() -> None:
     """1 / survivors_min itself passes. Planted: 1 / min_batch or ``>=`` -> this fails."""
 
     def warned(delta: float) -> bool:
-        return any("delta" in text for text in lint(strict(delta=delta)).warnings)
+        return any("1 / survivors_min" in text for text in lint(strict(delta=delta)).warnings)
 
     assert not warned(1 / 80)
     assert warned(1 / 79)

@@ -179,6 +179,7 @@ async def test_what_can_t_be_believed_is_a_problem_once(device: Device, what: st
 
 POLICIES: dict[str, tuple[dict[str, Any], str]] = {
     "over epsilon": ({"max_epsilon0": 2.0}, "max_epsilon0 = 2"),
+    "over delta": ({"max_delta": 1e-9}, "max_delta = 1e-09"),
     "under minimum": ({"min_batch_floor": 1_001}, "min_batch_floor = 1001"),
     "denied": ({"purposes": {PURPOSE: "denied"}}, "denied"),
     "not asked": ({"purposes": {}}, "never agreed to"),

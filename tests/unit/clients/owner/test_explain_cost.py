@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from shoal.accounting.meaning import bound_text
+from shoal.accounting.several_messages.of_domain import design_several
 from shoal.clients.owner.explain import explain
 from shoal.clients.owner.explain_cost import guaranteed_epsilon
 from shoal.clients.owner.policy import Policy
+from shoal.domain import YesNo
 from tests.cases import for_each
 from tests.worlds.devices.explained import assignment_of, config_of, small_world, text_of
 
@@ -111,3 +113,33 @@ def test_an_accepted_epsilon_is_charged_what_the_certificate_guarantees() -> Non
     )
     assert lines[-1] == "As things are, this device would answer it."
     assert "which is above your limit" in text_of(explain(one, config))
+
+
+@for_each(
+    "several, memoized, count, words",
+    [
+        (False, False, 4, "more may leak than is promised behind the shuffler, though never more"),
+        (False, False, 1, "more may leak than is promised"),
+        (False, True, 4, "more may leak than is promised"),
+        (True, False, 4, "an answer may leak whole. Over all 4 windows this adds up to 1.2e-07."),
+    ],
+)
+def test_delta_is_told_beside_the_limit(
+    several: bool, memoized: bool, count: int, words: str
+) -> None:
+    """And what windows add up to, where each has a draw of its own. Planted: no such line; the
+    delta of one window for that of all; the words of a report that has an epsilon0 for one that has
+    none -> each fails.
+    """
+    world = small_world(domain=YesNo(), mechanism="binary_rr", count=count)
+    if several:
+        spec = design_several("shuffler_noise", YesNo(), 90, 4.0, 1e-8, windows=count)
+        world.task = replace(world.task, mechanism=spec)
+    world.task = replace(world.task, delta=3e-8, memoized=memoized)
+    world.sign()
+    config = config_of(world)
+    config = replace(config, policy=replace(config.policy, max_delta=1e-5))
+    (line,) = (one for one in explain(assignment_of(world), config) if one.startswith("Delta: "))
+    assert "probability 3e-08 (of one window; your limit, max_delta, is 1e-05) " in line
+    assert words in line
+    assert ("Over all 4 windows this adds up to 1.2e-07." in line) == (count == 4 and not memoized)

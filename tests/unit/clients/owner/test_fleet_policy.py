@@ -85,6 +85,7 @@ def test_every_field_takes_the_stricter_of_the_two() -> None:
 
 _epsilons = st.sampled_from([0.5, 1.0, 2.0, 3.0, 4.0, 6.0, math.inf])
 _purposes = st.sampled_from(["to plan clinics", "other"])
+_deltas = st.sampled_from([1e-9, 1e-8, 1e-4])  # the task's is 1e-8
 _answers = st.dictionaries(_purposes, st.sampled_from(["allowed", "denied"]))
 
 
@@ -98,6 +99,7 @@ _answers = st.dictionaries(_purposes, st.sampled_from(["allowed", "denied"]))
         _answers,
         st.booleans(),
         _epsilons,
+        max_delta=_deltas,
     ),
     st.builds(
         FleetPolicy,
@@ -110,6 +112,7 @@ _answers = st.dictionaries(_purposes, st.sampled_from(["allowed", "denied"]))
         st.none() | st.booleans(),
         st.just(()),
         st.frozensets(_purposes),
+        max_delta=st.none() | _deltas,
     ),
     _epsilons,
     st.none() | _epsilons,
@@ -138,6 +141,7 @@ def test_what_the_two_allow_together_the_owner_allows_alone_and_the_fleet_does_n
     assert task.purpose not in fleet.denied
     assert fleet.allowed is None or task.purpose in fleet.allowed
     assert task.min_batch >= fleet.min_batch_floor
+    assert fleet.max_delta is None or task.delta <= fleet.max_delta
     held = (
         epsilon0
         if apart is None or fleet.sums_if_apart is False or not owner.sums_if_apart
@@ -161,6 +165,7 @@ def test_what_the_two_allow_together_the_owner_allows_alone_and_the_fleet_does_n
         (FleetPolicy(allowed=frozenset({"other"})), "denied by the fleet's file"),
         (FleetPolicy(allowed=frozenset()), "denied by the fleet's file"),
         (FleetPolicy(min_batch_floor=1_001), "min_batch_floor = 1001"),
+        (FleetPolicy(max_delta=1e-9), "more than the fleet's max_delta = 1e-09 allows"),
     ],
 )
 def test_what_a_fleet_forbids_no_answer_and_no_acceptance_lifts(
@@ -284,6 +289,7 @@ lifetime_epsilon = 30.5
 min_batch_floor = 70
 sums_if_apart = false
 infinite_epsilon0 = "never"
+max_delta = 1e-6
 purposes_allowed = ["p", "q"]
 [purposes]
 "r" = "denied"
@@ -297,6 +303,7 @@ at_most = 9
         rules=(Rule(task="visits", at_most=9, fleet=True),),
         granted=frozenset({"s"}),
         infinite_epsilon0=NEVER,
+        max_delta=1e-6,
     )
     assert load(tmp_path, "") == FleetPolicy()
     assert load(tmp_path, "purposes_allowed = []\nauthorities = []").allowed == frozenset()
@@ -316,6 +323,10 @@ at_most = 9
         ("authorities = [1]", "authorities: each is"),
         ('authorities = "ab"', "authorities: must be a list"),
         ("sums_if_apart = 0", "sums_if_apart: must be true or false"),
+        ("max_delta = 0", "max_delta: a number above 0 and below 1"),
+        ("max_delta = 1", "max_delta: a number above 0 and below 1"),
+        ("max_delta = nan", "max_delta: a number above 0 and below 1"),
+        ('max_delta = "1e-6"', "max_delta: must be a number"),
         ('infinite_epsilon0 = "no"', 'infinite_epsilon0: "by name" asks'),
         ("infinite_epsilon0 = false", "infinite_epsilon0: must be a text"),
         ('purposes_allowed = "x"', "purposes_allowed: must be a list"),

@@ -185,6 +185,7 @@ def test_the_sample_is_complete_and_its_comments_state_the_defaults(tmp_path: Pa
         full.feeds.every_s,
     ) == (10_000, False, False, False, 3_600.0)
     assert full.policy.sums_if_apart is plain.policy.sums_if_apart is False
+    assert full.policy.max_delta == plain.policy.max_delta == 1e-4
     assert full.policy.owner_devices == plain.policy.owner_devices == 1
     assert full.policy.infinite_epsilon0 == plain.policy.infinite_epsilon0 == BY_NAME
     assert full.policy.lifetime_epsilon == 100.0
@@ -244,6 +245,18 @@ def switched_on(text: str) -> str:
         ("max_epsilon0 = 4", "max_epsilon0 = inf", "policy.max_epsilon0: a finite"),
         ("max_epsilon0 = 4", "max_epsilon0 = nan", "policy.max_epsilon0: a finite"),
         ("max_epsilon0 = 4", 'max_epsilon0 = "4"', "policy.max_epsilon0: must be a number"),
+        *(
+            ("= 4", f"= 4\nmax_delta = {value}", f"policy.max_delta: {why}")
+            for value, why in (
+                ("0", "a number above 0 and below 1"),
+                ("-1e-6", "a number above 0"),
+                ("1", "a number above 0 and below 1"),
+                ("inf", "a number above 0"),
+                ("nan", "a number above 0"),
+                ('"1e-6"', "must be a number"),
+                ("true", "must be a number"),
+            )
+        ),
         ("min_batch_floor = 1000", "min_batch_floor = 1", "policy.min_batch_floor: at least 2"),
         (
             "min_batch_floor = 1000",
