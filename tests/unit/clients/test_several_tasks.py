@@ -74,6 +74,7 @@ async def test_an_owner_is_told_that_an_answer_is_said_at_every_level(tmp_path: 
     world.sign()
     async with Device(tmp_path, world).agent() as agent:
         told = "\n".join(await agent.explain("visits"))
+        assert "that the shuffler does not read the result" not in told
     assert "your answer is said in 2 sealed messages (ranges), as it is: the first names it" in told
     noise = f"{float(made.mean_messages) - 2:.3g} on average, {made.messages - 2} at most"
     assert f"Beside them this device sends messages that are drawn by chance, {WHATEVER}" in told
@@ -101,8 +102,8 @@ async def test_an_owner_is_told_that_the_shuffler_is_trusted(tmp_path: Path) -> 
 
 async def test_an_owner_is_told_of_no_promise_that_there_is_not(tmp_path: Path) -> None:
     """Against shuffler and analyzer together nothing is promised, and with fewer honest devices
-    than the noise is split over nothing is left either. Planted: the words of tasks with an
-    epsilon0 -> a promise that nobody makes, fails.
+    than the noise is split over nothing is left either; nor against a shuffler that reads releases.
+    Planted: the words of tasks with an epsilon0 -> a promise that nobody makes, fails.
     """
     device = Device(tmp_path, several())
     async with device.agent() as agent:
@@ -110,6 +111,7 @@ async def test_an_owner_is_told_of_no_promise_that_there_is_not(tmp_path: Path) 
     assert "they see your answer itself: nothing of the promise is left" in told
     assert "where it fails, nothing of the promise is left" in told
     assert "together is left" not in told
+    assert "that the shuffler does not read the result" in told
     assert f"moves a count by {device.world.task.messages} at most, with all of its" in told
 
 

@@ -69,6 +69,14 @@ def test_what_both_see_together_is_warned_of(epsilon0: float | None, said: str) 
     assert (bound in warning) == (epsilon0 is None)
 
 
+def test_a_shuffler_that_reads_releases_is_warned_of() -> None:
+    """Of + and - alone. Planted: of no mechanism, or of all -> fails."""
+    of_words = words_world().task
+    told = [any("take dummies" in one for one in lint(each).warnings) for each in (TASK, of_words)]
+    assert (TASK.mechanism.name, of_words.mechanism.name) == ("signed_count", "dummies")
+    assert told == [True, False]
+
+
 def test_trust_in_the_shuffler_is_warned_of() -> None:
     """And room for its noise is kept; any honest share will do. Planted: no such warning; a batch
     that leaves no room -> fails.

@@ -97,8 +97,14 @@ def test_a_busy_machine_gets_longer_windows(
     assert asked.how_busy() == slower
 
 
-def test_longer_windows_promise_the_same() -> None:
-    """Planted: a phase that is not longer -> fails."""
+def test_longer_windows_promise_the_same(site: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a phase, or the time between two rounds, that is not longer -> fails."""
+    lengths = []
+    for slower in (1, 3):
+        monkeypatch.setattr(asked, "how_busy", lambda slower=slower: slower)
+        task = make_learning(site, plan_of(2, adaptive=False), 60).task  # type: ignore[arg-type]
+        lengths.append(task.windows.length_s)
+    assert lengths[1] == 3 * lengths[0]
     plan = plan_of(6, adaptive=False)
     quiet, busy = (design_learning(plan, 200, slower) for slower in (1, 3))
     assert busy.plan.seconds == 3 * quiet.plan.seconds
