@@ -8,6 +8,13 @@ first raised by what rounding may have taken from them, which raises it too.
 **Added.** The sum of two independent losses is a convolution of positive numbers, without a
 transform: its relative error is its length in units of rounding.
 
+**Larger.** Of two curves the larger one is convex too, as it is a maximum. Its values at e =
+exp(l) of all lattice points l, joined by straight lines, are nowhere below it, and are the curve of
+a law again: with slopes s_i left of the i-th point (the first from e = 0, where both curves are
+their whole mass), the masses exp(l_i) (s_i - s_(i+1)), and the last value at infinity. Differences
+cancel, so the finished curve is compared with the values at all points, and raised by what is
+missing.
+
 **Cut.** Let the true curve be h(e) <= h'(e) + (1 + e) t for every e >= 0; h falls with e. Let H' >=
 h' be the curve of a law, and L a loss. The law returned has the curve
 
@@ -24,6 +31,7 @@ adaptive choices included.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.accounting.composition.losses import MARGIN, LossLaw
@@ -98,18 +106,67 @@ def added(one: Lattice, other: Lattice) -> Lattice:
     return Lattice(one.first + other.first, masses * rounding, infinity * (1.0 + MARGIN))
 
 
+def mixed(parts: Sequence[tuple[float, Lattice]]) -> Lattice:
+    """The sum of the masses, each times its weight."""
+    first = min(part.first for _, part in parts)
+    out = np.zeros(max(part.first + len(part.masses) for _, part in parts) - first)
+    for weight, part in parts:
+        out[part.first - first : part.first - first + len(part.masses)] += weight * part.masses
+    rounding = 1.0 + 2.0 * (len(parts) + 2) * UNIT
+    infinity = math.fsum(weight * part.infinity for weight, part in parts)
+    return Lattice(first, out * rounding, infinity * rounding)
+
+
+def larger(one: Lattice, other: Lattice, step: float) -> Lattice:
+    """A law whose curve is nowhere below that of either. Direction: UPPER."""
+    first = min(one.first, other.first)
+    last = max(part.first + len(part.masses) for part in (one, other))
+    both = [
+        np.pad(part.masses, (part.first - first, last - part.first - len(part.masses)))
+        for part in (one, other)
+    ]
+    curves = [
+        _curve(masses, part.infinity, step)
+        for masses, part in zip(both, (one, other), strict=True)
+    ]
+    heights = np.maximum(*curves) * (1.0 + MARGIN)
+    whole = max(float(np.sum(part.masses)) + part.infinity for part in (one, other))
+    points = np.exp((first + np.arange(last - first)) * step)
+    # slopes times the distance in units of the right point: sums stay in range
+    slopes = np.concatenate(
+        [
+            [(whole * (1.0 + MARGIN) - heights[0]) / points[0]],
+            (heights[:-1] - heights[1:]) / (points[:-1] * math.expm1(step)),
+            [0.0],
+        ]
+    )
+    masses = np.maximum(points * (slopes[:-1] - slopes[1:]), 0.0)
+    infinity = float(heights[-1])
+    missing = heights / np.maximum(_curve(masses, infinity, step), 1e-300)
+    rounding = max(1.0, float(np.max(missing))) * (1.0 + MARGIN)
+    return Lattice(first, masses * rounding, infinity * rounding)
+
+
+def _curve(masses: Floats, infinity: float, step: float) -> Floats:
+    """The curve at e = exp(l) of each point l: infinity, and the sum over all l' > l of m (1 -
+    exp(l - l')), by sums from the right: A(l) = A(l + step) exp(-step) + M(l + step) (1 -
+    exp(-step)), M = the mass from there on.
+    """
+    above = np.cumsum(masses[::-1])[::-1]
+    fall, rise, at = math.exp(-step), -math.expm1(-step), 0.0
+    out = np.zeros(len(masses))
+    for index in range(len(masses) - 2, -1, -1):
+        at = at * fall + float(above[index + 1]) * rise
+        out[index] = at
+    return out + infinity
+
+
 def cut_at(both: Lattice, step: float, far: float, lost: float, delta: float) -> LossLaw:
     """The law with its charges, cut at the best L >= 0."""
     indices = both.first + np.arange(len(both.masses), dtype=np.int64)
     losses: Floats = np.asarray(indices * step, dtype=np.float64)
-    # H'(exp(L)) at every L: sum over l > L of m (1 - exp(L - l)), by sums from the right, which is
-    # A(L) = A(L + step) exp(-step) + M(L + step) (1 - exp(-step)), M = the mass from there on.
-    above = np.cumsum(both.masses[::-1])[::-1]
-    fall, rise, at = math.exp(-step), -math.expm1(-step), 0.0
-    beyond = np.zeros(len(losses))
-    for index in range(len(losses) - 2, -1, -1):
-        at = at * fall + float(above[index + 1]) * rise
-        beyond[index] = at
+    # H'(exp(L)) at every L
+    beyond = _curve(both.masses, 0.0, step)
     charge = (1.0 + np.exp(losses)) * far
     left = np.where(losses >= 0.0, beyond + charge, math.inf)
     least = float(np.min(left))

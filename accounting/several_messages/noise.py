@@ -43,6 +43,12 @@ set S of views
 
 with post-processing in between, which only lowers. So delta <= delta' + (1 + e) t.
 
+**What the shuffler sees** is the number of messages of each device and, once it is out, the
+release. ``onlooker`` bounds that where empties hide the numbers (``NoiseLaw.hidden``), and the
+curve is the larger of both. Full submissions have one number: then a release, a function of the
+multiset, is all that there is. Where neither is, certificates say so (``SIZES``). Dummies need
+neither (``mechanisms.several.protocol.sizes_tell``). To the analyzer empties are more padding.
+
 **Lower curves.** For n_honest = shares, steps 1 and 4 are equalities, step 2 is empty, and steps 3,
 5 and 6 are couplings: delta >= delta' - (1 + e)(t1 + t2 + t3), t3 for the surplus of step 5. For
 more devices, and for dummies, the account is of all n_honest of them, with the integers that are
@@ -76,6 +82,7 @@ from shoal.accounting.several_messages.one_more import (
     shown_cancelling,
     shown_dummies,
 )
+from shoal.accounting.several_messages.onlooker import Onlooker, onlooker, onlooker_delta
 from shoal.accounting.several_messages.signed_count import (
     CountShown,
     count_divergence,
@@ -92,7 +99,7 @@ METHODS = (
     "cancelling-in-tables",
     "poisson-dummies-in-tables",
 )
-# of + and -, in certificates: see ``sizes_tell``
+# of + and - whose numbers are not hidden, in certificates
 SIZES = (
     "the shuffler does not read the release: it knows how many messages each device sent, and that "
     "tells of the noise of + and -; of both together nothing is proven"
@@ -143,7 +150,7 @@ class NoiseProtocol:
             "drawn afresh and independent of everything",
             f"every submission has {self.law.slots} messages on the wire, padding among them: who "
             "sees sizes sees one size",
-            *((SIZES,) if self.law.signed else ()),
+            *((SIZES,) if self.law.signed and not self.law.hidden else ()),
         )
 
     @property
@@ -155,7 +162,7 @@ class NoiseProtocol:
         variance = sum(
             Fraction(rate.weight * rate.size * rate.size, 1 << RATE_BITS)
             for rate in rates
-            if rate.kind is not NoiseKind.FLOOD
+            if rate.kind in (NoiseKind.PLUS, NoiseKind.MINUS)
         )
         scale = 2.0 if self.law.truth is Truth.SIGN else 1.0
         return math.sqrt(self.law.shares * variance) / scale
@@ -170,9 +177,16 @@ class NoiseProtocol:
             far = distance(self.law, self.law.shares, delta)
             if far >= 1.0:  # whatever the law is: it may be one of numbers without end
                 return _everything
-            return _Curve(shown(counted(self.law), tail), far, direction).delta
+            return _Curve(
+                shown(counted(self.law), tail), far, direction, seen_beside(self.law, delta)
+            ).delta
         found = _drawn(self.law, n_honest, delta)
         return _nothing if found is None else _Curve(*found, direction).delta
+
+
+def seen_beside(law: NoiseLaw, delta: float) -> Onlooker | None:
+    """What the shuffler sees beside the release; None where that is no more than the release."""
+    return onlooker(law, delta) if law.empties else None
 
 
 def distance(law: NoiseLaw, devices: int, delta: float) -> float:
@@ -233,17 +247,20 @@ def _divergence(found: Laws, epsilon: float, direction: Direction) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """delta' and the charges for a ``distance``."""
+    """delta' and the charges for a ``distance``; the larger of both views, if there are two."""
 
     found: Laws
     distance: float
     direction: Direction
+    beside: Onlooker | None = None
 
     def delta(self, epsilon: float) -> float:
         """The curve at ``epsilon`` in [0, 40]."""
         exact = _divergence(self.found, epsilon, self.direction)
         charge = (1.0 + math.exp(epsilon)) * self.distance * (1.0 + _ROUNDING)
         if self.direction is Direction.UPPER:
+            if self.beside is not None:
+                exact = max(exact, onlooker_delta(self.beside, epsilon))
             return min(1.0, (exact + charge) * (1.0 + _ROUNDING))
         return max(0.0, exact * (1.0 - _ROUNDING) - charge * (1.0 + _ROUNDING))
 

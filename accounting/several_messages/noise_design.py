@@ -17,6 +17,10 @@ left, a multiple of 2^-32; fewer floods lower the charge of the cap. In the end 
 itself is asked, and floods are raised until it agrees, at first by 2^-20 of themselves, then by
 twice that, and so on: a certificate looks for an epsilon from a few fixed ones downward, and where
 delta hardly falls with epsilon (few and large floods) charges may hide the target from it.
+
+*Hidden numbers.* The law that comes out is made once more, with the fewest empties that hide the
+numbers of messages (``empties_design``), or its submissions are full: whichever sends fewer
+messages. A batch wants some number of empties, whatever its size: so full ones win for few devices.
 """
 
 from __future__ import annotations
@@ -37,10 +41,12 @@ from shoal.accounting.several_messages.charges import (
     message_rates,
     singles_beyond,
 )
+from shoal.accounting.several_messages.empties_design import with_empties
 from shoal.accounting.several_messages.messages import check_target, reaches
 from shoal.accounting.several_messages.noise import NoiseProtocol, exact_delta
 from shoal.accounting.several_messages.randomized_truth import RandomizedTruth, inner_target
 from shoal.errors import Kind, ShoalError
+from shoal.limits import LIMITS
 from shoal.mechanisms.several.noise_law import MOST_SHARES, MOST_SIZE, NoiseLaw, Truth
 from shoal.privacy import KaryLaw
 
@@ -66,7 +72,7 @@ def design_cancelling(
     drawn: KaryLaw | None = None,
 ) -> NoiseLaw:
     """Singles of e^-``s`` and the fewest floods of sizes up to ``largest`` with which ``n_honest``
-    devices reach (epsilon, delta) in one release.
+    devices reach (epsilon, delta) in one release; with hidden numbers of messages.
 
     ``s``: .45 ``epsilon`` if not given. ``largest``: 4 if not given, up to epsilon = 1/2 as many as
     4 / epsilon. ``windows``: releases that will be composed at this delta; cut and cap are chosen
@@ -94,7 +100,16 @@ def design_cancelling(
     longest = _longest(q, truth, epsilon, delta / windows)
     shares = min(n_honest, MOST_SHARES)
     start = NoiseLaw(truth, cells, shares, 1, q, longest, Fraction(1), largest)
-    return _fewest(start, epsilon, delta, "floods", windows, reached)
+    bare = _fewest(start, epsilon, delta, "floods", windows, reached)
+    full = replace(bare, full=True)
+    among = with_empties(bare, epsilon, delta / windows)
+    if among is None or among.mean_messages >= full.mean_messages:
+        return full
+    try:
+        among = _fewest(replace(among, slots=1), epsilon, delta, "floods", windows, reached)
+    except ShoalError:  # they hide the target by their own charges
+        return full
+    return among if among.slots <= LIMITS.messages else full
 
 
 def design_dummies(

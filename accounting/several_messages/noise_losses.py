@@ -12,11 +12,18 @@ pairs (``tables``). The sum over the two cells, the lattice and the charges:
 ``loss_lattice``. What remains at infinity adds up over windows: a law for many windows wants
 ``longest`` and ``slots`` for a smaller delta than that of one.
 
+Where empties hide the numbers of messages there are two views, the analyzer's and that of a
+shuffler that reads the release (``onlooker``, a mixture of such pairs): the law is one whose curve
+is nowhere below either.
+
 Lost windows' mass (``Shown.lost``) goes to infinity as well. There is no pure epsilon: epsilon0 is
 infinite.
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import replace
 
 from shoal.accounting.certificate import check_delta, check_n
 from shoal.accounting.composition.losses import LossLaw
@@ -25,10 +32,12 @@ from shoal.accounting.several_messages.loss_lattice import (
     Lattice,
     added,
     cut_at,
+    larger,
+    mixed,
     placed,
     step_of,
 )
-from shoal.accounting.several_messages.noise import counted, distance, shown
+from shoal.accounting.several_messages.noise import counted, distance, seen_beside, shown
 from shoal.accounting.several_messages.one_more import Shown
 from shoal.accounting.several_messages.signed_count import CountShown
 from shoal.accounting.several_messages.tables import TablesShown, losses_upper
@@ -50,24 +59,45 @@ def noise_losses(law: NoiseLaw, n_honest: int, delta: float) -> LossLaw | None:
     far = distance(law, law.shares, delta)
     if isinstance(found, TablesShown):
         both, step = losses_upper(found)
-        lost = found.lost
-    elif isinstance(found, Shown):
-        step = step_of(np.log(found.ratios), found.more)
-        logs, error, tail = np.log(found.ratios), found.error, delta * _BEYOND
-        one = placed(-logs, found.more, 0.0, step, error, tail)
-        other = placed(logs, found.without, found.certain, step, error, tail)
-        both, lost = added(one, other), 2.0 * found.lost
-    else:
-        both, step = _of_count(found, delta * _BEYOND)
-        lost = found.lost
+        return cut_at(both, step, far, found.lost, delta)
+    step = _step(found)
+    both = _on_lattice(found, step, delta)
+    lost = _lost(found)
+    seen = seen_beside(law, delta)
+    if seen is not None:
+        layers = [(each.weight, _on_lattice(each.found, step, delta)) for each in seen.layers]
+        beside = mixed(layers)
+        beside = replace(beside, infinity=beside.infinity + seen.open)
+        both = larger(both, beside, step)
+        lost = max(lost, math.fsum(each.weight * _lost(each.found) for each in seen.layers))
     return cut_at(both, step, far, lost, delta)
 
 
-def _of_count(found: CountShown, tail: float) -> tuple[Lattice, float]:
-    """The law of one cell of a signed count, and its step."""
+def _lost(found: Shown | CountShown) -> float:
+    return found.lost if isinstance(found, CountShown) else 2.0 * found.lost
+
+
+def _step(found: Shown | CountShown) -> float:
+    if isinstance(found, CountShown):
+        return step_of(-np.log(found.ratios[1:]), found.masses[1:])
+    return step_of(np.log(found.ratios), found.more)
+
+
+def _on_lattice(found: Shown | CountShown, step: float, delta: float) -> Lattice:
+    """The law of the losses of both cells, or of the one of a count."""
+    tail = delta * _BEYOND
+    if isinstance(found, CountShown):
+        return _of_count(found, step, tail)
+    logs, error = np.log(found.ratios), found.error
+    one = placed(-logs, found.more, 0.0, step, error, tail)
+    other = placed(logs, found.without, found.certain, step, error, tail)
+    return added(one, other)
+
+
+def _of_count(found: CountShown, step: float, tail: float) -> Lattice:
+    """The law of one cell of a signed count."""
     losses, masses = -np.log(found.ratios[1:]), found.masses[1:]
-    step = step_of(losses, masses)
     all_losses = np.concatenate([losses, -losses, [0.0]])
     all_masses = np.concatenate([masses, masses * found.ratios[1:], [found.level]])
     certain = float(found.masses[0])
-    return placed(all_losses, all_masses, certain, step, found.error, tail), step
+    return placed(all_losses, all_masses, certain, step, found.error, tail)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shoal.arrays import NDArray, np
 from shoal.entropy import streamed
 from shoal.mechanisms.parts import cells
-from shoal.mechanisms.several.events import below, events_of
+from shoal.mechanisms.several.events import below, empty_of, events_of
 from shoal.mechanisms.several.protocol import Bundles
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def bundle(truths: Sequence[int], law: NoiseLaw, entropy: Entropy) -> list[int]:
     """The messages of one device as numbers: ``truths``, ``law.truths`` of them, at uniform places
-    among those of its noise, or alone if all are more than ``law.slots``. Draws the same words
-    whatever the truth is.
+    among those of its noise, or alone if all are more than ``law.slots``; with empty ones behind
+    if submissions are full. Draws the same words whatever the truth is.
     """
     noise = events_of(law).draw(entropy)
     if not law.signed:
@@ -30,6 +30,8 @@ def bundle(truths: Sequence[int], law: NoiseLaw, entropy: Entropy) -> list[int]:
     # says no more than the bundle does. It is drawn all the same: it costs a word.
     for truth in truths:
         noise.insert(below(len(noise) + 1, entropy), truth)
+    if law.full:
+        noise += [empty_of(law)] * (law.slots - len(noise))
     return noise
 
 

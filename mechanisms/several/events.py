@@ -31,30 +31,47 @@ _SIGNS = {
     NoiseKind.PLUS: (PLUS,),
     NoiseKind.MINUS: (MINUS,),
     NoiseKind.FLOOD: (PLUS, MINUS),
+    NoiseKind.EMPTY: None,
 }
+
+
+def empty_of(law: NoiseLaw) -> int:
+    """The number of an empty message: the one after those of all cells."""
+    return 2 * law.cells
+
+
+def numbers_of(law: NoiseLaw) -> int:
+    """Messages that there are: of each cell one, or two of both signs, and an empty one where sizes
+    are hidden.
+    """
+    return law.cells * (2 if law.signed else 1) + law.hidden
 
 
 class Events:
     """Draws the events of one device after the other. Immutable: safe to share between threads."""
 
-    __slots__ = ("_cells", "_kinds", "_number", "_sums", "_total")
+    __slots__ = ("_cells", "_empty", "_kinds", "_number", "_sums", "_total")
 
     def __init__(self, law: NoiseLaw) -> None:
         """Builds the table of the number of events: milliseconds, once."""
         rates = law.rates()
         self._number, self._cells = SmallSampler(Poisson(law.event_rate)), law.cells
+        self._empty = empty_of(law)
         self._sums = list(accumulate(rate.weight for rate in rates))
         self._total = self._sums[-1]
         self._kinds = [(_SIGNS[rate.kind], rate.size) for rate in rates]
 
     def draw(self, entropy: Entropy) -> list[int]:
-        """The messages of one device's noise, in the order of its events: 2 * cell + sign, or the
-        cell alone where there are no signs; see ``plain``.
+        """The messages of one device's noise, in the order of its events: 2 * cell + sign, and 2 *
+        cells if empty. A cell is drawn for an empty event too: all draw alike.
         """
         messages = list[int]()
         for _ in range(self._number.draw(entropy)):
             signs, size = self._kinds[bisect_right(self._sums, below(self._total, entropy))]
             cell = 2 * below(self._cells, entropy)
+            if signs is None:
+                messages += [self._empty] * size
+                continue
             for sign in signs:
                 messages += [cell + sign] * size
         return messages

@@ -27,6 +27,7 @@ from shoal.mechanisms.categories.krr import KaryResponse
 from shoal.mechanisms.parts import cells
 from shoal.mechanisms.several import noise_of_batch
 from shoal.mechanisms.several.bundling import many_bundles, one_bundle
+from shoal.mechanisms.several.events import numbers_of
 from shoal.mechanisms.several.names import CANCELLING, DUMMIES
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import spec_of
@@ -80,8 +81,8 @@ class BundledHistogram:
 
     @property
     def _numbers(self) -> int:
-        """Messages that there are: of each cell one, or two of both signs."""
-        return self.noise.cells * (2 if self.noise.signed else 1)
+        """Messages that there are."""
+        return numbers_of(self.noise)
 
     @property
     def report_size(self) -> int:
@@ -97,8 +98,8 @@ class BundledHistogram:
 
     @property
     def fewest(self) -> int:
-        """1: the true message alone."""
-        return 1
+        """1: the true message alone; all slots if submissions are full."""
+        return self.noise.slots if self.noise.full else 1
 
     @property
     def mean_messages(self) -> Fraction:
@@ -136,18 +137,20 @@ class BundledHistogram:
         return (2 * cell if self.noise.signed else cell,)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """bool[rows]: those that name a cell, and its sign."""
+        """bool[rows]: those that name a cell, and its sign, and the empty one."""
         return cells.valid(reports, self._numbers, self.width)
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
-        """How often each message came: int64[k], or int64[2 k], of each cell + and then -."""
+        """How often each message came: int64[k], or int64[2 k], of each cell + and then -, and
+        then the empty one where sizes are hidden.
+        """
         return cells.tally(reports, self._numbers, self.width)
 
     def estimate(self, tally: Tally, reports: int) -> Estimate:
         """Numbers of devices, one per cell."""
         counts = cells.counts_of(tally, self._numbers)
         if self.noise.signed:
-            pairs = counts.reshape(-1, 2)
+            pairs = counts[: 2 * self.noise.cells].reshape(-1, 2)
             values = pairs[:, 0] - pairs[:, 1]
         else:
             values = counts - noise_of_batch.mean(self.noise, reports)

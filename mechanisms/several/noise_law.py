@@ -3,18 +3,23 @@ fractions, and the integers that are drawn from.
 
 Every device sends one true message, always, and events of noise that do not depend on it: one in
 each of ``truths`` *tables*, where there are several. Tables are cells one after the other; the
-noise of all cells has one law, whatever table they are of. An event belongs to one cell and is one
-of three kinds:
+noise of all cells has one law, whatever table they are of. An event is one of four kinds, and but
+for the last it belongs to one cell:
 
 - *single* of size j: j messages of one sign (+ or -), j = 1, 2, ..., ``longest``;
 - *flood* of size j: j messages of + and j of -, j = 1, ..., ``largest``;
-- *dummy*: one message of +.
+- *dummy*: one message of +;
+- *empty* of size j: j messages that say nothing, j = 1, ..., ``widest``.
 
 ``shares`` devices together make the law that is accounted for: in each cell independent Poisson
 numbers of events, of singles q^j / j for each sign and size, of floods ``floods`` / ``largest`` for
-each size, of dummies ``dummies``. Each device draws its share, a Poisson number with the rate
-divided by ``shares``. The sizes of a sum of singles of one sign add up to a geometric number,
+each size, of dummies ``dummies``; and of empties, for all cells together, ``empties`` / j^2 of each
+size. Each device draws its share, a Poisson number with the rate divided by ``shares``. The sizes of a sum of singles of one sign add up to a geometric number,
 P(g) = (1 - q) q^g (as longest grows): exp(sum_j q^j (z^j - 1) / j) = (1 - q) / (1 - q z).
+
+*Hidden sizes.* The shuffler counts the messages of each device. Beside a release of + less - that
+tells of the noise (``accounting.several_messages.onlooker``), unless empties make single, flood and
+nothing look alike, or every submission is ``full``: empties fill it up to ``slots``.
 
 *Integers.* ``rates`` are expected numbers of events per device and cell in units of 2^-64, rounded
 up: more events than accounted for are further noise, independent of everybody's value, which is
@@ -47,12 +52,13 @@ class NoiseKind(Enum):
     PLUS = "plus"
     MINUS = "minus"
     FLOOD = "flood"
+    EMPTY = "empty"
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
     """``size`` messages of each sign that the ``kind`` has, ``weight`` * 2^-64 times expected per
-    device and cell.
+    device and cell. (Empties are of no cell: each cell has its share of them.)
     """
 
     kind: NoiseKind
@@ -75,7 +81,8 @@ class NoiseLaw:
     ``dummies`` >= 0: expected number per cell. ``truths``: true messages of a device, one in each
     table; 1 for ``SIGN``, and ``cells`` is at least two for each. ``slots`` >= ``truths``: most
     messages of one submission, the true ones among them; a device that drew more noise sends its
-    true messages alone.
+    true messages alone. ``empties`` >= 0, of sizes up to ``widest``, and ``full``: with singles and
+    floods around one true message, one or the other or neither.
 
     Either dummies (with ``CELL``), or singles and floods. Raises ShoalError INVALID for anything
     else.
@@ -91,6 +98,9 @@ class NoiseLaw:
     largest: int = 0
     dummies: Fraction = Fraction(0)
     truths: int = 1
+    empties: Fraction = Fraction(0)
+    widest: int = 0
+    full: bool = False
 
     def __post_init__(self) -> None:
         cancelling = (
@@ -119,15 +129,30 @@ class NoiseLaw:
                 "noise is dummies in the cells of a histogram, or singles with q in (0, 1) and "
                 f"floods, both of sizes 1 to {MOST_SIZE}",
             )
+        among = self.empties > 0 and 1 <= self.widest <= MOST_SIZE and not self.full
+        bare = self.empties == self.widest == 0
+        if not (among or bare) or (self.hidden and (dummies or self.truths > 1)):
+            raise ShoalError(
+                Kind.INVALID,
+                "numbers of singles and floods around one true message are hidden among empties of "
+                f"sizes 1 to {MOST_SIZE}, or by full submissions: leave out one of both, and both "
+                "for dummies",
+            )
 
     @property
     def signed(self) -> bool:
         """Whether messages have a sign: all but those of dummies do."""
         return self.dummies == 0
 
+    @property
+    def hidden(self) -> bool:
+        """Whether there are empty messages, so that numbers of messages tell nothing."""
+        return self.full or self.empties > 0
+
     def rates(self) -> tuple[Rate, ...]:
-        """Of every kind and size, in one order: singles of + and of - by size, then floods by size;
-        or dummies alone. Each weight is the smallest integer that is not below the share.
+        """Of every kind and size, in one order: singles of + and of - by size, then floods by size,
+        then empties by size if there are; or dummies alone. Each weight is the smallest integer
+        that is not below the share.
         """
         if not self.signed:
             return (Rate(NoiseKind.PLUS, 1, self._weight(self.dummies)),)
@@ -139,7 +164,20 @@ class NoiseLaw:
             *(Rate(NoiseKind.PLUS, size, weight) for size, weight in singles),
             *(Rate(NoiseKind.MINUS, size, weight) for size, weight in singles),
             *(Rate(NoiseKind.FLOOD, size, flood) for size in range(1, self.largest + 1)),
+            *self._empties(),
         )
+
+    def _empties(self) -> tuple[Rate, ...]:
+        if not self.empties:
+            return ()
+        return tuple(
+            Rate(NoiseKind.EMPTY, size, self._weight(self.empty_rate(size) / self.cells))
+            for size in range(1, self.widest + 1)
+        )
+
+    def empty_rate(self, size: int) -> Fraction:
+        """Expected empties of ``size`` >= 1 in a batch, before they are rounded up to integers."""
+        return self.empties / size**2 if size <= self.widest else Fraction(0)
 
     def _weight(self, rate: Fraction) -> int:
         """ceil(2^64 rate / shares)."""
@@ -153,6 +191,10 @@ class NoiseLaw:
 
     @property
     def mean_messages(self) -> Fraction:
-        """Expected messages of one device, its true ones among them, were there no ``slots``."""
+        """Expected messages of one device, its true ones among them, were there no ``slots``; of a
+        full submission all of these.
+        """
+        if self.full:
+            return Fraction(self.slots)
         noise = sum(rate.weight * rate.messages for rate in self.rates())
         return self.truths + Fraction(self.cells * noise, 1 << RATE_BITS)

@@ -90,8 +90,21 @@ _UNIFORM = Parameter(
     WORDS - 1,
     "probability, out of 2^64, that the true message is of a cell drawn from all",
 )
-OPTIONAL = dict.fromkeys((CANCELLING, DUMMIES, SIGNED_COUNT), (_UNIFORM,))
-"""Left out where the true message is the value."""
+_HIDDEN = (
+    Parameter(
+        "empties", 1, _MOST_NUMBER, "scale of the empty events of a batch, out of 2^32"
+    ),
+    Parameter("widest", 1, MOST_SIZE, "messages of the largest empty event; with empties"),
+    Parameter("full", 1, 1, "1: every submission is filled up with empty messages"),
+)
+OPTIONAL = {
+    CANCELLING: (_UNIFORM, *_HIDDEN),
+    DUMMIES: (_UNIFORM,),
+    SIGNED_COUNT: (_UNIFORM, *_HIDDEN),
+}
+"""Left out: "uniform" where the true message is the value, "empties" with "widest", or
+"full", or all of these where numbers of messages are not hidden.
+"""
 
 
 def law_of(spec: MechanismSpec) -> NoiseLaw:
@@ -113,6 +126,9 @@ def law_of(spec: MechanismSpec) -> NoiseLaw:
         longest=spec.get("longest"),
         floods=Fraction(spec.get("floods"), UNIT),
         largest=spec.get("largest"),
+        empties=Fraction(_optional(spec, "empties") or 0, UNIT),
+        widest=_optional(spec, "widest") or 0,
+        full=_optional(spec, "full") is not None,
     )
 
 
@@ -130,7 +146,11 @@ def tree_of(spec: MechanismSpec) -> CellTree:
 
 def uniform_of(spec: MechanismSpec) -> int | None:
     """The optional "uniform" of ``krr`` for the true message; None where it is left out."""
-    return dict(spec.parameters).get("uniform")
+    return _optional(spec, "uniform")
+
+
+def _optional(spec: MechanismSpec, name: str) -> int | None:
+    return dict(spec.parameters).get(name)
 
 
 def spec_of(name: str, law: NoiseLaw, uniform: int | None = None) -> MechanismSpec:
@@ -141,6 +161,10 @@ def spec_of(name: str, law: NoiseLaw, uniform: int | None = None) -> MechanismSp
     if law.signed:
         numbers["q"], numbers["floods"] = out_of_unit(law.singles), out_of_unit(law.floods)
         numbers["longest"], numbers["largest"] = law.longest, law.largest
+        if law.empties:
+            numbers["empties"], numbers["widest"] = out_of_unit(law.empties), law.widest
+        if law.full:
+            numbers["full"] = 1
     else:
         numbers["dummies"] = out_of_unit(law.dummies)
     if name == MARGINALS:

@@ -19,7 +19,7 @@ from shoal.mechanisms.base import Estimate, Tally, invalid
 from shoal.mechanisms.categories.krr import KaryResponse
 from shoal.mechanisms.parts import cells
 from shoal.mechanisms.several.bundling import many_bundles, one_bundle
-from shoal.mechanisms.several.events import MINUS, PLUS
+from shoal.mechanisms.several.events import MINUS, PLUS, numbers_of
 from shoal.mechanisms.several.names import SIGNED_COUNT
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import spec_of
@@ -34,7 +34,6 @@ from shoal.mechanisms.several.true_message import (
 from shoal.privacy import KaryLaw
 from shoal.task import MechanismSpec
 
-_NUMBERS = 2  # messages that there are
 _PARTS = 2  # messages that an answer is worth: + in place of -
 
 
@@ -67,8 +66,8 @@ class SignedCount:
 
     @property
     def report_size(self) -> int:
-        """1 byte: the sign."""
-        return cells.report_size(_NUMBERS)
+        """1 byte: the sign, or the empty message."""
+        return cells.report_size(numbers_of(self.noise))
 
     @property
     def messages(self) -> int:
@@ -77,8 +76,8 @@ class SignedCount:
 
     @property
     def fewest(self) -> int:
-        """1: the true message alone."""
-        return 1
+        """1: the true message alone; all slots if submissions are full."""
+        return self.noise.slots if self.noise.full else 1
 
     @property
     def mean_messages(self) -> Fraction:
@@ -115,16 +114,16 @@ class SignedCount:
         return (PLUS if drawn_cell(self.response, value, entropy) else MINUS,)
 
     def valid(self, reports: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """bool[rows]: those that are + or -."""
-        return cells.valid(reports, _NUMBERS)
+        """bool[rows]: those that are + or -, and the empty one where sizes are hidden."""
+        return cells.valid(reports, numbers_of(self.noise))
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
-        """int64[2]: messages of + and of -."""
-        return cells.tally(reports, _NUMBERS)
+        """int64[2]: messages of + and of -; a third number where sizes are hidden, of empty ones."""
+        return cells.tally(reports, numbers_of(self.noise))
 
     def estimate(self, tally: Tally, reports: int) -> Estimate:
         """Numbers of devices that said no and yes."""
-        plus, minus = cells.counts_of(tally, _NUMBERS)
+        plus, minus = cells.counts_of(tally, numbers_of(self.noise))[:2]
         yes = (plus - minus + reports) / 2.0
         values = np.array([reports - yes, yes])
         return estimated(self.labels, values, self.noise, self.response, reports, _PARTS)
