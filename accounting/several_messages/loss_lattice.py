@@ -126,8 +126,7 @@ def larger(one: Lattice, other: Lattice, step: float) -> Lattice:
         for part in (one, other)
     ]
     curves = [
-        _curve(masses, part.infinity, step)
-        for masses, part in zip(both, (one, other), strict=True)
+        _curve(masses, part.infinity, step) for masses, part in zip(both, (one, other), strict=True)
     ]
     heights = np.maximum(*curves) * (1.0 + MARGIN)
     whole = max(float(np.sum(part.masses)) + part.infinity for part in (one, other))

@@ -13,9 +13,9 @@ two; they are independent of the rest). What is left are events of each size j: 
 or two cells looked at, r_j = q^j / j for each cell and sign, and decoys, d_j: floods of size j / 2
 of all cells and empties of size j. All are Poisson.
 
-*One cell* (a signed count): K_j ~ Poisson(2 r_j + d_j) events of size j. *Two cells*, x and x': toss
-a fair coin for every decoy, and say of each event whether it is "of x, or a decoy with heads" or
-"of x', or a decoy with tails". So of each of these there are K_j ~ Poisson(2 r_j + d_j / 2), all
+*One cell* (a signed count): K_j ~ Poisson(2 r_j + d_j) events of size j. *Two cells*, x and x':
+toss a fair coin for every decoy, and say of each event whether it is "of x, or a decoy with heads"
+or "of x', or a decoy with tails". So of each of these there are K_j ~ Poisson(2 r_j + d_j / 2), all
 independent. In any case, given K, each event of size j of a cell is + with probability p_j = r_j
 over that mean, - with the same, else a decoy, and all are independent:
 
@@ -121,10 +121,7 @@ def _rates(law: NoiseLaw) -> tuple[Floats, Floats]:
     flood = law.cells * law.floods / law.largest
     singles = np.array([float(law.singles**size / size) for size in sizes]) * _BELOW
     decoys = np.array(
-        [
-            float(law.empty_rate(size) + (flood if size in _doubles(law) else 0))
-            for size in sizes
-        ]
+        [float(law.empty_rate(size) + (flood if size in _doubles(law) else 0)) for size in sizes]
     )
     return singles, 2.0 * singles + decoys * (_BELOW / cells_looked_at(law.truth))
 

@@ -14,8 +14,9 @@ for the last it belongs to one cell:
 ``shares`` devices together make the law that is accounted for: in each cell independent Poisson
 numbers of events, of singles q^j / j for each sign and size, of floods ``floods`` / ``largest`` for
 each size, of dummies ``dummies``; and of empties, for all cells together, ``empties`` / j^2 of each
-size. Each device draws its share, a Poisson number with the rate divided by ``shares``. The sizes of a sum of singles of one sign add up to a geometric number,
-P(g) = (1 - q) q^g (as longest grows): exp(sum_j q^j (z^j - 1) / j) = (1 - q) / (1 - q z).
+size. Each device draws its share, a Poisson number with the rate divided by ``shares``. The sizes
+of a sum of singles of one sign add up to a geometric number, P(g) = (1 - q) q^g (as longest grows):
+exp(sum_j q^j (z^j - 1) / j) = (1 - q) / (1 - q z).
 
 *Hidden sizes.* The shuffler counts the messages of each device. Beside a release of + less - that
 tells of the noise (``accounting.several_messages.onlooker``), unless empties make single, flood and

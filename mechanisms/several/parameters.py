@@ -91,9 +91,7 @@ _UNIFORM = Parameter(
     "probability, out of 2^64, that the true message is of a cell drawn from all",
 )
 _HIDDEN = (
-    Parameter(
-        "empties", 1, _MOST_NUMBER, "scale of the empty events of a batch, out of 2^32"
-    ),
+    Parameter("empties", 1, _MOST_NUMBER, "scale of the empty events of a batch, out of 2^32"),
     Parameter("widest", 1, MOST_SIZE, "messages of the largest empty event; with empties"),
     Parameter("full", 1, 1, "1: every submission is filled up with empty messages"),
 )

@@ -118,7 +118,7 @@ class SignedCount:
         return cells.valid(reports, numbers_of(self.noise))
 
     def tally(self, reports: NDArray[np.uint8]) -> Tally:
-        """int64[2]: messages of + and of -; a third number where sizes are hidden, of empty ones."""
+        """int64[2]: messages of + and of -; and of empty ones, a third, where there are any."""
         return cells.tally(reports, numbers_of(self.noise))
 
     def estimate(self, tally: Tally, reports: int) -> Estimate:
