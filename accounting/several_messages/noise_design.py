@@ -19,7 +19,7 @@ twice that, and so on: a certificate looks for an epsilon from a few fixed ones 
 delta hardly falls with epsilon (few and large floods) charges may hide the target from it.
 
 *Hidden numbers.* The law that comes out is made once more, with the fewest empties that hide the
-numbers of messages (``empties_design``), or its submissions are full: whichever sends fewer
+numbers of messages (``onlooker``), or its submissions are full: whichever sends fewer
 messages. A batch wants some number of empties, whatever its size: so full ones win for few devices.
 """
 
@@ -41,9 +41,9 @@ from shoal.accounting.several_messages.charges import (
     message_rates,
     singles_beyond,
 )
-from shoal.accounting.several_messages.empties_design import with_empties
 from shoal.accounting.several_messages.messages import check_target, reaches
 from shoal.accounting.several_messages.noise import NoiseProtocol, exact_delta
+from shoal.accounting.several_messages.onlooker import onlooker, onlooker_delta
 from shoal.accounting.several_messages.randomized_truth import RandomizedTruth, inner_target
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
@@ -57,6 +57,14 @@ _SLOTS_SHARE = 0.03
 _MOST_EVENTS = 100_000.0  # floods, or dummies, of one cell
 _RESOLUTION = 20
 _MOST_RAISED = 2
+# Of delta, for what the shuffler sees: the cap, and a few floods fewer, have the rest.
+_EMPTIES_SHARE = 0.9
+_LEAST_EMPTIES = 16
+_MOST_EMPTIES = 1 << 20  # at epsilon 1 some 2^14 are enough, at a tenth of it a hundred times that
+_NEARLY = 1.02
+# Of the longest single, in percent. Longer ones are too rare to tell much, and wide empties want
+# slots: at (1, 1e-6) and 16 cells 102 of them at 64 %, 117 at 75 %, 147 at 100 %.
+_WIDEST = 65
 
 
 def design_cancelling(
@@ -102,7 +110,7 @@ def design_cancelling(
     start = NoiseLaw(truth, cells, shares, 1, q, longest, Fraction(1), largest)
     bare = _fewest(start, epsilon, delta, "floods", windows, reached)
     full = replace(bare, full=True)
-    among = with_empties(bare, epsilon, delta / windows)
+    among = _with_empties(bare, epsilon, delta / windows)
     if among is None or among.mean_messages >= full.mean_messages:
         return full
     try:
@@ -110,6 +118,31 @@ def design_cancelling(
     except ShoalError:  # they hide the target by their own charges
         return full
     return among if among.slots <= LIMITS.messages else full
+
+
+def _with_empties(law: NoiseLaw, epsilon: float, delta: float) -> NoiseLaw | None:
+    """``law``, which has none, with the empties with which the shuffler's view is proven at
+    (``epsilon``, ``delta``): a whole number of them, to 2 % of the least; None where 2^20 are too
+    few.
+    """
+    widest = -(-law.longest * _WIDEST // 100)
+
+    def among(scale: int) -> NoiseLaw:
+        return replace(law, empties=Fraction(scale), widest=widest)
+
+    def enough(scale: int) -> bool:
+        return onlooker_delta(onlooker(among(scale), delta), epsilon) <= _EMPTIES_SHARE * delta
+
+    high = _LEAST_EMPTIES
+    while not enough(high):
+        high *= 4
+        if high > _MOST_EMPTIES:
+            return None
+    low = high // 4
+    while high > low * _NEARLY + 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return among(high)
 
 
 def design_dummies(
