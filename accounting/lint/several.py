@@ -10,10 +10,10 @@ what all windows together cost a device.
 
 Warnings: that a report may show its value to shuffler and analyzer together (epsilon0 is infinite),
 which every owner has to agree to by name, or what it keeps; how far one device can move a count;
-that a shuffler which reads releases learns more of + and - than the target says; that the shuffler
-is trusted for noise which it adds; noise for fewer devices than are sure to be
-honest, which errs more than it has to; and truncation that was chosen for fewer windows than there
-are.
+that a shuffler which reads releases learns more of + and - than the target says, where no empty
+messages hide the numbers of messages; that the shuffler is trusted for noise which it adds; noise
+for fewer devices than are sure to be honest, which errs more than it has to; and truncation that
+was chosen for fewer windows than there are.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def _of_onlookers(task: Task, made: Several) -> list[Finding]:
             Finding(
                 False,
                 f"{made.name}: target_epsilon holds against everybody who reads the release but "
-                "the shuffler, which knows how many messages each device sent: where its operator "
-                "may read releases, take dummies",
+                "the shuffler, which knows how many messages each device sent: give the mechanism "
+                "by its name alone, and empty messages are added that hide it",
             )
         )
     if task.added_messages:

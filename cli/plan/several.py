@@ -13,7 +13,6 @@ from rich.table import Table
 from shoal.accounting.meaning import bound_text
 from shoal.cli.figures import figure
 from shoal.cli.output import say, say_table
-from shoal.cli.plan.onlookers import sizes_lines
 
 if TYPE_CHECKING:
     from shoal.analyzer.planner import Plan, Request
@@ -116,8 +115,6 @@ def _show(plan: Plan, found: Frontier) -> None:
                 f"{line.title} trusts the shuffler to add the noise, and nobody can tell whether "
                 "it does: it is shown to compare, and a task file gets it by its name alone."
             )
-    for told in sizes_lines(option.title for option in found.options if option.sizes_tell):
-        say(told)
     for option in found.options:
         if option.range_error is not None:
             say(

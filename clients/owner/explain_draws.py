@@ -9,7 +9,7 @@ from shoal.accounting.meaning import bound_text, percent_text
 from shoal.arrays import np
 from shoal.errors import ShoalError
 from shoal.mechanisms.several.names import BLOCKS, MARGINALS, RANGES
-from shoal.mechanisms.several.protocol import Summed
+from shoal.mechanisms.several.protocol import Noisy, Summed
 from shoal.privacy import KaryLaw, epsilon0_upper
 from shoal.task import SHUFFLER_NOISE
 
@@ -78,7 +78,7 @@ def several_line(several: Several) -> str:
         else "after it was randomized (epsilon0 = "
         f"{bound_text(several.epsilon0)}): by chance it may say another answer"
     )
-    true, it = several.fewest, "it"
+    true, it = several.noise.truths if isinstance(several, Noisy) else several.fewest, "it"
     said = f"your answer is one sealed message ({several.name}), {how}"
     if several.name == RANGES:
         it = "them"
@@ -99,10 +99,24 @@ def several_line(several: Several) -> str:
             "those to a few attributes together"
         )
     return (
-        f"On this device {said}. Beside {it} this device sends messages that are drawn by chance, "
-        f"whatever you answer: {float(several.mean_messages) - true:.3g} on average, "
-        f"{several.messages - true} at most. "
+        f"On this device {said}. Beside {it} this device sends {_beside(several, true)} "
         "Only among the messages of all devices nobody can tell which are true."
+    )
+
+
+def _beside(several: Several, true: int) -> str:
+    """The messages that are not true ones: how many they are, and what they hide."""
+    most, noise = several.messages - true, several.noise if isinstance(several, Noisy) else None
+    if noise is not None and noise.full:
+        return (
+            f"{most} further ones, always so many, so that their number tells nothing: some are "
+            "drawn by chance, whatever you answer, and the others are empty."
+        )
+    hidden = noise is not None and noise.hidden
+    empty = ", empty ones among them, so that their number tells nothing" if hidden else ""
+    return (
+        f"messages that are drawn by chance, whatever you answer{empty}: "
+        f"{float(several.mean_messages) - true:.3g} on average, {most} at most."
     )
 
 

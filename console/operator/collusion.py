@@ -9,10 +9,20 @@ from dataclasses import dataclass
 from shoal.accounting.several_messages.of_mechanism import METHODS
 from shoal.console.operator.holdings import Release
 from shoal.console.words import odds
+from shoal.errors import ShoalError
+from shoal.mechanisms.several.protocol import Several, sizes_tell
+from shoal.mechanisms.several.registry import create_any
+from shoal.task import Task
 
 KINDS = ("single", "memoized", "sum", "strict sum", "helper", "several", "several, drawn")
 _SUMS = frozenset({"sum", "strict sum", "helper"})
 _AS_BEFORE = "the same"
+# of several messages, where their numbers tell (``sizes_tell``)
+_TELLS = (
+    "; if its noise is of + and - and no message is empty, that number and the release tell more "
+    "than epsilon says"
+)
+_REMAINS = "; epsilon0 remains"
 # who, and what they learn of each kind of task, in the order of KINDS; _AS_BEFORE: as to its left
 MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("network, relay or broker alone", ("part",) * 7),
@@ -24,9 +34,8 @@ MATRIX: tuple[tuple[str, tuple[str, ...]], ...] = (
             "part",
             "part",
             "part",
-            "part, and how many messages, which no value decides; of + and -, with the release, "
-            "more than its epsilon says",
-            "the same; of + and -, with the release, epsilon0 remains",
+            f"part, and how many messages, which no value decides{_TELLS}",
+            f"the same{_REMAINS}",
         ),
     ),
     (
@@ -228,19 +237,36 @@ def kind_of(release: Release) -> str:
     return "memoized" if "memoized" in release["privacy"] else "single"
 
 
-def matrix(kind: str) -> list[Learned]:
-    """The column of one of ``KINDS``, as people read it."""
+def numbers_tell(task: Task | None) -> bool:
+    """Whether the shuffler learns of the noise by numbers of messages; True where ``task`` can't be
+    read.
+    """
+    if task is None:
+        return True
+    try:
+        made = create_any(task.mechanism, task.domain)
+    except ShoalError:
+        return True
+    return isinstance(made, Several) and sizes_tell(made)
+
+
+def matrix(kind: str, *, tells: bool = True) -> list[Learned]:
+    """The column of one of ``KINDS``, as people read it. ``tells``: with what ``numbers_tell``
+    asks.
+    """
     column = KINDS.index(kind)
-    return [_learned(who, cells, column) for who, cells in MATRIX]
+    return [_learned(who, cells, column, tells=tells) for who, cells in MATRIX]
 
 
-def _learned(who: str, cells: tuple[str, ...], column: int) -> Learned:
+def _learned(who: str, cells: tuple[str, ...], column: int, *, tells: bool) -> Learned:
     text = cells[column]
     for before in reversed(cells[:column]):
         if text.startswith(_AS_BEFORE):
             text = before + text.removeprefix(_AS_BEFORE)
     if who == _NEIGHBOURS[0] and KINDS[column] in _SUMS:
         text = _NEIGHBOURS[1]
+    if not tells and _TELLS in text:
+        text = text.replace(_TELLS, "").removesuffix(_REMAINS)
     own = "**" in text
     for mark in ("**", "`", "*"):
         text = text.replace(mark, "")

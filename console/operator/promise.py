@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from shoal.accounting.meaning import best_guess, bound_text, percent_text, posterior
 from shoal.accounting.routes import WHY
 from shoal.analyzer.results.report_page import words_of
-from shoal.console.operator.collusion import kind_of, matrix, meaning, together
+from shoal.console.operator.collusion import kind_of, matrix, meaning, numbers_tell, together
 from shoal.console.operator.desk import Desk, asked, window_of
 from shoal.console.operator.holdings import Release, ReleasedQuestion
 from shoal.console.operator.releases import dates
@@ -70,7 +70,7 @@ def routes(desk: Desk) -> list[BaseRoute]:
             exception=bound_text(_exception(release, held / 100.0), digits=2),
             words=words_of(release),
             kind=kind,
-            matrix=matrix(kind),
+            matrix=matrix(kind, tells=numbers_tell(question.task)),
             meaning=meaning(kind),
             together=together(release),
         )

@@ -23,8 +23,6 @@ NAMES = (
     SPLIT_MIX,
     SHUFFLER_NOISE,
 )
-# whose noise is of + and -, and a release shows the difference alone
-OF_SIGNS = (CANCELLING, SIGNED_COUNT)
 
 
 def is_several(name: str) -> bool:

@@ -83,10 +83,11 @@ def task(**changes: Any) -> Task:
     return replace(TASK, **changes)
 
 
-def shaped(spec: MechanismSpec, domain: Domain, **changes: Any) -> Task:
-    """TASK with this mechanism and question, its reports as the mechanism makes them."""
+def shaped(spec: MechanismSpec, domain: Domain, base: Task = TASK, **changes: Any) -> Task:
+    """``base`` with this mechanism and question, its reports as the mechanism makes them."""
     made = create_any(spec, domain)
-    return task(
+    return replace(
+        base,
         domain=domain,
         mechanism=spec,
         report_size=made.report_size,
@@ -94,6 +95,14 @@ def shaped(spec: MechanismSpec, domain: Domain, **changes: Any) -> Task:
         fewest_messages=fewest_messages(made),
         **changes,
     )
+
+
+def without_empties(base: Task) -> Task:
+    """A task as they were before there were empty messages: the numbers of messages tell."""
+    kept = dict(base.mechanism.parameters)
+    for name in ("empties", "widest", "full"):
+        kept.pop(name, None)
+    return shaped(MechanismSpec.of(base.mechanism.name, **kept), base.domain, base)
 
 
 def pairwise(**changes: Any) -> Task:

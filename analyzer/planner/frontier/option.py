@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.domain import Domain, Numeric
-from shoal.mechanisms.several.names import OF_SIGNS
 from shoal.task import SHUFFLER_NOISE, MechanismSpec
 
 
@@ -49,13 +48,6 @@ class SeveralOption:
         return self.spec.name == SHUFFLER_NOISE
 
     @property
-    def sizes_tell(self) -> bool:
-        """Whether ``epsilon`` is not against a shuffler that reads the release
-        (``mechanisms.several.protocol.sizes_tell``).
-        """
-        return self.spec.name in OF_SIGNS
-
-    @property
     def title(self) -> str:
         """The mechanism for people, with what was chosen of it."""
         drawn = ", randomized" if math.isfinite(self.epsilon0) else ""
@@ -79,7 +71,6 @@ class SeveralOption:
             "radio_seconds": self.radio_seconds,
             "analyzer_seconds": self.analyzer_seconds,
             "trusts_shuffler": self.trusts_shuffler,
-            "sizes_tell": self.sizes_tell,
             **({} if self.range_error is None else {"range_error": self.range_error}),
             "moved_by_one": self.moved_by_one if math.isfinite(self.moved_by_one) else None,
             **({"levels": self.domain.levels} if isinstance(self.domain, Numeric) else {}),

@@ -15,8 +15,6 @@ from shoal.analyzer.results.maps.drawing import CLEAR, text_of
 from shoal.analyzer.results.maps.released import BOUNDS
 from shoal.cli.figures import figure
 from shoal.cli.output import plain_table, say, say_table
-from shoal.cli.plan.onlookers import sizes_lines
-from shoal.mechanisms.several.names import OF_SIGNS
 from shoal.questions.coordinates import MICRO
 
 
@@ -63,8 +61,6 @@ def say_plan(plan: MapPlan, chosen: MapWay) -> None:
         "shuffler and analyzer work together. Errors: standard errors in devices, of a rectangle "
         "root mean square over all of them."
     )
-    for line in sizes_lines(way.name for way in plan.ways if way.name in OF_SIGNS):
-        say(line)
     say(_seen(plan, chosen))
     for name, why in plan.unsuited:
         say(why if why.startswith(f"{name}:") else f"{name}: {why}")

@@ -12,9 +12,7 @@ from shoal.analyzer.tables.played import TablesPlayed
 from shoal.arrays import np
 from shoal.cli.figures import figure
 from shoal.cli.output import plain_table, say, say_table
-from shoal.cli.plan.onlookers import sizes_lines
 from shoal.cli.plan.tables.truth import TruthErrors
-from shoal.mechanisms.several.names import OF_SIGNS
 
 
 def say_plan(plan: TablesPlan) -> None:
@@ -51,8 +49,6 @@ def say_plan(plan: TablesPlan) -> None:
         "analyzer work together. Errors: root mean square over all cells, in devices; consistent: "
         "after tables were made to agree."
     )
-    for line in sizes_lines(way.name for way in plan.ways if way.name in OF_SIGNS):
-        say(line)
     for name, why in plan.unsuited:
         say(why if why.startswith(f"{name}:") else f"{name}: {why}")
     best = plan.best

@@ -4,7 +4,6 @@ charged.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,40 +20,14 @@ from shoal.console.owner.question import _asked
 from shoal.domain import Numeric, YesNo
 from shoal.entropy import SYSTEM
 from shoal.errors import Kind, ShoalError
-from shoal.mechanisms.several.registry import create, fewest_messages
+from shoal.mechanisms.several.registry import create
+from tests.cases import for_each
 from tests.unit.clients.owner.device_of_an_owner import Device
-from tests.worlds.devices.clients import START, WEEK, World, make_world
+from tests.worlds.devices.clients import WEEK, make_world
+from tests.worlds.devices.several import noisy, several
+from tests.worlds.tasks import shaped
 
 WHATEVER = "whatever you answer: "
-
-
-def several(count: int = 4, start: int = START, epsilon0: float | None = None) -> World:
-    """A world whose task is a signed count, designed for its smallest batch; ``epsilon0``: if
-    shuffler and analyzer work together.
-    """
-    world = make_world(domain=YesNo(), mechanism="binary_rr", count=count, start=start)
-    spec = design_several(
-        "signed_count", YesNo(), 900, 1.0, 1e-8, windows=count, epsilon0_if_colluding=epsilon0
-    )
-    made = create(spec, YesNo())
-    world.task = replace(
-        world.task,
-        mechanism=made.spec,
-        report_size=made.report_size,
-        messages=made.messages,
-        fewest_messages=fewest_messages(made),
-    )
-    world.sign()
-    return world
-
-
-def noisy() -> World:
-    """A world whose task trusts the shuffler to add noise."""
-    world = make_world(domain=YesNo(), mechanism="binary_rr")
-    spec = design_several("shuffler_noise", YesNo(), 900, 1.0, 1e-8, windows=4)
-    world.task = replace(world.task, mechanism=spec)
-    world.sign()
-    return world
 
 
 async def test_an_owner_is_told_that_an_answer_is_said_at_every_level(tmp_path: Path) -> None:
@@ -63,14 +36,7 @@ async def test_an_owner_is_told_that_an_answer_is_said_at_every_level(tmp_path: 
     """
     world, domain = make_world(domain=YesNo(), mechanism="binary_rr"), Numeric(0.0, 62.0, 63)
     made = create(design_several("ranges", domain, 900, 1.0, 1e-8, windows=4), domain)
-    world.task = replace(
-        world.task,
-        domain=domain,
-        mechanism=made.spec,
-        report_size=made.report_size,
-        messages=made.messages,
-        fewest_messages=fewest_messages(made),
-    )
+    world.task = shaped(made.spec, domain, world.task)
     world.sign()
     async with Device(tmp_path, world).agent() as agent:
         told = "\n".join(await agent.explain("visits"))
@@ -102,7 +68,7 @@ async def test_an_owner_is_told_that_the_shuffler_is_trusted(tmp_path: Path) -> 
 
 async def test_an_owner_is_told_of_no_promise_that_there_is_not(tmp_path: Path) -> None:
     """Against shuffler and analyzer together nothing is promised, and with fewer honest devices
-    than the noise is split over nothing is left either; nor against a shuffler that reads releases.
+    than the noise is split over nothing is left either.
     Planted: the words of tasks with an epsilon0 -> a promise that nobody makes, fails.
     """
     device = Device(tmp_path, several())
@@ -111,17 +77,37 @@ async def test_an_owner_is_told_of_no_promise_that_there_is_not(tmp_path: Path) 
     assert "they see your answer itself: nothing of the promise is left" in told
     assert "where it fails, nothing of the promise is left" in told
     assert "together is left" not in told
-    assert "that the shuffler does not read the result" in told
     assert f"moves a count by {device.world.task.messages} at most, with all of its" in told
 
 
+@for_each("hidden", [False, True])
+async def test_an_owner_is_told_of_a_shuffler_that_reads_results(
+    tmp_path: Path, hidden: bool
+) -> None:
+    """Where no empty messages hide how many there are. Planted: of no task of + and -, or of all of
+    them -> fails.
+    """
+    async with Device(tmp_path, several(hidden=hidden)).agent() as agent:
+        told = "\n".join(await agent.explain("visits"))
+    assert ("that the shuffler does not read the result" in told) != hidden
+
+
+@for_each(
+    "least, hidden, number, beside",
+    [
+        (1_000, False, "1 to {} messages", f"messages that are drawn by chance, {WHATEVER}"),
+        (1_000, True, "{} messages", "further ones, always so many"),
+        (100_000, True, "1 to {} messages", "whatever you answer, empty ones among them"),
+    ],
+)
 async def test_an_owner_is_told_how_much_is_sent_and_what_one_device_can_do(
-    tmp_path: Path,
+    tmp_path: Path, least: int, hidden: bool, number: str, beside: str
 ) -> None:
     """As many bytes as leave the device. Planted: the mean for the most -> fails; a frame without
-    the slots that stay empty -> another size, fails.
+    the slots that stay empty -> another size, fails; the messages of a full submission all taken
+    for true ones -> nothing is beside them, fails.
     """
-    device = Device(tmp_path, several())
+    device = Device(tmp_path, several(min_batch=least, hidden=hidden))
     async with device.agent() as agent:
         await agent.accept("visits")
         (task,) = (assignment.task for assignment in agent.tasks.all())
@@ -129,7 +115,9 @@ async def test_an_owner_is_told_how_much_is_sent_and_what_one_device_can_do(
         await agent.report("visits", True)
         await agent.flush()
     (frame,) = device.far.frames
-    assert f"window: 1 to {task.messages} messages of 1 byte, " in told
+    assert f"window: {number.format(task.messages)} of 1 byte, " in told
+    assert "your answer is one sealed message" in told
+    assert beside in told
     assert f"in one frame of {len(frame):,} bytes" in told
     assert f"with all of its {task.messages} messages in one cell" in told
     assert told.count("What is sent in a window") == 1

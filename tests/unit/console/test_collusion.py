@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from shoal.console.operator.collusion import KINDS, MATRIX, kind_of, matrix, meaning
+from dataclasses import replace
+
+from shoal.console.operator.collusion import (
+    KINDS,
+    MATRIX,
+    kind_of,
+    matrix,
+    meaning,
+    numbers_tell,
+)
+from shoal.task import MechanismSpec
 from tests.cases import for_each
+from tests.worlds.devices.several import several
 from tests.worlds.modules import ROOT
+from tests.worlds.words import words_world
 
 
 def table() -> list[list[str]]:
@@ -47,3 +59,20 @@ def test_a_release_says_of_which_kind_it_is() -> None:
     assert kind_of({"privacy": drawn}) == "several, drawn"
     for mode, kind in (("default", "sum"), ("strict", "strict sum"), ("helper", "helper")):
         assert kind_of({"privacy": privacy, "rounds": {"mode": mode}}) == kind
+
+
+def test_numbers_of_messages_are_told_of_where_they_tell() -> None:
+    """By the task's integers, and where no task can be read too. Planted: told of every task of
+    several messages, or of none; nothing said where the task is not there; "epsilon0 remains" left
+    alone -> each fails.
+    """
+    bare = several(hidden=False).task
+    tasks = {None: True, bare: True, several().task: False, words_world().task: False}
+    for task, tells in tasks.items():
+        assert numbers_tell(task) == tells
+        for kind in ("several", "several, drawn"):
+            (row,) = [row for row in matrix(kind, tells=tells) if row.who == "shuffler alone"]
+            assert row.what.startswith("part, and how many messages, which no value decides")
+            assert ("no message is empty" in row.what) == tells
+            assert ("epsilon0 remains" in row.what) == (tells and kind == "several, drawn")
+    assert numbers_tell(replace(bare, mechanism=MechanismSpec.of("signed_count", shares=1)))

@@ -14,13 +14,14 @@ from shoal.accounting.several_messages.liars import liar_words
 from shoal.accounting.several_messages.of_domain import design_several
 from shoal.accounting.several_messages.of_mechanism import losses_of
 from shoal.accounting.several_messages.of_windows import epsilon_together
-from shoal.domain import Numeric, YesNo
+from shoal.domain import Numeric
 from shoal.limits import LIMITS
 from shoal.mechanisms.registry import REGISTRY, serves
-from shoal.mechanisms.several.registry import create, fewest_messages
+from shoal.mechanisms.several.registry import create
 from shoal.task import Admission, MechanismSpec
 from tests.cases import for_each
-from tests.unit.clients.test_several_tasks import noisy, several
+from tests.worlds.devices.several import noisy, several
+from tests.worlds.tasks import shaped, without_empties
 from tests.worlds.words import SMALL, words_world
 
 TASK = several().task
@@ -33,7 +34,7 @@ ROOM = LIMITS.batch_rows // TASK.messages
         ({}, None),
         ({"min_batch": 999}, "only 899 are sure to be honest"),
         ({"honest_fraction_ppm": 899_999}, "only 899 are sure to be honest"),
-        ({"fewest_messages": 0}, "report_size, messages and fewest_messages"),
+        ({"fewest_messages": 1}, "report_size, messages and fewest_messages"),
         ({"messages": TASK.messages + 1}, "report_size, messages and fewest_messages"),
         ({"memoized": True}, "can't be memoized"),
         ({"target_epsilon": 0.9}, "can't be met"),
@@ -70,11 +71,14 @@ def test_what_both_see_together_is_warned_of(epsilon0: float | None, said: str) 
 
 
 def test_a_shuffler_that_reads_releases_is_warned_of() -> None:
-    """Of + and - alone. Planted: of no mechanism, or of all -> fails."""
-    of_words = words_world().task
-    told = [any("take dummies" in one for one in lint(each).warnings) for each in (TASK, of_words)]
-    assert (TASK.mechanism.name, of_words.mechanism.name) == ("signed_count", "dummies")
-    assert told == [True, False]
+    """Of + and - without empty messages alone. Planted: of no mechanism, or of all; of tasks whose
+    submissions are full, or whose empty messages are drawn -> fails.
+    """
+    of_words, among = words_world().task, several(min_batch=100_000).task
+    tasks = (without_empties(TASK), TASK, among, of_words)
+    told = [any("empty messages are added" in one for one in lint(each).warnings) for each in tasks]
+    assert told == [True, False, False, False]
+    assert ["full" in dict(each.mechanism.parameters) for each in tasks[:3]] == [False, True, False]
 
 
 def test_trust_in_the_shuffler_is_warned_of() -> None:
@@ -98,13 +102,8 @@ def test_noise_that_is_cut_off_for_fewer_windows_is_warned_of() -> None:
     together, and one more has none. Planted: the charge of one window compared with delta -> no
     warning, fails.
     """
-    made = create(design_several("signed_count", YesNo(), 900, 1.0, 1e-8, windows=1), YesNo())
-    task = replace(
-        several(30).task,
-        mechanism=made.spec,
-        messages=made.messages,
-        fewest_messages=fewest_messages(made),
-    )
+    task = several(30, windows=1).task
+    made = create(task.mechanism, task.domain)
     found = lint(task)
     assert not found.errors
     (said,) = [warning for warning in found.warnings if "windows together" in warning]
@@ -125,17 +124,7 @@ def test_a_sum_that_can_not_be_told_apart_is_an_error(most: int, said: bool) -> 
     """
     domain = Numeric(0.0, 1.0, 1001)
     spec = design_several("split_mix", domain, 900, 1.0, 1e-8, windows=4, most=1_000_000)
-    made = create(spec, domain)
-    task = replace(
-        TASK,
-        domain=domain,
-        mechanism=spec,
-        report_size=made.report_size,
-        messages=made.messages,
-        fewest_messages=fewest_messages(made),
-        max_batch=most,
-    )
-    found = lint(task)
+    found = lint(shaped(spec, domain, TASK, max_batch=most))
     assert ["sums of more than 1,073,741 reports" in error for error in found.errors] == [True] * (
         said
     )
@@ -180,14 +169,7 @@ def test_what_a_whole_discovery_costs_is_said(fresh: bool, said: str) -> None:
     task = words_world(replace(SMALL, fresh=fresh)).task
     spec = design_several("dummies", task.domain, task.n_certified, 1.0, task.delta, windows=6)
     made = create(spec, task.domain)
-    task = replace(
-        task,
-        mechanism=spec,
-        target_epsilon=1.0,
-        report_size=made.report_size,
-        messages=made.messages,
-        fewest_messages=fewest_messages(made),
-    )
+    task = shaped(spec, task.domain, task, target_epsilon=1.0)
     (line,) = [one for one in lint(task).warnings if said in one]
     assert ("devices have to take part" in line) == fresh
     together = epsilon_together(made, task.n_certified, task.delta, task.windows.count)

@@ -10,8 +10,8 @@ import pytest
 from shoal.clients.fleet.measure import Meter, cost_of, percentiles
 from shoal.clients.fleet.share import SimulatedTask
 from shoal.limits import LIMITS
-from tests.unit.clients.test_several_tasks import several
 from tests.worlds.devices.clients import make_world
+from tests.worlds.devices.several import several
 
 
 def test_percentiles_are_nearest_rank() -> None:
@@ -63,7 +63,7 @@ def test_a_trial_of_several_messages_opens_as_many_as_reports_have() -> None:
     """2.9 on average, and up to 69. Planted: the most that a report may have -> a load is told to
     cost the services twenty times what it does, fails.
     """
-    world = several(start=int(time.time()) - 10)
+    world = several(start=int(time.time()) - 10, hidden=False)
     task = SimulatedTask(world.signed_task, world.signed_schedule, (True, False))
     cost = cost_of(task, world.authorities, (), count=8)
     assert cost.sealed_bytes == 3 * (32 + 16 + 16 + world.task.report_size)

@@ -16,9 +16,9 @@ from shoal.clients.owner.policy import MOST_OWNER_DEVICES
 from shoal.secagg import Mode
 from tests.cases import for_each
 from tests.unit.clients.owner.test_explain import sum_world
-from tests.unit.clients.test_several_tasks import several
 from tests.worlds.devices.clients import World
 from tests.worlds.devices.explained import assignment_of, config_of, small_world
+from tests.worlds.devices.several import several
 
 
 def lines_of(world: World, devices: int) -> list[str]:

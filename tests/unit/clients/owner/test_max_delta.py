@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from shoal.accounting.of_task import guarantee_of
-from shoal.accounting.several_messages.of_domain import design_several
 from shoal.clients.core import assign
 from shoal.clients.memory.ledger import LedgerEvent
 from shoal.clients.owner.fleet_policy import FleetPolicy, loosening, tighten
@@ -21,13 +20,13 @@ from shoal.clients.owner.purposes import purposes
 from shoal.console.owner.question import _asked
 from shoal.crypto.campaign import OneTask
 from shoal.crypto.trust import trust_schedule, trust_task
-from shoal.domain import YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.limits import LIMITS
-from shoal.mechanisms.several.registry import create, fewest_messages
+from shoal.mechanisms.several.registry import create
 from tests.cases import for_each
 from tests.unit.clients.owner.device_of_an_owner import PURPOSE, Device
 from tests.worlds.devices.clients import World, make_world
+from tests.worlds.devices.several import several
 from tests.worlds.sums import designed, task_of
 
 _KEYS = ("key_authority", "shuffler_key", "analyzer_key")
@@ -47,18 +46,7 @@ def nearly_exact(delta: float = 0.95) -> World:
     """A world whose devices send a signed count: with so little noise that its certificate is one
     of epsilon 0, but for ``delta``.
     """
-    world = make_world(domain=YesNo(), mechanism="binary_rr")
-    made = create(design_several("signed_count", YesNo(), 900, 1.0, delta, windows=1), YesNo())
-    world.task = replace(
-        world.task,
-        mechanism=made.spec,
-        report_size=made.report_size,
-        messages=made.messages,
-        fewest_messages=fewest_messages(made),
-        delta=delta,
-    )
-    world.sign()
-    return world
+    return several(delta=delta, windows=1)
 
 
 def summed(delta: float) -> World:

@@ -20,7 +20,7 @@ from shoal.mechanisms.maps.block_squares import BlockGrid
 from shoal.mechanisms.maps.blocks import MapBlocks
 from shoal.mechanisms.several import noise_of_batch
 from shoal.mechanisms.several.histogram import BundledHistogram
-from shoal.mechanisms.several.names import NAMES, OF_SIGNS
+from shoal.mechanisms.several.names import NAMES
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from shoal.mechanisms.several.parameters import PARAMETERS, spec_of
 from shoal.mechanisms.several.protocol import Bundles, Noisy, Several, sizes_tell
@@ -89,10 +89,21 @@ def test_bundles_are_those_of_one_device_after_the_other(make: Callable[..., Noi
 
 
 @for_each("make", MAKERS)
-def test_whose_sizes_tell_is_known_by_name(make: Callable[..., Noisy]) -> None:
-    """Planted: a name left out of ``OF_SIGNS``, or one too many -> fails."""
-    made = make(9)
-    assert sizes_tell(made) == (made.name in OF_SIGNS)
+def test_sizes_tell_of_signs_that_are_not_hidden(make: Callable[..., Noisy]) -> None:
+    """And what hides them is in the integers of a task. Planted: of all mechanisms of + and -, or
+    of none; full submissions forgotten; "widest" without "empties" taken for nothing -> fails.
+    """
+    made, domain = make(9), domain_of(make(9))
+    signed = made.name in ("cancelling", "signed_count")
+    assert sizes_tell(made) == signed
+    if not signed:
+        return
+    for more in ({"empties": 1 << 40, "widest": 4}, {"full": 1}):
+        hiding = MechanismSpec.of(made.name, **dict(made.spec.parameters), **more)
+        assert not sizes_tell(create(hiding, domain))
+    alone = MechanismSpec.of(made.name, **dict(made.spec.parameters), widest=4)
+    with pytest.raises(ShoalError, match="empties"):
+        create(alone, domain)
 
 
 @for_each("make", MAKERS)
