@@ -26,11 +26,6 @@ from tests.cases import for_each
 CELL, SIGN = Truth.CELL, Truth.SIGN
 
 
-def bare(law: NoiseLaw) -> NoiseLaw:
-    """Without what hides numbers of messages."""
-    return replace(law, empties=Fraction(0), widest=0, full=False)
-
-
 @for_each(
     "epsilon, delta, s, largest, floods, deviation",
     [
@@ -52,7 +47,7 @@ def test_histograms_that_are_known(
     assert float(law.floods) == pytest.approx(floods, rel=0.01)
     assert NoiseProtocol(law).deviation == pytest.approx(deviation, rel=1e-3)
     noise = 16 / 100_000 * (floods * (largest + 1) + 2 / math.expm1(s))
-    assert float(bare(law).mean_messages) == pytest.approx(1 + noise, rel=0.01)
+    assert float(law.bare.mean_messages) == pytest.approx(1 + noise, rel=0.01)
 
 
 @for_each(
@@ -72,13 +67,13 @@ def test_slots_that_are_known(cells: int, n: int, slots: int, messages: float) -
     """
     law = design_cancelling(CELL, cells, n, 1.0, 1e-6)
     assert law.longest == 39
-    assert float(bare(law).mean_messages) == pytest.approx(messages, rel=0.01)
+    assert float(law.bare.mean_messages) == pytest.approx(messages, rel=0.01)
     factor = 1 + math.e
 
     def charged(one: NoiseLaw, room: int) -> float:
         return factor * full_submissions(replace(one, slots=room), n, 1e-14)
 
-    assert charged(bare(law), slots) <= 0.03e-6 < charged(bare(law), slots - 3)
+    assert charged(law.bare, slots) <= 0.03e-6 < charged(law.bare, slots - 3)
     assert charged(law, law.slots) <= 0.03e-6
     assert charged(law, law.slots - 1) > 0.029e-6
     assert factor * long_singles(law) <= 0.02e-6
@@ -128,7 +123,7 @@ def test_counts_that_are_known(
     law = design_cancelling(SIGN, 1, 100_000, epsilon, delta, s=s, largest=largest)
     assert float(law.floods) == pytest.approx(floods, rel=0.01)
     assert NoiseProtocol(law).deviation == pytest.approx(deviation, rel=1e-3)
-    assert float(bare(law).mean_messages - 1) * 100_000 == pytest.approx(messages, rel=0.01)
+    assert float(law.bare.mean_messages - 1) * 100_000 == pytest.approx(messages, rel=0.01)
 
 
 @for_each(
@@ -238,7 +233,7 @@ def test_a_small_batch_or_a_small_epsilon_fills_its_submissions(
     assert law.mean_messages == law.slots <= LIMITS.messages
     found = epsilon_interval(NoiseProtocol(law), n, 1e-6)
     assert found is not None
-    assert found == epsilon_interval(NoiseProtocol(bare(law)), n, 1e-6)
+    assert found == epsilon_interval(NoiseProtocol(law.bare), n, 1e-6)
 
 
 def test_q_is_the_nearest_fraction() -> None:
