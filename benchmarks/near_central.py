@@ -39,7 +39,8 @@ _OF_REFERENCE = 0.01
 class Reference:
     """A design for the same target by a second implementation in floating point, written apart from
     this one, whose formulas were held against enumeration in rationals: floods or dummies of a
-    cell, messages of a device on average, and slots, all without empty messages. Its noise alone takes 95 % of delta.
+    cell, messages of a device on average, and slots, all without empty messages. Its noise alone
+    takes 95 % of delta.
     """
 
     noise: float
