@@ -310,9 +310,10 @@ def check_parameters(
         if parameter.name not in stated:
             continue
         if not parameter.low <= spec.get(parameter.name) <= parameter.high:
+            one = parameter.low == parameter.high
+            values = f"{parameter.low}{', or left out' if one else f' to {parameter.high}'}"
             raise invalid(
-                f'{spec.name}: the parameter "{parameter.name}" is {parameter.low} to '
-                f"{parameter.high} ({parameter.meaning})"
+                f'{spec.name}: the parameter "{parameter.name}" is {values} ({parameter.meaning})'
             )
 
 

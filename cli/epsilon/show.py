@@ -100,10 +100,12 @@ def show_mixture(mixture: Mixture, n: int) -> None:
         if isinstance(mixture.domain, Numeric)
         else "of each count, in devices"
     )
+    number = f"{float(made.mean_messages):.3g} messages on average, {made.messages} at most"
+    if made.fewest == made.messages:
+        number = counted(made.messages, "message")
     say(
-        f"A device sends {float(made.mean_messages):.3g} messages on average, {made.messages} at "
-        f"most, of {counted(made.report_size, 'byte')} each. Standard error with {n:,} devices, "
-        f"{what}: {figure(made.expected_stderr(n))}."
+        f"A device sends {number}, of {counted(made.report_size, 'byte')} each. Standard error "
+        f"with {n:,} devices, {what}: {figure(made.expected_stderr(n))}."
     )
     say(f"What is sent can't be checked: {liar_words(made)}.")
 

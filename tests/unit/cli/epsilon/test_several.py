@@ -114,12 +114,28 @@ def test_in_words(capsys: Capture) -> None:
     again = json.loads(run(capsys, *asked, "--json")[0])
     assert again["epsilon_upper"] < 1.0
     assert "they would see the value itself" in out
-    assert "messages on average" in out
+    assert "A device sends " in out
     assert "of each count, in devices: " in out
     assert "What is sent can't be checked: a device that lies moves a count by " in out
     assert "2 rounds together" in out
     out, _ = run(capsys, *options("split_mix"), "--target", "1")
     assert "of a mean of numbers from 0 to 1: " in out
+    assert f"A device sends {made('split_mix').messages} messages, of " in out
+    out, _ = run(capsys, *options("dummies"), "--target", "1")
+    assert " messages on average, " in out
+
+
+def test_integers_without_empty_messages_say_whom_they_do_not_hold_against(capsys: Capture) -> None:
+    """And those with them, drawn or up to all slots, don't. Planted: said of all, or of none ->
+    fails.
+    """
+    given = dict(made("signed_count").spec.parameters)
+    bare = {name: value for name, value in given.items() if name not in ("empties", "widest")}
+    assert bare != given
+    for integers, said in ((given, False), (bare, True), ({**bare, "full": 1}, False)):
+        value = ask(capsys, *options("signed_count"), "--parameters", typed(integers))
+        assumed = " ".join(value["assumptions"])
+        assert ("the shuffler does not read the release" in assumed) == said
 
 
 def test_dummies_with_buckets_are_still_those_of_the_literature(capsys: Capture) -> None:
@@ -147,6 +163,16 @@ WRONG = [
     (f"{DUMMIES} --n 9 --parameters shares=1.5", "the integers of a task, each once"),
     (f"{DUMMIES} --n 9 --parameters odd=1", '--parameters: dummies has no parameter "odd"'),
     (f"{DUMMIES} --n 9 --parameters k=9,{OF_1E5}", "but the domain has 16 cells"),
+    (
+        "--mechanism signed_count --n 9 --delta 1e-6 "
+        "--parameters shares=9,slots=50,q=9,floods=9,longest=9,largest=4,full=2",
+        'the parameter "full" is 1, or left out',
+    ),
+    (
+        "--mechanism signed_count --n 9 --delta 1e-6 "
+        "--parameters shares=9,slots=50,q=9,floods=9,longest=9,largest=4,full=1,widest=3",
+        "or by full submissions",
+    ),
     (f"{DUMMIES} --n 1000 --parameters {OF_1E5}", "and 1000 of 1000 are sure to be honest"),
     (
         f"{DUMMIES} --n 100000 --parameters dummies=1,shares=100000,slots=6",
