@@ -42,6 +42,7 @@ from shoal.domain import Categories, Domain, Numeric, Places, Value, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.mechanisms.maps.blocks import MapBlocks
+from shoal.mechanisms.several.events import empty_of
 from shoal.mechanisms.several.protocol import Noisy, Several
 from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create
@@ -108,18 +109,23 @@ async def send_hostile(site: Site, asked: list[Asked[Several]]) -> None:
             trusted = trust_task(one.signed_task, {site.authority.public})
             assignment = assign(trusted, trust_schedule(one.signed_schedule, trusted))
             for _ in range(HOSTILE):
-                size_ = one.task.report_size
-                summed = isinstance(one.mechanism, SplitMix)
-                lie = (bytes(size_),) * one.task.messages if summed else (b"\xff" * size_,)
-                if not summed:  # beside the first cell, where a report has several
-                    lie += (bytes(size_),) * (one.mechanism.fewest - 1)
-                prepared = seal(assignment, 0, lie)
+                prepared = seal(assignment, 0, lie_of(one))
                 frame, key = prepared.frame, prepared.ack_key
                 if one.task.name == SPOILED:
                     frame = unopenable(assignment, key)
                 await transport.submit(frame, key, 30.0)
     finally:
         await transport.close()
+
+
+def lie_of(one: Asked[Several]) -> tuple[bytes, ...]:
+    made, width = one.mechanism, one.task.report_size
+    if isinstance(made, SplitMix):
+        return (bytes(width),) * one.task.messages
+    beside = bytes(width)  # the first cell, where a report has several
+    if isinstance(made, Noisy) and made.noise.full:
+        beside = empty_of(made.noise).to_bytes(width, "big")
+    return (b"\xff" * width, *(beside,) * (made.fewest - 1))
 
 
 async def answer(site: Site, asked: list[Asked[Several]], folder: Path) -> None:
