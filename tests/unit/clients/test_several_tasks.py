@@ -96,7 +96,7 @@ async def test_an_owner_is_told_of_a_shuffler_that_reads_results(
     "least, hidden, number, beside",
     [
         (1_000, False, "1 to {} messages", f"messages that are drawn by chance, {WHATEVER}"),
-        (1_000, True, "{} messages", "further ones, always so many"),
+        (1_000, True, "{} messages", "sends {} further ones, always so many"),
         (100_000, True, "1 to {} messages", "whatever you answer, empty ones among them"),
     ],
 )
@@ -117,7 +117,7 @@ async def test_an_owner_is_told_how_much_is_sent_and_what_one_device_can_do(
     (frame,) = device.far.frames
     assert f"window: {number.format(task.messages)} of 1 byte, " in told
     assert "your answer is one sealed message" in told
-    assert beside in told
+    assert beside.format(task.messages - 1) in told
     assert f"in one frame of {len(frame):,} bytes" in told
     assert f"with all of its {task.messages} messages in one cell" in told
     assert told.count("What is sent in a window") == 1
