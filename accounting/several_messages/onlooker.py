@@ -30,10 +30,10 @@ be numbers such that some K_j is below K^i with probability t_i at most. Then
 
     E h(K) <= (1 - t_1) h(K^1) + (t_1 - t_2) h(K^2) + ... + t_last:
 
-the chance to be in layer i or beyond is t_(i-1) at most, and later layers give more. t_1 = 1/10, and each next one is a tenth of it, down to a small share of delta; quantiles of each
-Poisson number by Chernoff's bound (``compound.lowest``), a union over sizes and cells. A mixture of
-pairs of laws whose index is seen has this sum for its divergence: so it is one law of losses too,
-which composes.
+the chance to be in layer i or beyond is t_(i-1) at most, and later layers give more. t_1 = 1/10,
+and each next one is a tenth of it, down to a small share of delta; quantiles of each Poisson number
+by Chernoff's bound (``compound.lowest``), a union over sizes and cells. A mixture of pairs whose
+index is seen has this sum for its divergence: so it is one law of losses too, which composes.
 
 *Integers.* The numbers that are drawn are rounded up: events more, as above. Rates are taken a
 little lower as floats (1e-12), which is fewer events; the law that is computed is then exactly that
