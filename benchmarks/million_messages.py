@@ -65,7 +65,7 @@ class Ran:
 
 def run(bench: Bench) -> Outcome:
     """Cancelling noise at s = .45, (1, 1e-6), 1,024 cells, in floods of up to 21, which a report's
-    200 messages allow: 1.526 on average, empty ones among them (2.060 with a task file's 4).
+    200 messages allow: 1.526 on average, empty ones among them (2.059 with a task file's 4).
     """
     counting = bench.pick(
         Counting("dummies", 16, 300, 1),
