@@ -109,7 +109,12 @@ async def send_hostile(site: Site, asked: list[Asked[Several]]) -> None:
             trusted = trust_task(one.signed_task, {site.authority.public})
             assignment = assign(trusted, trust_schedule(one.signed_schedule, trusted))
             for _ in range(HOSTILE):
-                prepared = seal(assignment, 0, lie_of(one))
+                size_ = one.task.report_size
+                summed = isinstance(one.mechanism, SplitMix)
+                lie = (bytes(size_),) * one.task.messages if summed else (b"\xff" * size_,)
+                if not summed:  # beside the first cell, or empty ones, where a report has several
+                    lie += (beside(one.mechanism),) * (one.mechanism.fewest - 1)
+                prepared = seal(assignment, 0, lie)
                 frame, key = prepared.frame, prepared.ack_key
                 if one.task.name == SPOILED:
                     frame = unopenable(assignment, key)
@@ -118,14 +123,10 @@ async def send_hostile(site: Site, asked: list[Asked[Several]]) -> None:
         await transport.close()
 
 
-def lie_of(one: Asked[Several]) -> tuple[bytes, ...]:
-    made, width = one.mechanism, one.task.report_size
-    if isinstance(made, SplitMix):
-        return (bytes(width),) * one.task.messages
-    beside = bytes(width)  # the first cell, where a report has several
-    if isinstance(made, Noisy) and made.noise.full:
-        beside = empty_of(made.noise).to_bytes(width, "big")
-    return (b"\xff" * width, *(beside,) * (made.fewest - 1))
+def beside(made: Several) -> bytes:
+    """A message that is valid, and empty where there are such."""
+    number = empty_of(made.noise) if isinstance(made, Noisy) and made.noise.full else 0
+    return number.to_bytes(made.report_size, "big")
 
 
 async def answer(site: Site, asked: list[Asked[Several]], folder: Path) -> None:
