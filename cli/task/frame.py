@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shoal.accounting.lint.findings import Finding, LintResult
+from shoal.cli.figures import counted
 from shoal.crypto.admission.members import frame_bytes
 from shoal.errors import ShoalError
 from shoal.task import Task
@@ -17,9 +18,8 @@ def report_words(task: Task) -> str:
     least, most = task.least_messages, task.messages
     number = f"{most}" if least == most else f"{least} to {most}"
     messages = "" if most == 1 else f"{number} messages of "
-    unit = "byte" if task.report_size == 1 else "bytes"
     return (
-        f"a report is {messages}{task.report_size:,} {unit}, sent in a frame of "
+        f"a report is {messages}{counted(task.report_size, 'byte')}, sent in a frame of "
         f"{frame_bytes(task):,} bytes"
     )
 
@@ -32,8 +32,7 @@ def with_frame(task: Task, result: LintResult) -> LintResult:
         return result
     report = (
         f"a report of {'up to ' * (task.fewest_messages > 0)}{task.messages} "
-        f"message{'s' * (task.messages > 1)} of {task.report_size:,} "
-        "bytes"
+        f"message{'s' * (task.messages > 1)} of {counted(task.report_size, 'byte')}"
     )
     try:
         size = frame_bytes(task)
