@@ -12,8 +12,9 @@ transform: its relative error is its length in units of rounding.
 exp(l) of all lattice points l, joined by straight lines, are nowhere below it, and are the curve of
 a law again: with slopes s_i left of the i-th point (the first from e = 0, where both curves are
 their whole mass), the masses exp(l_i) (s_i - s_(i+1)), and the last value at infinity. Differences
-cancel, so the finished curve is compared with the values at all points, and raised by what is
-missing.
+cancel, so the finished curve is compared with the values at e = 0 and at all points, and raised by
+what is missing. (What is below the floats is mass at infinity, some 1e-280 of it: so no value is 0,
+and what is missing is a matter of rounding.)
 
 **Cut.** Let the true curve be h(e) <= h'(e) + (1 + e) t for every e >= 0; h falls with e. Let H' >=
 h' be the curve of a law, and L a loss. The law returned has the curve
@@ -36,7 +37,7 @@ from dataclasses import dataclass
 
 from shoal.accounting.composition.losses import MARGIN, LossLaw
 from shoal.accounting.numerics.binomial import Floats, Ints
-from shoal.accounting.numerics.compound import UNIT
+from shoal.accounting.numerics.compound import NEGLIGIBLE, UNIT
 from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 
@@ -107,9 +108,10 @@ def added(one: Lattice, other: Lattice) -> Lattice:
 
 
 def mixed(parts: Sequence[tuple[float, Lattice]]) -> Lattice:
-    """The sum of the masses, each times its weight."""
-    first = min(part.first for _, part in parts)
-    out = np.zeros(max(part.first + len(part.masses) for _, part in parts) - first)
+    """The sum of the masses, each times its weight; of no parts no mass at all."""
+    first = min((part.first for _, part in parts), default=0)
+    last = max((part.first + len(part.masses) for _, part in parts), default=1)
+    out = np.zeros(last - first)
     for weight, part in parts:
         out[part.first - first : part.first - first + len(part.masses)] += weight * part.masses
     rounding = 1.0 + 2.0 * (len(parts) + 2) * UNIT
@@ -128,22 +130,28 @@ def larger(one: Lattice, other: Lattice, step: float) -> Lattice:
     curves = [
         _curve(masses, part.infinity, step) for masses, part in zip(both, (one, other), strict=True)
     ]
-    heights = np.maximum(*curves) * (1.0 + MARGIN)
-    whole = max(float(np.sum(part.masses)) + part.infinity for part in (one, other))
+    # of a curve: three roundings a step, the masses above it, and the share of a step itself
+    rounding = 1.0 + 4.0 * (last - first + 8) * UNIT + MARGIN
+    heights = np.maximum(*curves) * rounding + NEGLIGIBLE
+    whole = max(float(np.sum(part.masses)) + part.infinity for part in (one, other)) * rounding
+    whole = max(whole, float(heights[0]))
     points = np.exp((first + np.arange(last - first)) * step)
     # slopes times the distance in units of the right point: sums stay in range
     slopes = np.concatenate(
         [
-            [(whole * (1.0 + MARGIN) - heights[0]) / points[0]],
+            [(whole - heights[0]) / points[0]],
             (heights[:-1] - heights[1:]) / (points[:-1] * math.expm1(step)),
             [0.0],
         ]
     )
     masses = np.maximum(points * (slopes[:-1] - slopes[1:]), 0.0)
     infinity = float(heights[-1])
-    missing = heights / np.maximum(_curve(masses, infinity, step), 1e-300)
-    rounding = max(1.0, float(np.max(missing))) * (1.0 + MARGIN)
-    return Lattice(first, masses * rounding, infinity * rounding)
+    missing = max(
+        1.0,
+        float(np.max(heights / _curve(masses, infinity, step))),
+        whole / (float(np.sum(masses)) + infinity),
+    )
+    return Lattice(first, masses * (missing * rounding), infinity * (missing * rounding))
 
 
 def _curve(masses: Floats, infinity: float, step: float) -> Floats:

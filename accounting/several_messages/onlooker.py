@@ -36,8 +36,9 @@ pairs of laws whose index is seen has this sum for its divergence: so it is one 
 which composes.
 
 *Integers.* The numbers that are drawn are rounded up: events more, as above. Rates are taken a
-little lower as floats (1e-12), which is fewer events; the law that is computed is then exactly that
-of the floats p_j and means, but for rounding, which ``error`` bounds.
+little lower as floats (1e-12), which is fewer events, and decoys that are no thousandth of the
+singles are left out: beside these that little would be within rounding. The law that is computed is
+then exactly that of the floats p_j and means, but for rounding, which ``error`` bounds.
 
 *The charge* of the cap is (1 + e) t, as in ``noise``; long singles need none, since sizes stop at
 ``longest`` here. Nothing here is a lower bound: the analyzer's is one.
@@ -53,7 +54,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shoal.accounting.numerics.binomial import Floats
-from shoal.accounting.numerics.compound import UNIT, lowest
+from shoal.accounting.numerics.compound import NEGLIGIBLE, UNIT, lowest
 from shoal.accounting.numerics.curve import TAIL_SHARE, Direction
 from shoal.accounting.several_messages.charges import cells_looked_at
 from shoal.accounting.several_messages.one_more import Shown, divergence
@@ -64,6 +65,7 @@ from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 _FALL = 10.0  # of the chance from layer to layer
 _LAST = 1e-3  # of delta: what the last layer leaves open
 _BELOW = 1.0 - 1e-12  # rates are taken lower by this
+_FEW = 1e-3  # of the singles of a size: fewer decoys of it are left out
 _SMALLEST = 1e-290  # masses below are dropped: too near to the end of the floats
 
 
@@ -123,7 +125,8 @@ def _rates(law: NoiseLaw) -> tuple[Floats, Floats]:
     decoys = np.array(
         [float(law.empty_rate(size) + (flood if size in _doubles(law) else 0)) for size in sizes]
     )
-    return singles, 2.0 * singles + decoys * (_BELOW / cells_looked_at(law.truth))
+    decoys = np.where(decoys < _FEW * singles, 0.0, decoys * (_BELOW / cells_looked_at(law.truth)))
+    return singles, 2.0 * singles + decoys
 
 
 def _doubles(law: NoiseLaw) -> range:
@@ -139,7 +142,8 @@ def _found(truth: Truth, events: list[int], chances: Floats, tail: float) -> Sho
 
 def _difference(events: list[int], chances: Floats, tail: float) -> tuple[Floats, float, float]:
     """(masses, lost, error): float64[2 b + 1] of D = -b ... b, symmetric."""
-    masses, lost, steps = np.ones(1), 0.0, 16
+    # NEGLIGIBLE: whatever falls below the floats, or is dropped next to them
+    masses, lost, steps = np.ones(1), NEGLIGIBLE, 16
     for size, (count, chance) in enumerate(zip(events, chances.tolist(), strict=True), 1):
         if not count:
             continue
