@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -29,6 +30,11 @@ _DRAWS = 12  # of each case
 def _cancelling(truth: Truth, cells: int, shares: int, slots: int) -> NoiseLaw:
     q, floods = Fraction(2738592058, UNIT), Fraction(826421356681, UNIT)
     return NoiseLaw(truth, cells, shares, slots, q, 39, floods, 4)
+
+
+def _among_empties(truth: Truth, cells: int, shares: int, slots: int) -> NoiseLaw:
+    bare = _cancelling(truth, cells, shares, slots)
+    return replace(bare, empties=Fraction(2000 * UNIT + 321, UNIT), widest=26)
 
 
 def _labels(count: int) -> Categories:
@@ -83,6 +89,15 @@ CASES: tuple[tuple[str, str, Domain, NoiseLaw | MechanismSpec], ...] = (
     ("much noise", "cancelling", _labels(3), _cancelling(Truth.CELL, 3, 300, 63)),
     ("many cells", "cancelling", _labels(300), _cancelling(Truth.CELL, 300, 100_000, 63)),
     ("few slots", "cancelling", _labels(5), _cancelling(Truth.CELL, 5, 600, 4)),
+    ("empty ones", "cancelling", _labels(128), _among_empties(Truth.CELL, 128, 3_000, 150)),
+    ("full", "cancelling", _labels(4), replace(_cancelling(Truth.CELL, 4, 800, 20), full=True)),
+    ("yes/no among empty ones", "signed_count", YesNo(), _among_empties(Truth.SIGN, 1, 1_500, 90)),
+    (
+        "full yes/no",
+        "signed_count",
+        YesNo(),
+        replace(_cancelling(Truth.SIGN, 1, 300, 9), full=True),
+    ),
     (
         "dummies",
         "dummies",

@@ -59,7 +59,7 @@ _RESOLUTION = 20
 _MOST_RAISED = 2
 # Of delta, for what the shuffler sees: the cap, and a few floods fewer, have the rest.
 _EMPTIES_SHARE = 0.9
-_LEAST_EMPTIES = 16
+_LEAST_EMPTIES = 256
 _MOST_EMPTIES = 1 << 20  # at epsilon 1 some 2^14 are enough, at a tenth of it a hundred times that
 _NEARLY = 1.02
 # Of the longest single, in percent. Longer ones are too rare to tell much, and wide empties want

@@ -29,7 +29,7 @@ post-processing. So every language draws from the same integers, and the account
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 
@@ -149,6 +149,11 @@ class NoiseLaw:
     def hidden(self) -> bool:
         """Whether there are empty messages, so that numbers of messages tell nothing."""
         return self.full or self.empties > 0
+
+    @property
+    def bare(self) -> NoiseLaw:
+        """The same without what hides numbers of messages."""
+        return replace(self, empties=Fraction(0), widest=0, full=False)
 
     def rates(self) -> tuple[Rate, ...]:
         """Of every kind and size, in one order: singles of + and of - by size, then floods by size,

@@ -101,10 +101,15 @@ def weights(numbers: dict[str, int]) -> list[tuple[str, int, int]]:
         (size, ceil(unit * q**size / (size * shares))) for size in range(1, numbers["longest"] + 1)
     ]
     flood = ceil(unit * floods / (numbers["largest"] * shares))
+    scale = Fraction(numbers.get("empties", 0), (1 << 32) * shares * numbers.get("k", 1))
+    empties = [
+        (size, ceil(unit * scale / size**2)) for size in range(1, numbers.get("widest", 0) + 1)
+    ]
     return [
         *(("+", size, weight) for size, weight in singles),
         *(("-", size, weight) for size, weight in singles),
         *(("+-", size, flood) for size in range(1, numbers["largest"] + 1)),
+        *(("empty", size, weight) for size, weight in empties),
     ]
 
 
@@ -225,6 +230,9 @@ def reports(case: dict[str, Any]) -> Iterator[list[str]]:
                 place += 1
             signs, size, _ = kinds[place]
             cell = below(read, cells)
+            if signs == "empty":
+                noise += [2 * cells] * size
+                continue
             for sign in signs:
                 noise += [2 * cell + (sign == "-") if signed else cell] * size
         truths = truths_of(case, value, numbers)
@@ -233,6 +241,8 @@ def reports(case: dict[str, Any]) -> Iterator[list[str]]:
             before = below(read, len(messages) + 1)
             messages = [*messages[:before], truth, *messages[before:]]
         assert read.left == b""
+        if "full" in numbers:
+            messages += [2 * cells] * (numbers["slots"] - len(messages))
         yield [message.to_bytes(case["report_size"], "big").hex() for message in messages]
 
 
@@ -246,13 +256,23 @@ def test_a_reader_of_the_page_makes_the_same(case: dict[str, Any]) -> None:
 
 
 def test_the_cases_meet_what_matters() -> None:
-    """A report without noise, one of too much, several sizes, both signs."""
+    """A report without noise, one of too much, several sizes, both signs, empty messages."""
     sizes = {case["name"]: [len(draw["messages"]) for draw in case["draws"]] for case in CASES}
     assert 1 in sizes["many cells"]
     assert max(sizes["many cells"]) > 3
     assert max(sizes["few slots"]) <= 4
     assert sizes["few slots"].count(1) > 3
     assert min(sizes["much noise"]) >= 1
+    empty = {
+        name: [draw["messages"].count(number) for draw in case["draws"]]
+        for case in CASES
+        for name, number in [(case["name"], f"{2 * case['cells']:0{2 * case['report_size']}x}")]
+    }
+    assert max(empty["empty ones"]) > 2
+    assert 0 in empty["empty ones"]
+    assert set(sizes["full"]) == {20}
+    assert 19 in empty["full"]
+    assert set(sizes["full yes/no"]) == {9}
     assert 3 <= min(sizes["ranges"]) < 6 < max(sizes["ranges"])
     assert sizes["ranges of few slots"].count(2) > 3
     assert 2 <= min(sizes["blocks"]) < 5 < max(sizes["blocks"])

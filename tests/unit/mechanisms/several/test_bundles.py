@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -53,6 +54,24 @@ def signed_count(shares: int, slots: int = 200) -> Noisy:
     return SignedCount(("no", "yes"), law)
 
 
+def among_empties(shares: int, slots: int = 200) -> Noisy:
+    law = replace(cancelling(shares, slots).noise, empties=Fraction(30), widest=5)
+    return BundledHistogram(LABELS.labels, law)
+
+
+def full(shares: int, slots: int = 60) -> Noisy:
+    return BundledHistogram(LABELS.labels, replace(cancelling(shares, slots).noise, full=True))
+
+
+def count_among_empties(shares: int, slots: int = 200) -> Noisy:
+    law = replace(signed_count(shares, slots).noise, empties=Fraction(30), widest=5)
+    return SignedCount(("no", "yes"), law)
+
+
+def full_count(shares: int, slots: int = 60) -> Noisy:
+    return SignedCount(("no", "yes"), replace(signed_count(shares, slots).noise, full=True))
+
+
 def ranges(shares: int, slots: int = 200) -> Noisy:
     law = NoiseLaw(Truth.CELL, 6, shares, slots, dummies=Fraction(40), truths=2)
     return Ranges(LABELS, CellTree(4, 2, 2), law)
@@ -64,7 +83,15 @@ def blocks(shares: int, slots: int = 200) -> Noisy:
     return MapBlocks(ROW, BlockGrid(1, 3, 2), law)
 
 
-MAKERS: list[Callable[..., Noisy]] = [blocks, cancelling, dummies, ranges, signed_count]
+HIDDEN: list[Callable[..., Noisy]] = [among_empties, full, count_among_empties, full_count]
+MAKERS: list[Callable[..., Noisy]] = [
+    blocks,
+    cancelling,
+    dummies,
+    ranges,
+    signed_count,
+    *HIDDEN,
+]
 
 
 def domain_of(made: Several) -> Domain:
@@ -92,7 +119,7 @@ def test_bundles_are_those_of_one_device_after_the_other(make: Callable[..., Noi
 def test_whose_sizes_tell_is_known_by_name(make: Callable[..., Noisy]) -> None:
     """Planted: a name left out of ``OF_SIGNS``, or one too many -> fails."""
     made = make(9)
-    assert sizes_tell(made) == (made.name in OF_SIGNS)
+    assert sizes_tell(made) == (made.name in OF_SIGNS and make not in HIDDEN)
 
 
 @for_each("make", MAKERS)
@@ -102,7 +129,7 @@ def test_totals_are_unbiased_and_err_as_they_say(make: Callable[..., Noisy], mor
     coverage of every label. Seeds are fixed; another one gives a false alarm in 1e-5 of cases.
 
     Planted: the error of ``shares`` devices whatever came, noise of + alone, n taken from the
-    messages in the signed count, floods in the error -> each fails.
+    messages in the signed count, floods or empties in the error -> each fails.
     """
     devices = 12 * more
     made, rounds = make(12), size(400, 6_000)
@@ -161,9 +188,55 @@ def test_the_integers_come_back(make: Callable[..., Noisy]) -> None:
     again = create(made.spec, domain_of(made))
     assert isinstance(again, Noisy)
     assert again.noise == made.noise
-    assert {name for name, _ in made.spec.parameters} == {
+    hiding = {"full"} if made.noise.full else {"empties", "widest"} if made.noise.empties else set()
+    assert {name for name, _ in made.spec.parameters} == hiding | {
         parameter.name for parameter in PARAMETERS[made.name]
     }
+
+
+@for_each("make", HIDDEN)
+def test_empty_messages_change_no_estimate(make: Callable[..., Noisy]) -> None:
+    """Planted: the empty message counted as a + of the last cell -> fails; as a report -> fails."""
+    made = make(9)
+    number, count = made.noise.cells * 2, domain_of(made).size
+    rows = np.full((50, made.report_size), number, dtype=np.uint8)
+    assert made.valid(rows).all()
+    assert not made.valid(rows + 1).any()
+    drawn = made.randomize(np.arange(30) % count, SeededEntropy(3)).rows
+    some = np.concatenate([rows, drawn])
+    with_more, without = (made.estimate(made.tally(each), 30) for each in (some, drawn))
+    for name in ("values", "stderr", "ci_low", "ci_high"):
+        np.testing.assert_array_equal(getattr(with_more, name), getattr(without, name))
+
+
+@for_each("make", [full, full_count])
+def test_full_submissions_have_one_size(make: Callable[..., Noisy]) -> None:
+    """Also where the noise has no room. Planted: ``fewest`` 1 -> a task of other shapes, fails."""
+    made = make(2, 7)
+    assert made.fewest == made.messages == made.mean_messages == 7
+    values = np.arange(200) % domain_of(made).size
+    assert set(made.randomize(values, SeededEntropy(5)).sizes.tolist()) == {7}
+
+
+HIDING = [
+    {"empties": 5},  # of no size
+    {"widest": 5},
+    {"empties": 5, "widest": 5, "full": 1},
+    {"widest": 5, "full": 1},
+    {"empties": 0, "widest": 5},
+    {"empties": 5, "widest": 257},
+    {"full": 0},
+    {"full": 2},
+]
+
+
+@for_each("name", ["cancelling", "signed_count", "dummies"])
+@for_each("hiding", HIDING)
+def test_integers_that_hide_nothing_are_refused(name: str, hiding: dict[str, int]) -> None:
+    """Planted: ``full`` beside ``empties`` accepted -> fails."""
+    made = {"cancelling": cancelling, "signed_count": signed_count, "dummies": dummies}[name](9)
+    spec = MechanismSpec.of(name, **{**dict(made.spec.parameters), **hiding})
+    refused(Kind.INVALID, lambda: create(spec, domain_of(made)))
 
 
 def refused(kind: Kind, call: Callable[[], object]) -> str:
@@ -211,7 +284,7 @@ def test_values_and_rows_that_are_none_are_refused(make: Callable[..., Noisy]) -
     rows = np.full((3, made.report_size), 255, dtype=np.uint8)
     assert not made.valid(rows).any()
     refused(Kind.INVALID, lambda: made.tally(rows))
-    refused(Kind.INVALID, lambda: made.estimate(Tally(np.zeros(9, dtype=np.int64), 3), 3))
+    refused(Kind.INVALID, lambda: made.estimate(Tally(np.zeros(11, dtype=np.int64), 3), 3))
     with pytest.raises(ShoalError):
         Bundles(rows, np.array([1, 1]))
     with pytest.raises(ShoalError):

@@ -37,6 +37,10 @@ def cancelling(cells: int, shares: int, slots: int = 1_000) -> NoiseLaw:
     )
 
 
+def among_empties(cells: int, shares: int) -> NoiseLaw:
+    return replace(cancelling(cells, shares), empties=Fraction(11, 2), widest=4)
+
+
 def dummies(cells: int, shares: int) -> NoiseLaw:
     return NoiseLaw(Truth.CELL, cells, shares, 1_000, dummies=Fraction(9, 2))
 
@@ -58,7 +62,14 @@ def test_a_number_below_a_bound_is_uniform(bound: int) -> None:
 
 @for_each(
     "law",
-    [cancelling(3, 4), cancelling(2, 1), cancelling(1_000, 100_000), dummies(4, 9), dummies(2, 1)],
+    [
+        cancelling(3, 4),
+        cancelling(2, 1),
+        cancelling(1_000, 100_000),
+        among_empties(3, 7),
+        dummies(4, 9),
+        dummies(2, 1),
+    ],
 )
 def test_the_number_of_events_is_that_of_the_exact_sampler(law: NoiseLaw) -> None:
     """Also where a word meets a boundary, and where the next one does too. Planted: ``bisect_left``
@@ -77,11 +88,11 @@ def test_the_number_of_events_is_that_of_the_exact_sampler(law: NoiseLaw) -> Non
             assert ours.asked == theirs.asked
 
 
-@for_each("law", [cancelling(3, 40), dummies(4, 60)])
+@for_each("law", [cancelling(3, 40), among_empties(3, 40), dummies(4, 60)])
 def test_events_of_every_kind_size_and_cell_are_as_often_as_the_law_says(law: NoiseLaw) -> None:
     """Of many devices, a chi-square over all of them; the seed is fixed, and another one gives a
     false alarm in 1e-6 of cases. Planted: sizes one too large, minus for plus, one cell never
-    drawn, the rate of the whole batch -> each fails.
+    drawn, the rate of the whole batch, empties of each cell as many as of all -> each fails.
     """
     devices, entropy, events = size(20_000, 400_000), Poured(SeededEntropy("events")), Events(law)
     seen = Counter[int]()
@@ -90,24 +101,22 @@ def test_events_of_every_kind_size_and_cell_are_as_often_as_the_law_says(law: No
         drawn = events.draw(entropy)
         total += len(drawn)
         seen.update(drawn)
-    expected = dict.fromkeys(range(2 * law.cells), 0.0)
+    expected = dict.fromkeys(range(2 * law.cells + 1), 0.0)
+    spread = dict(expected)
     for rate in law.rates():
-        mean = devices * rate.weight * rate.size / 2.0**64
+        events_of_rate = devices * rate.weight / 2.0**64
         for cell in range(law.cells):
-            if rate.kind is not NoiseKind.MINUS:
-                expected[2 * cell] += mean
-            if rate.kind is not NoiseKind.PLUS:
-                expected[2 * cell + 1] += mean
-    spread = {
-        message: devices
-        * sum(
-            rate.weight * rate.size**2 / 2.0**64
-            for rate in law.rates()
-            if rate.kind is NoiseKind.FLOOD
-            or rate.kind is (NoiseKind.MINUS if message % 2 else NoiseKind.PLUS)
-        )
-        for message in expected
-    }
+            messages = {
+                NoiseKind.PLUS: (2 * cell,),
+                NoiseKind.MINUS: (2 * cell + 1,),
+                NoiseKind.FLOOD: (2 * cell, 2 * cell + 1),
+                NoiseKind.EMPTY: (2 * law.cells,),
+            }[rate.kind]
+            for message in messages:
+                expected[message] += events_of_rate * rate.size
+                spread[message] += events_of_rate * rate.size**2
+    empty = devices / law.shares * float(law.empties) * sum(1 / j for j in range(1, law.widest + 1))
+    assert expected[2 * law.cells] == pytest.approx(empty)
     assert set(seen) == {message for message, mean in expected.items() if mean}
     score = sum(
         (seen[message] - mean) ** 2 / spread[message] for message, mean in expected.items() if mean
@@ -135,6 +144,17 @@ def test_what_is_drawn_does_not_depend_on_the_value() -> None:
             found.append((rest, entropy.bytes(8)))
             assert at < len(messages)
         assert all(one == found[0] for one in found)
+
+
+def test_a_full_submission_has_as_many_messages_as_there_are_slots() -> None:
+    """Behind those that an ordinary one has; also where these are the true message alone. Planted:
+    none added to a true message alone -> fails; one too few -> fails.
+    """
+    law = cancelling(3, 4, 6)
+    for seed in range(400):
+        held = bundle([2], law, SeededEntropy(seed))
+        full = bundle([2], replace(law, full=True), SeededEntropy(seed))
+        assert full == held + [6] * (6 - len(held))
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 6])
