@@ -184,6 +184,8 @@ def cut_at(both: Lattice, step: float, far: float, lost: float, delta: float) ->
     masses[cut] += float(np.sum(both.masses[cut + 1 :] * np.exp(losses[cut] - losses[cut + 1 :])))
     rounding = 1.0 + 2 * len(losses) * UNIT + MARGIN
     infinity = (both.infinity + float(left[cut]) + lost) * rounding
+    if not masses.any():  # all at infinity: a law has one finite loss at least
+        masses[cut] = NEGLIGIBLE
     present = masses > 0.0
     return LossLaw(
         step, indices[: cut + 1][present], masses[present] * rounding, min(infinity, 1.0), math.inf

@@ -33,7 +33,7 @@ be numbers such that some K_j is below K^i with probability t_i at most. Then
 t_1 = 1/10, and each next one is a tenth of it, down to a small share of delta; quantiles of each
 Poisson number by Chernoff's bound (``compound.lowest``), a union over sizes and cells. A mixture of
 pairs of laws whose index is seen has this sum for its divergence: so it is one law of losses too,
-which composes.
+which composes. (All of this holds at any e >= 0, below 1 too: there h <= 1 as well.)
 
 *Integers.* The numbers that are drawn are rounded up: events more, as above. Rates are taken a
 little lower as floats (1e-12), which is fewer events, and decoys that are no thousandth of the

@@ -379,16 +379,20 @@ def test_the_mean_over_drawn_events(truth: Truth, cells: int) -> None:
 
 
 def test_next_to_no_empties_prove_nothing() -> None:
-    """A law is made all the same, and promises nothing, however many releases.
+    """A law is made all the same, and promises nothing, however many releases: without a layer, and
+    with one that leaves nearly everything open.
 
-    Planted: no layers refused in ``mixed`` -> a ValueError, fails.
+    Planted: no layers refused in ``mixed`` -> a ValueError, fails; no finite loss in ``cut_at`` ->
+    refused, fails.
     """
     law = replace(COUNT, longest=12, slots=60, empties=Fraction(1, 1 << 32), widest=1)
-    assert onlooker(law, DELTA).layers == ()
-    assert certify_messages(NoiseProtocol(law), 1, DELTA) is None
-    found = noise_losses(law, 1, DELTA)
-    assert found is not None
-    assert compose([(found, 1)], DELTA).epsilon_upper == math.inf
+    cells = replace(CELLS, longest=5, slots=100, floods=Fraction(1), empties=Fraction(20), widest=1)
+    for each, layers in ((law, False), (cells, True)):
+        assert bool(onlooker(each, 0.1).layers) is layers
+        assert certify_messages(NoiseProtocol(each), 1, 0.1) is None
+        found = noise_losses(each, 1, 0.1)
+        assert found is not None
+        assert compose([(found, 1)], 0.1).epsilon_upper == math.inf
 
 
 @for_each(
