@@ -91,17 +91,23 @@ def onlooker(law: NoiseLaw, delta: float) -> Onlooker:
     ``delta``. Direction: UPPER.
     """
     singles, means = _rates(law)
-    numbers = len(singles) * cells_looked_at(law.truth)
     tail = delta * TAIL_SHARE
     layers, weight, chance = list[Layer](), 1.0, 1.0 / _FALL
     while weight > _LAST * delta:
-        log_tail = math.log(chance / numbers)
-        events = [lowest(np.array([0.0, mean]), log_tail) for mean in means]
+        events = fewest_events(means, chance, cells_looked_at(law.truth))
         if not events[0]:  # D may lie on a lattice with gaps: all is seen
             break
         layers.append(Layer(weight, _found(law.truth, events, singles / means, tail)))
         weight, chance = chance, chance / _FALL
     return Onlooker(tuple(layers), weight)
+
+
+def fewest_events(means: Floats, chance: float, cells: int) -> list[int]:
+    """Numbers for float64[sizes] ``means`` of Poisson numbers, one of each size in each of
+    ``cells``: some number is below with probability ``chance`` at most.
+    """
+    log_tail = math.log(chance / (len(means) * cells))
+    return [lowest(np.array([0.0, mean]), log_tail) for mean in means]
 
 
 def onlooker_delta(seen: Onlooker, epsilon: float) -> float:

@@ -28,6 +28,7 @@ from shoal.accounting.several_messages.onlooker import (
     _difference,
     _found,
     _rates,
+    fewest_events,
     onlooker,
     onlooker_delta,
 )
@@ -376,6 +377,77 @@ def test_the_mean_over_drawn_events(truth: Truth, cells: int) -> None:
     mean = float(np.mean(found))
     assert float(np.std(found)) < 0.02 * mean
     assert mean * 1.1 < bound < mean * 1.35
+
+
+def differences(chance: float, most: int, reach: int) -> Pmf:
+    """float64[most + 1, 2 reach + 1]: of D given 0, 1, 2, ... events of size 1, one by one."""
+    out = np.zeros((most + 1, 2 * reach + 1))
+    out[0, reach] = 1.0
+    for at in range(most):
+        out[at + 1] = out[at] * (1.0 - 2.0 * chance)
+        out[at + 1, 1:] += chance * out[at, :-1]
+        out[at + 1, :-1] += chance * out[at, 1:]
+    return out
+
+
+@for_each("truth, empties, epsilons", [(Truth.SIGN, 60, (1, 3, 5, 6)), (Truth.CELL, 80, (2, 4))])
+def test_the_mean_over_all_numbers_of_events(
+    truth: Truth, empties: int, epsilons: tuple[int, ...]
+) -> None:
+    """Of one size: every number of events of both cells, down to means that very rare ones make, of
+    6e-8 for a count and 1e-4 for two cells.
+
+    Planted: K_j at their means -> fails; a layer's ``chance`` a hundred times the next weight ->
+    fails.
+    """
+    cells = 1 if truth is Truth.SIGN else 2
+    law = NoiseLaw(
+        truth, cells, 1, 500, HALF, 1, Fraction(1), 1, empties=Fraction(empties), widest=1
+    )
+    seen, mean, most = onlooker(law, 1e-6), 1.0 + empties / cells, 150
+    numbers = np.array([math.lgamma(at + 1.0) for at in range(most + 1)])
+    chances = np.exp(np.arange(most + 1) * math.log(mean) - mean - numbers)
+    given = differences(0.5 / mean, most, 20)
+    for epsilon in epsilons:
+        total, e = 0.0, math.exp(epsilon)
+        if truth is Truth.SIGN:
+            p, q = np.pad(given, [(0, 0), (2, 0)]), np.pad(given, [(0, 0), (0, 2)])
+            total = float(chances @ np.maximum(p - e * q, 0.0).sum(axis=1))
+        else:
+            more, less = np.pad(given, [(0, 0), (1, 0)]), np.pad(given, [(0, 0), (0, 1)])
+            for chance, one, other in zip(chances.tolist(), more, less, strict=True):
+                p, q = one[:, None] * less[:, None, :], other[:, None] * more[:, None, :]
+                total += chance * float(chances @ np.maximum(p - e * q, 0.0).sum(axis=(1, 2)))
+        assert 0.0 < total <= onlooker_delta(seen, epsilon)
+
+
+@for_each("mean, sizes, cells", [(60.0, 30, 2), (2000.0, 100, 2), (9.0, 5, 1), (0.5, 3, 2)])
+def test_so_few_events_are_rare(mean: float, sizes: int, cells: int) -> None:
+    """The probability that some number is below, exactly, and how far the least could be raised.
+
+    Planted: no union over sizes -> fails. (That over two cells alone is within Chernoff's slack.)
+    """
+    for chance in (0.1, 1e-3, 1e-7):
+        (least, *others) = fewest_events(np.full(sizes, mean), chance, cells)
+        assert {least} >= {*others}
+        at = np.arange(4000)
+        pmf = at * math.log(mean) - mean - np.array([math.lgamma(each + 1.0) for each in at])
+        below = float(np.exp(pmf[:least]).sum())
+        assert -math.expm1(sizes * cells * math.log1p(-below)) <= chance
+        assert least >= mean - 2.0 * math.sqrt(2.0 * mean * math.log(sizes * cells / chance)) - 3
+
+
+@for_each("name", list(EVENTS))
+def test_an_event_more_never_tells_more(name: str) -> None:
+    """What layers stand on: at any e, below 1 too, in fractions."""
+    events, floats = EVENTS[name]
+    chances = [Fraction(chance) for chance in floats]
+    fewer = exact_difference(events, chances)
+    for at in range(len(events)):
+        more = [count + (at == place) for place, count in enumerate(events)]
+        law = exact_difference(more, chances)
+        for truth, e in product(Truth, (Fraction(1, 3), Fraction(1), Fraction(7, 3))):
+            assert exact_divergence(truth, law, e) <= exact_divergence(truth, fewer, e)
 
 
 def test_next_to_no_empties_prove_nothing() -> None:
