@@ -62,9 +62,10 @@ _EMPTIES_SHARE = 0.9
 _LEAST_EMPTIES = 256
 _MOST_EMPTIES = 1 << 20  # at epsilon 1 some 2^14 are enough, at a tenth of it a hundred times that
 _NEARLY = 1.02
-# Of the longest single, in percent. Longer ones are too rare to tell much, and wide empties want
-# slots: at (1, 1e-6) and 16 cells 102 of them at 64 %, 117 at 75 %, 147 at 100 %.
-_WIDEST = 65
+# The widest empties, of the longest single, in percent. Longer singles are too rare to tell much,
+# and wide empties want slots: at (1, 1e-6), 16 cells and 100,000 devices 102 of them at 64 %, 117
+# at 75 %, 147 at 100 %. Half as wide ones are many more, but have room where those have none.
+_WIDEST = (65, 50)
 
 
 def design_cancelling(
@@ -110,22 +111,25 @@ def design_cancelling(
     start = NoiseLaw(truth, cells, shares, 1, q, longest, Fraction(1), largest)
     bare = _fewest(start, epsilon, delta, "floods", windows, reached)
     full = replace(bare, full=True)
-    among = _with_empties(bare, epsilon, delta / windows)
-    if among is None or among.mean_messages >= full.mean_messages:
-        return full
-    try:
-        among = _fewest(replace(among, slots=1), epsilon, delta, "floods", windows, reached)
-    except ShoalError:  # they hide the target by their own charges
-        return full
-    return among if among.slots <= LIMITS.messages else full
+    for percent in _WIDEST:
+        among = _with_empties(bare, percent, epsilon, delta / windows)
+        if among is None or among.mean_messages >= full.mean_messages:
+            break
+        try:
+            among = _fewest(among, epsilon, delta, "floods", windows, reached)
+        except ShoalError:  # they hide the target by their own charges
+            break
+        if among.slots <= LIMITS.messages:
+            return among
+    return full
 
 
-def _with_empties(law: NoiseLaw, epsilon: float, delta: float) -> NoiseLaw | None:
+def _with_empties(law: NoiseLaw, percent: int, epsilon: float, delta: float) -> NoiseLaw | None:
     """``law``, which has none, with the empties with which the shuffler's view is proven at
-    (``epsilon``, ``delta``): a whole number of them, to 2 % of the least; None where 2^20 are too
-    few.
+    (``epsilon``, ``delta``), of sizes up to ``percent`` of the longest single: a whole number of
+    them, to 2 % of the least; None where 2^20 are too few.
     """
-    widest = -(-law.longest * _WIDEST // 100)
+    widest = -(-law.longest * percent // 100)
 
     def among(scale: int) -> NoiseLaw:
         return replace(law, empties=Fraction(scale), widest=widest)

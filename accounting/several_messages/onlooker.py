@@ -28,12 +28,13 @@ moves D by 2), delta(epsilon) <= E h(K).
 **Layers.** An event more is independent noise more: h falls with every K_j. Let K^1 >= K^2 >= ...
 be numbers such that some K_j is below K^i with probability t_i at most. Then
 
-    E h(K) <= h(K^1) + t_1 h(K^2) + t_2 h(K^3) + ... + t_last.
+    E h(K) <= (1 - t_1) h(K^1) + (t_1 - t_2) h(K^2) + ... + t_last:
 
-t_1 = 1/10, and each next one is a tenth of it, down to a small share of delta; quantiles of each
-Poisson number by Chernoff's bound (``compound.lowest``), a union over sizes and cells. A mixture of
-pairs of laws whose index is seen has this sum for its divergence: so it is one law of losses too,
-which composes. (All of this holds at any e >= 0, below 1 too: there h <= 1 as well.)
+the chance to be in layer i or beyond is t_(i-1) at most, and later layers give more: no K_j grows
+from layer to layer. t_1 = 1/10, and each next one is a tenth of it, down to a small share of delta;
+quantiles of each Poisson number by Chernoff's bound (``compound.lowest``), a union over sizes and
+cells. A mixture of pairs whose index is seen has this sum for its divergence: so it is one law of
+losses too, which composes. (All of this holds at any e >= 0, below 1 too: there h <= 1 as well.)
 
 *Integers.* The numbers that are drawn are rounded up: events more, as above. Rates are taken a
 little lower as floats (1e-12), which is fewer events, and decoys that are no thousandth of the
@@ -71,7 +72,9 @@ _SMALLEST = 1e-290  # masses below are dropped: too near to the end of the float
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What is seen where at least so many events came, with a ``weight`` at most 1."""
+    """What is seen where at least so many events came, but fewer than in the layer before: with the
+    chance ``weight``, at most.
+    """
 
     weight: float
     found: Shown | CountShown
@@ -79,7 +82,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Onlooker:
-    """All layers, and the chance that fewer events came than in the last: then all is seen."""
+    """All layers, and the chance that fewer events came than in the last: then all is seen. These
+    chances are 1 together.
+    """
 
     layers: tuple[Layer, ...]
     open: float
@@ -92,22 +97,27 @@ def onlooker(law: NoiseLaw, delta: float) -> Onlooker:
     """
     singles, means = _rates(law)
     tail = delta * TAIL_SHARE
-    layers, weight, chance = list[Layer](), 1.0, 1.0 / _FALL
-    while weight > _LAST * delta:
-        events = fewest_events(means, chance, cells_looked_at(law.truth))
+    layers, before, chance = list[Layer](), 1.0, 1.0 / _FALL
+    events: list[int] | None = None
+    while before > _LAST * delta:
+        events = fewest_events(means, chance, cells_looked_at(law.truth), events)
         if not events[0]:  # D may lie on a lattice with gaps: all is seen
             break
-        layers.append(Layer(weight, _found(law.truth, events, singles / means, tail)))
-        weight, chance = chance, chance / _FALL
-    return Onlooker(tuple(layers), weight)
+        found = _found(law.truth, events, singles / means, tail)
+        layers.append(Layer(before - chance, found))
+        before, chance = chance, chance / _FALL
+    return Onlooker(tuple(layers), before)
 
 
-def fewest_events(means: Floats, chance: float, cells: int) -> list[int]:
+def fewest_events(
+    means: Floats, chance: float, cells: int, most: list[int] | None = None
+) -> list[int]:
     """Numbers for float64[sizes] ``means`` of Poisson numbers, one of each size in each of
-    ``cells``: some number is below with probability ``chance`` at most.
+    ``cells``: some number is below with probability ``chance`` at most. None is above ``most``.
     """
     log_tail = math.log(chance / (len(means) * cells))
-    return [lowest(np.array([0.0, mean]), log_tail) for mean in means]
+    found = [lowest(np.array([0.0, mean]), log_tail) for mean in means]
+    return found if most is None else [min(pair) for pair in zip(found, most, strict=True)]
 
 
 def onlooker_delta(seen: Onlooker, epsilon: float) -> float:
