@@ -426,8 +426,8 @@ def test_the_mean_over_all_numbers_of_events(
 def test_so_few_events_are_rare(mean: float, sizes: int, cells: int) -> None:
     """The probability that some number is below, exactly, and how far the least could be raised.
 
-    Planted: no union over sizes -> fails; ``most`` not looked at -> fails. (The union over two cells
-    alone is within Chernoff's slack.)
+    Planted: no union over sizes -> fails; ``most`` not looked at -> fails. (The union over
+    two cells alone is within Chernoff's slack.)
     """
     for chance in (0.1, 1e-3, 1e-7):
         (least, *others) = fewest_events(np.full(sizes, mean), chance, cells)
