@@ -19,8 +19,9 @@ twice that, and so on: a certificate looks for an epsilon from a few fixed ones 
 delta hardly falls with epsilon (few and large floods) charges may hide the target from it.
 
 *Hidden numbers.* The law that comes out is made once more, with the fewest empties that hide the
-numbers of messages (``onlooker``), or its submissions are full: whichever sends fewer
-messages. A batch wants some number of empties, whatever its size: so full ones win for few devices.
+numbers of messages (``onlooker``). Or its submissions are full, unless empties come to less than
+half as many messages: they want more slots, which every device uploads. A batch wants some number
+of empties, whatever its size: so full ones win where few devices take part.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def design_cancelling(
     full = replace(bare, full=True)
     for percent in _WIDEST:
         among = _with_empties(bare, percent, epsilon, delta / windows)
-        if among is None or among.mean_messages >= full.mean_messages:
+        if among is None or 2 * among.mean_messages >= full.mean_messages:
             break
         try:
             among = _fewest(among, epsilon, delta, "floods", windows, reached)
