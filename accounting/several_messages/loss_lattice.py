@@ -66,6 +66,22 @@ def step_of(losses: Floats, masses: Floats) -> float:
     return math.ldexp(1.0, math.frexp(max(spread, 1e-9) / _FINENESS)[1] - 1)
 
 
+def reach_of(losses: Floats, masses: Floats, tail: float) -> float:
+    """A size of losses that about ``tail`` of the masses is beyond, no more than the largest; 0 of
+    none.
+    """
+    if not len(losses):
+        return 0.0
+    outward = np.argsort(-np.abs(losses))
+    within = int(np.searchsorted(np.cumsum(masses[outward]), tail))
+    return min(_LARGEST_LOSS, abs(float(losses[outward[min(within, len(losses) - 1)]])))
+
+
+def at_most(points: int, reach: float) -> float:
+    """A power of two: the least step with which so many ``points``, or fewer, come to ``reach``."""
+    return math.ldexp(1.0, math.ceil(math.log2(max(reach, 1e-9) / points)))
+
+
 def placed(
     losses: Floats, masses: Floats, infinity: float, step: float, error: float, tail: float
 ) -> Lattice:
@@ -73,10 +89,7 @@ def placed(
     Direction: UPPER.
     """
     raised: Floats = losses + (3.0 * error + 1e-13 * (1.0 + np.abs(losses)))
-    outward = np.argsort(-np.abs(raised))
-    within = int(np.searchsorted(np.cumsum(masses[outward]), tail))
-    reach = min(_LARGEST_LOSS, abs(float(raised[outward[min(within, len(raised) - 1)]])))
-    end = max(1, math.ceil(reach / step))
+    end = max(1, math.ceil(reach_of(raised, masses, tail) / step))
     top = end * step
     beyond = raised > top
     kept = masses[beyond] * np.exp(top - raised[beyond])

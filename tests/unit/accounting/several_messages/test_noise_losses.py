@@ -12,7 +12,13 @@ import pytest
 from shoal.accounting.composition.compose import compose
 from shoal.accounting.composition.losses import hockey
 from shoal.accounting.numerics.curve import Direction
-from shoal.accounting.several_messages.loss_lattice import Lattice, larger, mixed
+from shoal.accounting.several_messages.loss_lattice import (
+    Lattice,
+    at_most,
+    larger,
+    mixed,
+    reach_of,
+)
 from shoal.accounting.several_messages.noise import NoiseProtocol, distance, exact_delta
 from shoal.accounting.several_messages.noise_design import (
     design_cancelling,
@@ -20,6 +26,7 @@ from shoal.accounting.several_messages.noise_design import (
     rounded,
 )
 from shoal.accounting.several_messages.noise_losses import noise_losses
+from shoal.accounting.several_messages.onlooker import onlooker, onlooker_delta
 from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 from tests.cases import for_each
 from tests.unit.accounting.several_messages.devices import pairs_of_views
@@ -271,3 +278,40 @@ def test_a_mixture_of_laws() -> None:
         assert exact <= exact_curve(found, e) <= exact * (1 + Fraction(1, 10**12))
     nothing = mixed([])
     assert float(nothing.masses.sum()) == nothing.infinity == 0.0
+
+
+def test_a_lattice_of_few_events_is_coarser() -> None:
+    """Layers of few events have large losses, where the analyzer's are small: the law has a bounded
+    number of points all the same, and holds what the shuffler sees.
+
+    Planted: the step of the analyzer alone -> more points, and far more work, fails; nothing
+    for a layer without finite losses in ``reach_of`` -> an IndexError, fails.
+    """
+    law = NoiseLaw(Truth.CELL, 4, 9, 300, Fraction(19, 20), 90, Fraction(100), 40)
+    for among in (
+        replace(law, empties=Fraction(300), widest=60),
+        replace(law, truth=Truth.SIGN, cells=1, floods=Fraction(1), empties=Fraction(14), widest=1),
+    ):
+        found, seen = noise_losses(among, 9, DELTA), onlooker(among, DELTA)
+        assert found is not None
+        assert seen.layers
+        assert len(found.masses) < 40_000
+        for epsilon in (0.0, 0.1, 0.5, 1.0, 3.0):
+            assert hockey(found, epsilon) >= onlooker_delta(seen, epsilon)
+
+
+def test_the_reach_of_losses() -> None:
+    """A power of two as a step, and no loss at all. Planted: rounded down -> fails."""
+    losses, masses = np.array([-4.0, 0.5, 3.0, -2.0]), np.array([1e-9, 0.5, 0.1, 0.2])
+    assert [reach_of(losses, masses, tail) for tail in (1e-10, 1e-8, 0.2, 0.9)] == [
+        4.0,
+        3.0,
+        2.0,
+        0.5,
+    ]
+    assert reach_of(np.array([50.0]), np.ones(1), 1e-9) == 16.0
+    assert reach_of(np.array([]), np.array([]), 1e-9) == 0.0
+    for reach in (0.0, 0.1, 1.0, 1.01, 16.0):
+        step = at_most(8192, reach)
+        assert math.frexp(step)[0] == 0.5
+        assert reach <= 8192 * step <= max(2.0 * reach, 2e-9)
