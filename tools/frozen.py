@@ -8,9 +8,9 @@ version gets a folder of its own.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -38,4 +38,12 @@ def _write(name: str, version: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        description="Record the transcripts of a frozen version anew: for answers that changed on "
+        "purpose alone, see tests/vectors/frozen/README.md.",
+        epilog="example: PYTHONPATH=. python tools/frozen.py 0001",
+    )
+    parser.add_argument(
+        "version", choices=sorted(path.name for path in FROZEN.iterdir() if path.is_dir())
+    )
+    main(parser.parse_args().version)

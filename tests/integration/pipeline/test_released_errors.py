@@ -70,7 +70,11 @@ def expected(counting: Counting, law: NoiseLaw) -> float:
 
 def check_messages(counting: Counting, law: NoiseLaw, windows: list[Window]) -> None:
     """As many were opened as the law says, the true ones among them."""
-    noise = [0.0, 0.0]  # mean and variance, of one cell and all shares
+    rows, reports = sum(one.rows for one in windows), counting.devices * len(windows)
+    if law.full:
+        assert rows == law.slots * reports
+        return
+    noise = [0.0, 0.0]  # mean and variance, of all shares: of one cell, then of all
     if law.signed:
         for size_ in range(1, law.longest + 1):
             singles = 2.0 * float(law.singles) ** size_ / size_
@@ -80,9 +84,12 @@ def check_messages(counting: Counting, law: NoiseLaw, windows: list[Window]) -> 
             noise = [noise[0] + floods * 2 * size_, noise[1] + floods * (2 * size_) ** 2]
     else:
         noise = [float(law.dummies), float(law.dummies)]
-    times = counting.cells * len(windows) * counting.devices / counting.honest
-    sent = sum(one.rows for one in windows) - counting.devices * len(windows)
-    assert abs(sent - noise[0] * times) < 6.0 * math.sqrt(noise[1] * times)
+    noise = [counting.cells * each for each in noise]
+    for size_ in range(1, law.widest + 1):
+        events = float(law.empties) / size_**2
+        noise = [noise[0] + events * size_, noise[1] + events * size_**2]
+    times = len(windows) * counting.devices / counting.honest
+    assert abs(rows - reports - noise[0] * times) < 6.0 * math.sqrt(noise[1] * times)
 
 
 @pytest.mark.timeout(size(240, 1_200))
@@ -114,4 +121,4 @@ async def test_released_counts_err_by_what_the_account_says(
 
 def test_kinds_of_noise_that_are_summed_here_are_all() -> None:
     """A kind that is added wants a line in ``expected``."""
-    assert {kind.value for kind in NoiseKind} == {"plus", "minus", "flood"}
+    assert {kind.value for kind in NoiseKind} == {"plus", "minus", "flood", "empty"}

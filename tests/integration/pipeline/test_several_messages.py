@@ -42,6 +42,7 @@ from shoal.domain import Categories, Domain, Numeric, Places, Value, YesNo
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.mechanisms.maps.blocks import MapBlocks
+from shoal.mechanisms.several.events import empty_of
 from shoal.mechanisms.several.protocol import Noisy, Several
 from shoal.mechanisms.several.ranges import Ranges
 from shoal.mechanisms.several.registry import create
@@ -111,8 +112,8 @@ async def send_hostile(site: Site, asked: list[Asked[Several]]) -> None:
                 size_ = one.task.report_size
                 summed = isinstance(one.mechanism, SplitMix)
                 lie = (bytes(size_),) * one.task.messages if summed else (b"\xff" * size_,)
-                if not summed:  # beside the first cell, where a report has several
-                    lie += (bytes(size_),) * (one.mechanism.fewest - 1)
+                if not summed:  # beside the first cell, or empty ones, where a report has several
+                    lie += (beside(one.mechanism),) * (one.mechanism.fewest - 1)
                 prepared = seal(assignment, 0, lie)
                 frame, key = prepared.frame, prepared.ack_key
                 if one.task.name == SPOILED:
@@ -120,6 +121,12 @@ async def send_hostile(site: Site, asked: list[Asked[Several]]) -> None:
                 await transport.submit(frame, key, 30.0)
     finally:
         await transport.close()
+
+
+def beside(made: Several) -> bytes:
+    """A message that is valid, and empty where there are such."""
+    number = empty_of(made.noise) if isinstance(made, Noisy) and made.noise.full else 0
+    return number.to_bytes(made.report_size, "big")
 
 
 async def answer(site: Site, asked: list[Asked[Several]], folder: Path) -> None:
