@@ -146,7 +146,7 @@ def test_without_empties_the_bound_fails() -> None:
 def test_full_submissions_tell_no_more_than_the_release(name: str) -> None:
     """Every device sends ``slots`` messages: the analyzer's curve holds of the shuffler too.
 
-    Planted: a submission that is not filled up -> the view of the count is above, fails.
+    Planted: submissions that are not filled up -> both views are above, fails.
     """
     law, devices, reach = FULL[name]
     curve = NoiseProtocol(law).curve(devices, Direction.UPPER, DELTA)
@@ -159,8 +159,7 @@ def test_full_submissions_tell_no_more_than_the_release(name: str) -> None:
 @for_each("name, e0", [("a count", 2.0), ("two devices", 1.0), ("a histogram of three cells", 3.0)])
 def test_a_randomized_truth(name: str, e0: float) -> None:
     """What others drew given away, sizes and the release seen: the view is a mixture of the views
-    of all drawn answers. Planted: epsilon' = epsilon in ``_drawn`` -> holds, it is weaker; share
-    squared -> fails.
+    of all drawn answers. Planted: the share squared in ``curve`` -> fails.
     """
     law, devices, reach = LAWS[name]
     k = 2 if law.truth is Truth.SIGN else law.cells
