@@ -12,8 +12,9 @@ transform: its relative error is its length in units of rounding.
 exp(l) of all lattice points l, joined by straight lines, are nowhere below it, and are the curve of
 a law again: with slopes s_i left of the i-th point (the first from e = 0, where both curves are
 their whole mass), the masses exp(l_i) (s_i - s_(i+1)), and the last value at infinity. Differences
-cancel, so the finished curve is compared with the values at all points, and raised by what is
-missing.
+cancel, so the finished curve is compared with the values at e = 0 and at all points, and raised by
+what is missing. (What is below the floats is mass at infinity, some 1e-280 of it: so no value is 0,
+and what is missing is a matter of rounding.)
 
 **Cut.** Let the true curve be h(e) <= h'(e) + (1 + e) t for every e >= 0; h falls with e. Let H' >=
 h' be the curve of a law, and L a loss. The law returned has the curve
@@ -36,7 +37,7 @@ from dataclasses import dataclass
 
 from shoal.accounting.composition.losses import MARGIN, LossLaw
 from shoal.accounting.numerics.binomial import Floats, Ints
-from shoal.accounting.numerics.compound import UNIT
+from shoal.accounting.numerics.compound import NEGLIGIBLE, UNIT
 from shoal.arrays import np
 from shoal.errors import Kind, ShoalError
 
@@ -65,6 +66,22 @@ def step_of(losses: Floats, masses: Floats) -> float:
     return math.ldexp(1.0, math.frexp(max(spread, 1e-9) / _FINENESS)[1] - 1)
 
 
+def reach_of(losses: Floats, masses: Floats, tail: float) -> float:
+    """A size of losses that about ``tail`` of the masses is beyond, no more than the largest; 0 of
+    none.
+    """
+    if not len(losses):
+        return 0.0
+    outward = np.argsort(-np.abs(losses))
+    within = int(np.searchsorted(np.cumsum(masses[outward]), tail))
+    return min(_LARGEST_LOSS, abs(float(losses[outward[min(within, len(losses) - 1)]])))
+
+
+def at_most(points: int, reach: float) -> float:
+    """A power of two: the least step with which so many ``points``, or fewer, come to ``reach``."""
+    return math.ldexp(1.0, math.ceil(math.log2(max(reach, 1e-9) / points)))
+
+
 def placed(
     losses: Floats, masses: Floats, infinity: float, step: float, error: float, tail: float
 ) -> Lattice:
@@ -72,10 +89,7 @@ def placed(
     Direction: UPPER.
     """
     raised: Floats = losses + (3.0 * error + 1e-13 * (1.0 + np.abs(losses)))
-    outward = np.argsort(-np.abs(raised))
-    within = int(np.searchsorted(np.cumsum(masses[outward]), tail))
-    reach = min(_LARGEST_LOSS, abs(float(raised[outward[min(within, len(raised) - 1)]])))
-    end = max(1, math.ceil(reach / step))
+    end = max(1, math.ceil(reach_of(raised, masses, tail) / step))
     top = end * step
     beyond = raised > top
     kept = masses[beyond] * np.exp(top - raised[beyond])
@@ -107,9 +121,10 @@ def added(one: Lattice, other: Lattice) -> Lattice:
 
 
 def mixed(parts: Sequence[tuple[float, Lattice]]) -> Lattice:
-    """The sum of the masses, each times its weight."""
-    first = min(part.first for _, part in parts)
-    out = np.zeros(max(part.first + len(part.masses) for _, part in parts) - first)
+    """The sum of the masses, each times its weight; of no parts no mass at all."""
+    first = min((part.first for _, part in parts), default=0)
+    last = max((part.first + len(part.masses) for _, part in parts), default=1)
+    out = np.zeros(last - first)
     for weight, part in parts:
         out[part.first - first : part.first - first + len(part.masses)] += weight * part.masses
     rounding = 1.0 + 2.0 * (len(parts) + 2) * UNIT
@@ -128,22 +143,28 @@ def larger(one: Lattice, other: Lattice, step: float) -> Lattice:
     curves = [
         _curve(masses, part.infinity, step) for masses, part in zip(both, (one, other), strict=True)
     ]
-    heights = np.maximum(*curves) * (1.0 + MARGIN)
-    whole = max(float(np.sum(part.masses)) + part.infinity for part in (one, other))
+    # of a curve: three roundings a step, the masses above it, and the share of a step itself
+    rounding = 1.0 + 4.0 * (last - first + 8) * UNIT + MARGIN
+    heights = np.maximum(*curves) * rounding + NEGLIGIBLE
+    whole = max(float(np.sum(part.masses)) + part.infinity for part in (one, other)) * rounding
+    whole = max(whole, float(heights[0]))
     points = np.exp((first + np.arange(last - first)) * step)
     # slopes times the distance in units of the right point: sums stay in range
     slopes = np.concatenate(
         [
-            [(whole * (1.0 + MARGIN) - heights[0]) / points[0]],
+            [(whole - heights[0]) / points[0]],
             (heights[:-1] - heights[1:]) / (points[:-1] * math.expm1(step)),
             [0.0],
         ]
     )
     masses = np.maximum(points * (slopes[:-1] - slopes[1:]), 0.0)
     infinity = float(heights[-1])
-    missing = heights / np.maximum(_curve(masses, infinity, step), 1e-300)
-    rounding = max(1.0, float(np.max(missing))) * (1.0 + MARGIN)
-    return Lattice(first, masses * rounding, infinity * rounding)
+    missing = max(
+        1.0,
+        float(np.max(heights / _curve(masses, infinity, step))),
+        whole / (float(np.sum(masses)) + infinity),
+    )
+    return Lattice(first, masses * (missing * rounding), infinity * (missing * rounding))
 
 
 def _curve(masses: Floats, infinity: float, step: float) -> Floats:
@@ -176,6 +197,8 @@ def cut_at(both: Lattice, step: float, far: float, lost: float, delta: float) ->
     masses[cut] += float(np.sum(both.masses[cut + 1 :] * np.exp(losses[cut] - losses[cut + 1 :])))
     rounding = 1.0 + 2 * len(losses) * UNIT + MARGIN
     infinity = (both.infinity + float(left[cut]) + lost) * rounding
+    if not masses.any():  # all at infinity: a law has one finite loss at least
+        masses[cut] = NEGLIGIBLE
     present = masses > 0.0
     return LossLaw(
         step, indices[: cut + 1][present], masses[present] * rounding, min(infinity, 1.0), math.inf

@@ -18,7 +18,8 @@ which a device may only act on, where epsilon0 is infinite, with its owner's exp
    many they are.
 3. *Counts.* The number of messages of a device must not depend on its value, and whoever sees
    connections must not be able to tell two devices' bundles apart by it (a constant number, or
-   padding).
+   padding). The shuffler counts messages, and reads the release: of both together the curve has to
+   hold too, or an assumption says that it does not.
 4. *Directions.* ``curve`` errs upward or downward as asked, at every epsilon in [0, 40], with the
    error budget in its module.
 

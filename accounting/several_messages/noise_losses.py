@@ -31,10 +31,12 @@ from shoal.accounting.numerics.curve import TAIL_SHARE
 from shoal.accounting.several_messages.loss_lattice import (
     Lattice,
     added,
+    at_most,
     cut_at,
     larger,
     mixed,
     placed,
+    reach_of,
     step_of,
 )
 from shoal.accounting.several_messages.noise import counted, distance, seen_beside, shown
@@ -46,6 +48,8 @@ from shoal.mechanisms.several.noise_law import NoiseLaw
 
 # Finite losses of a cell reach so far that this share of delta lies beyond.
 _BEYOND = 1e-8
+# Of a layer's lattice on either side of 0. No design at epsilon 1/2 to 2 has as many.
+_MOST_POINTS = 1 << 13
 
 
 def noise_losses(law: NoiseLaw, n_honest: int, delta: float) -> LossLaw | None:
@@ -60,10 +64,13 @@ def noise_losses(law: NoiseLaw, n_honest: int, delta: float) -> LossLaw | None:
     if isinstance(found, TablesShown):
         both, step = losses_upper(found)
         return cut_at(both, step, far, found.lost, delta)
-    step = _step(found)
-    both = _on_lattice(found, step, delta)
-    lost = _lost(found)
+    step, lost = _step(found), _lost(found)
     seen = seen_beside(law, delta)
+    if seen is not None:
+        # layers of few events have losses so large that as fine a lattice may take minutes
+        reach = max((_reach(each.found, delta) for each in seen.layers), default=0.0)
+        step = max(step, at_most(_MOST_POINTS, reach))
+    both = _on_lattice(found, step, delta)
     if seen is not None:
         layers = [(each.weight, _on_lattice(each.found, step, delta)) for each in seen.layers]
         beside = mixed(layers)
@@ -81,6 +88,14 @@ def _step(found: Shown | CountShown) -> float:
     if isinstance(found, CountShown):
         return step_of(-np.log(found.ratios[1:]), found.masses[1:])
     return step_of(np.log(found.ratios), found.more)
+
+
+def _reach(found: Shown | CountShown, delta: float) -> float:
+    if isinstance(found, CountShown):
+        return reach_of(-np.log(found.ratios[1:]), found.masses[1:], delta * _BEYOND)
+    logs = np.log(found.ratios)
+    sides = (found.more, found.without)
+    return max(reach_of(logs, masses, delta * _BEYOND) for masses in sides)
 
 
 def _on_lattice(found: Shown | CountShown, step: float, delta: float) -> Lattice:

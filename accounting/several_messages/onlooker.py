@@ -30,14 +30,16 @@ be numbers such that some K_j is below K^i with probability t_i at most. Then
 
     E h(K) <= (1 - t_1) h(K^1) + (t_1 - t_2) h(K^2) + ... + t_last:
 
-the chance to be in layer i or beyond is t_(i-1) at most, and later layers give more. t_1 = 1/10,
-and each next one is a tenth of it, down to a small share of delta; quantiles of each Poisson number
-by Chernoff's bound (``compound.lowest``), a union over sizes and cells. A mixture of pairs whose
-index is seen has this sum for its divergence: so it is one law of losses too, which composes.
+the chance to be in layer i or beyond is t_(i-1) at most, and later layers give more: no K_j grows
+from layer to layer. t_1 = 1/10, and each next one is a tenth of it, down to a small share of delta;
+quantiles of each Poisson number by Chernoff's bound (``compound.lowest``), a union over sizes and
+cells. A mixture of pairs whose index is seen has this sum for its divergence: so it is one law of
+losses too, which composes. (All of this holds at any e >= 0, below 1 too: there h <= 1 as well.)
 
 *Integers.* The numbers that are drawn are rounded up: events more, as above. Rates are taken a
-little lower as floats (1e-12), which is fewer events; the law that is computed is then exactly that
-of the floats p_j and means, but for rounding, which ``error`` bounds.
+little lower as floats (1e-12), which is fewer events, and decoys that are no thousandth of the
+singles are left out: beside these that little would be within rounding. The law that is computed is
+then exactly that of the floats p_j and means, but for rounding, which ``error`` bounds.
 
 *The charge* of the cap is (1 + e) t, as in ``noise``; long singles need none, since sizes stop at
 ``longest`` here. Nothing here is a lower bound: the analyzer's is one.
@@ -53,7 +55,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shoal.accounting.numerics.binomial import Floats
-from shoal.accounting.numerics.compound import UNIT, lowest
+from shoal.accounting.numerics.compound import NEGLIGIBLE, UNIT, lowest
 from shoal.accounting.numerics.curve import TAIL_SHARE, Direction
 from shoal.accounting.several_messages.charges import cells_looked_at
 from shoal.accounting.several_messages.one_more import Shown, divergence
@@ -64,6 +66,7 @@ from shoal.mechanisms.several.noise_law import NoiseLaw, Truth
 _FALL = 10.0  # of the chance from layer to layer
 _LAST = 1e-3  # of delta: what the last layer leaves open
 _BELOW = 1.0 - 1e-12  # rates are taken lower by this
+_FEW = 1e-3  # of the singles of a size: fewer decoys of it are left out
 _SMALLEST = 1e-290  # masses below are dropped: too near to the end of the floats
 
 
@@ -93,18 +96,28 @@ def onlooker(law: NoiseLaw, delta: float) -> Onlooker:
     ``delta``. Direction: UPPER.
     """
     singles, means = _rates(law)
-    numbers = len(singles) * cells_looked_at(law.truth)
     tail = delta * TAIL_SHARE
     layers, before, chance = list[Layer](), 1.0, 1.0 / _FALL
+    events: list[int] | None = None
     while before > _LAST * delta:
-        log_tail = math.log(chance / numbers)
-        events = [lowest(np.array([0.0, mean]), log_tail) for mean in means]
+        events = fewest_events(means, chance, cells_looked_at(law.truth), events)
         if not events[0]:  # D may lie on a lattice with gaps: all is seen
             break
         found = _found(law.truth, events, singles / means, tail)
         layers.append(Layer(before - chance, found))
         before, chance = chance, chance / _FALL
     return Onlooker(tuple(layers), before)
+
+
+def fewest_events(
+    means: Floats, chance: float, cells: int, most: list[int] | None = None
+) -> list[int]:
+    """Numbers for float64[sizes] ``means`` of Poisson numbers, one of each size in each of
+    ``cells``: some number is below with probability ``chance`` at most. None is above ``most``.
+    """
+    log_tail = math.log(chance / (len(means) * cells))
+    found = [lowest(np.array([0.0, mean]), log_tail) for mean in means]
+    return found if most is None else [min(pair) for pair in zip(found, most, strict=True)]
 
 
 def onlooker_delta(seen: Onlooker, epsilon: float) -> float:
@@ -128,7 +141,8 @@ def _rates(law: NoiseLaw) -> tuple[Floats, Floats]:
     decoys = np.array(
         [float(law.empty_rate(size) + (flood if size in _doubles(law) else 0)) for size in sizes]
     )
-    return singles, 2.0 * singles + decoys * (_BELOW / cells_looked_at(law.truth))
+    decoys = np.where(decoys < _FEW * singles, 0.0, decoys * (_BELOW / cells_looked_at(law.truth)))
+    return singles, 2.0 * singles + decoys
 
 
 def _doubles(law: NoiseLaw) -> range:
@@ -144,7 +158,8 @@ def _found(truth: Truth, events: list[int], chances: Floats, tail: float) -> Sho
 
 def _difference(events: list[int], chances: Floats, tail: float) -> tuple[Floats, float, float]:
     """(masses, lost, error): float64[2 b + 1] of D = -b ... b, symmetric."""
-    masses, lost, steps = np.ones(1), 0.0, 16
+    # NEGLIGIBLE: whatever falls below the floats, or is dropped next to them
+    masses, lost, steps = np.ones(1), NEGLIGIBLE, 16
     for size, (count, chance) in enumerate(zip(events, chances.tolist(), strict=True), 1):
         if not count:
             continue

@@ -8,7 +8,9 @@ and of noise that depends on nothing: by itself it keeps epsilon0 = ln(a / b), w
 **The mixture.** Give the adversary more than it has: what the others drew. Let V_y be the law of
 the view where the protected device drew y (the noise does not depend on y, full submissions
 included), and delta_V(epsilon) an upper curve for every ordered pair of these: ``NoiseProtocol``'s,
-charges and all. For answers x, x' and e = e^epsilon >= 1, on any set of views,
+charges and all. (What is said here holds of any view in which a device shows its drawn cell alone:
+the analyzer's, and that of a shuffler that reads the release.) For answers x, x' and e = e^epsilon
+>= 1, on any set of views,
 
     P = a V_x + b sum_{y != x} V_y,        Q = a V_x' + b sum_{y != x'} V_y,
     P - e Q = (a - e b) V_x - (e a - b) V_x' - (e - 1) b sum_{y != x, x'} V_y.

@@ -1,6 +1,7 @@
 """What devices send, message by message: whole multisets, no formula of the accountant.
 
-A view is a tuple (messages of each cell and sign, padding of all submissions).
+A view is a tuple (messages of each cell and sign, empty ones where a law hides its numbers, padding
+of all submissions).
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ def together(one: Masses, other: Masses) -> dict[View, float]:
 
 
 def messages(law: NoiseLaw, cell: int, event: NoiseKind, size: int) -> View:
-    """One event's messages: first the + of every cell, then the -."""
-    out = [0] * (2 * law.cells)
+    """One event's messages: first the + of every cell, then the -, then empty ones."""
+    out = [0] * (2 * law.cells + law.hidden)
+    if event is NoiseKind.EMPTY:
+        out[-1] = size
+        return tuple(out)
     if event is not NoiseKind.MINUS:
         out[cell] = size
     if event is not NoiseKind.PLUS:
@@ -45,10 +49,11 @@ def messages(law: NoiseLaw, cell: int, event: NoiseKind, size: int) -> View:
 
 def noise_of_one(law: NoiseLaw) -> dict[View, float]:
     """What one device adds, by the integers it draws from: Poisson numbers of all events; nothing
-    where these have no room beside the true messages.
+    where these have no room beside the true messages; filled up with empty ones if ``law.full``.
     """
     most = law.slots - law.truths
-    found: dict[View, float] = {(0,) * (2 * law.cells): 1.0}
+    nothing = (0,) * (2 * law.cells + law.hidden)
+    found: dict[View, float] = {nothing: 1.0}
     for cell in range(law.cells):
         for rate in law.rates():
             mean = rate.weight / (1 << RATE_BITS)
@@ -62,8 +67,9 @@ def noise_of_one(law: NoiseLaw) -> dict[View, float]:
             found = {
                 view: mass for view, mass in together(found, events).items() if sum(view) <= most
             }
-    nothing = (0,) * (2 * law.cells)
     found[nothing] += 1.0 - math.fsum(found.values())
+    if law.full:
+        return {(*view[:-1], most - sum(view)): mass for view, mass in found.items()}
     return found
 
 

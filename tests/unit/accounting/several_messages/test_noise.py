@@ -57,6 +57,8 @@ LAWS = {
     ),
     "a count": (COUNT, 3, 0),
     "a count of one device": (replace(COUNT, shares=1, slots=24), 1, 2),
+    "a full histogram": (replace(HISTOGRAM, full=True), 2, 0),
+    "a full count": (replace(COUNT, shares=2, full=True), 2, 0),
     "dummies": (DUMMIES, 2, 0),
     "dummies of three devices": (replace(DUMMIES, cells=2, shares=3), 3, 1),
     "a cap that is often met": (replace(HISTOGRAM, slots=3), 2, 0),
@@ -96,6 +98,34 @@ def test_the_curves_hold_what_devices_send(name: str) -> None:
             long_singles(law) + full_submissions(law, law.shares, DELTA)
         )
         assert upper - lower <= 2 * charge + 1e-6 * upper
+
+
+@for_each(
+    "law",
+    [
+        replace(COUNT, shares=2, empties=Fraction(5), widest=2),
+        replace(HISTOGRAM, empties=Fraction(4), widest=1),
+    ],
+)
+def test_empties_tell_the_analyzer_nothing(law: NoiseLaw) -> None:
+    """How many came is seen, and says no more than a fuller submission does: within the charges the
+    divergence is that without empties, and both curves hold it.
+
+    Planted: empties left out of ``message_rates`` -> fails (the cap is met more often).
+    """
+    bare = replace(law, empties=Fraction(0), widest=0)
+    pairs, without = (list(pairs_of_views(each, 2)) for each in (law, bare))
+    for epsilon in EPSILONS:
+        truth, plain = (
+            max(divergence_of(p, q, math.exp(epsilon)) for p, q in each)
+            for each in (pairs, without)
+        )
+        charge = (1 + math.exp(epsilon)) * full_submissions(law, 2, DELTA)
+        assert abs(truth - plain) <= charge
+        lower, upper = curves(law, 2, epsilon)
+        assert lower <= truth <= upper
+        exact = exact_delta(law, epsilon, DELTA) + (1 + math.exp(epsilon)) * long_singles(law)
+        assert truth <= (exact + charge) * (1 + 1e-9)
 
 
 @for_each("field", ["cap", "cut"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -63,6 +64,10 @@ def seen(
     return dict(out)
 
 
+def bare(law: NoiseLaw) -> NoiseLaw:
+    return replace(law, empties=Fraction(0), widest=0)
+
+
 def apart(pair: list[Masses], epsilon: float) -> float:
     one, other = pair
     return divergence_of(one, other, math.exp(epsilon))
@@ -96,13 +101,13 @@ def test_of_dummies_sizes_tell_nothing_beside_the_release() -> None:
 
 
 def test_at_a_hundred_thousand_devices() -> None:
-    """A signed count designed for (1, 1e-6), and one test of the shuffler's: every device sent an
-    odd number of messages, its true one among them, and the released count is at the truth or
-    above. Then all singles are even but for devices with two odd ones, and the noise moves the
-    count by whole steps of a device.
+    """A signed count designed for (1, 1e-6), but for its empties, and one test of the shuffler's:
+    every device sent an odd number of messages, its true one among them, and the released count is
+    at the truth or above. Then all singles are even but for devices with two odd ones, and the
+    noise moves the count by whole steps of a device.
     """
     n = 100_000
-    law = design_cancelling(Truth.SIGN, 1, n, 1.0, 1e-6)
+    law = bare(design_cancelling(Truth.SIGN, 1, n, 1.0, 1e-6))
     certified = certify_messages(NoiseProtocol(law), n, 1e-6)
     assert certified is not None
     assert certified.epsilon_upper <= 1.0
@@ -123,8 +128,17 @@ def test_at_a_hundred_thousand_devices() -> None:
 
 
 @for_each(
-    "law", [SIGNS, DUMMIES, NoiseLaw(Truth.CELL, 2, 2, 44, Fraction(1, 2), 12, Fraction(4), 2)]
+    "law",
+    [
+        SIGNS,
+        DUMMIES,
+        NoiseLaw(Truth.CELL, 2, 2, 44, Fraction(1, 2), 12, Fraction(4), 2),
+        NoiseLaw(Truth.CELL, 4, 2, 44, Fraction(1, 2), 12, Fraction(4), 2, truths=2),
+        replace(SIGNS, full=True),
+        replace(SIGNS, empties=Fraction(30), widest=4),
+    ],
 )
 def test_a_certificate_says_so(law: NoiseLaw) -> None:
-    """Planted: said of none, or of dummies too -> fails."""
-    assert (SIZES in NoiseProtocol(law).assumptions) == law.signed
+    """Planted: said of none, or of dummies too, or of hidden numbers too -> fails."""
+    tells = law.signed and not law.full and not law.empties
+    assert (SIZES in NoiseProtocol(law).assumptions) == tells
