@@ -61,7 +61,7 @@ _MOST_RAISED = 2
 # Of delta, for what the shuffler sees: the cap, and a few floods fewer, have the rest.
 _EMPTIES_SHARE = 0.9
 _LEAST_EMPTIES = 256
-_MOST_EMPTIES = 1 << 20  # at epsilon 1 some 2^14 are enough, at a tenth of it a hundred times that
+_MOST_EMPTIES = (1 << 20) - 1  # at epsilon 1 some 2^14 are enough, at .5 four times that
 _NEARLY = 1.02
 # The widest empties, of the longest single, in percent. Longer singles are too rare to tell much,
 # and wide empties want slots: at (1, 1e-6), 16 cells and 100,000 devices 102 of them at 64 %, 117
@@ -114,8 +114,10 @@ def design_cancelling(
     full = replace(bare, full=True)
     for percent in _WIDEST:
         among = _with_empties(bare, percent, epsilon, delta / windows)
-        if among is None or 2 * among.mean_messages >= full.mean_messages:
+        if among is None:
             break
+        if _slots(among, _slots_charge(epsilon, delta, windows)) > LIMITS.messages:
+            continue
         try:
             among = _fewest(among, epsilon, delta, "floods", windows, reached)
         except ShoalError:  # they hide the target by their own charges
@@ -128,9 +130,11 @@ def design_cancelling(
 def _with_empties(law: NoiseLaw, percent: int, epsilon: float, delta: float) -> NoiseLaw | None:
     """``law``, which has none, with the empties with which the shuffler's view is proven at
     (``epsilon``, ``delta``), of sizes up to ``percent`` of the longest single: a whole number of
-    them, to 2 % of the least; None where 2^20 are too few.
+    them, to 2 % of the least; None where they would come to half of full submissions or more.
     """
     widest = -(-law.longest * percent // 100)
+    each = sum(Fraction(1, size) for size in range(1, widest + 1)) / law.shares
+    most = min(_MOST_EMPTIES, math.floor((Fraction(law.slots, 2) - law.mean_messages) / each))
 
     def among(scale: int) -> NoiseLaw:
         return replace(law, empties=Fraction(scale), widest=widest)
@@ -138,12 +142,11 @@ def _with_empties(law: NoiseLaw, percent: int, epsilon: float, delta: float) -> 
     def enough(scale: int) -> bool:
         return onlooker_delta(onlooker(among(scale), delta), epsilon) <= _EMPTIES_SHARE * delta
 
-    high = _LEAST_EMPTIES
-    while not enough(high):
-        high *= 4
-        if high > _MOST_EMPTIES:
-            return None
-    low = high // 4
+    if most < _LEAST_EMPTIES or not enough(most):
+        return None
+    high, low = most, _MOST_EMPTIES + 1
+    while low >= most or (low >= _LEAST_EMPTIES and enough(low)):
+        high, low = min(low, most), low // 4
     while high > low * _NEARLY + 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -256,7 +259,7 @@ def _fewest(
     cut = _LONGEST_SHARE if start.signed else 0.0
     enough = _least(exact, (1.0 - cut - _SLOTS_SHARE) * delta, epsilon, what)
     factor = 1.0 + math.exp(epsilon)
-    slots = _slots(at(rounded(enough)), _SLOTS_SHARE * delta / windows / factor)
+    slots = _slots(at(rounded(enough)), _slots_charge(epsilon, delta, windows))
     charge = full_submissions(at(rounded(enough), slots), start.shares, delta * TAIL_SHARE)
     if start.signed:
         looked = 2.0 * cells_looked_at(start.truth)
@@ -286,6 +289,11 @@ def _least(exact: Callable[[float], float], delta: float, epsilon: float, what: 
                 "smaller s, a larger size of floods, or a larger target",
             )
     return crossing(exact, delta, top)[1]
+
+
+def _slots_charge(epsilon: float, delta: float, windows: int) -> float:
+    """With which probability the cap may be met, by any device of one window."""
+    return _SLOTS_SHARE * delta / windows / (1.0 + math.exp(epsilon))
 
 
 def _slots(law: NoiseLaw, most: float) -> int:
