@@ -138,6 +138,7 @@ def _tally(made: MapBlocks | BundledHistogram, held: NDArray[np.int64], entropy:
         counts += drawn
     elif made.noise.signed:
         counts = np.stack([held + np.maximum(drawn, 0), np.maximum(-drawn, 0)], axis=1).reshape(-1)
+        counts = np.append(counts, [0] * made.noise.hidden)  # empty messages, of no cell
     else:
         counts = held + drawn
     return Tally(counts.astype(np.int64), int(counts.sum()))
