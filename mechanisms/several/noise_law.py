@@ -135,9 +135,8 @@ class NoiseLaw:
         if not (among or bare) or (self.hidden and (dummies or self.truths > 1)):
             raise ShoalError(
                 Kind.INVALID,
-                "numbers of singles and floods around one true message are hidden among empties of "
-                f"sizes 1 to {MOST_SIZE}, or by full submissions: leave out one of both, and both "
-                "for dummies",
+                "empty messages go with singles and floods around one true message: give empties "
+                f"with widest, 1 to {MOST_SIZE}, or full, or neither",
             )
 
     @property
