@@ -171,7 +171,7 @@ WRONG = [
     (
         "--mechanism signed_count --n 9 --delta 1e-6 "
         "--parameters shares=9,slots=50,q=9,floods=9,longest=9,largest=4,full=1,widest=3",
-        "or by full submissions",
+        "give empties with widest",
     ),
     (f"{DUMMIES} --n 1000 --parameters {OF_1E5}", "and 1000 of 1000 are sure to be honest"),
     (
