@@ -89,7 +89,8 @@ from shoal.accounting.several_messages.signed_count import (
     shown_count,
 )
 from shoal.accounting.several_messages.tables import TablesShown, tables_divergence
-from shoal.mechanisms.several.noise_law import MOST_SHARES, RATE_BITS, NoiseKind, NoiseLaw, Truth
+from shoal.mechanisms.several import noise_of_batch
+from shoal.mechanisms.several.noise_law import MOST_SHARES, RATE_BITS, NoiseLaw, Truth
 
 # in bounds and in releases
 METHODS = (
@@ -150,7 +151,7 @@ class NoiseProtocol:
             "drawn afresh and independent of everything",
             f"every submission has {self.law.slots} messages on the wire, padding among them: who "
             "sees sizes sees one size",
-            *((SIZES,) if self.law.signed and not self.law.hidden else ()),
+            *((SIZES,) if self.law.tells else ()),
         )
 
     @property
@@ -158,14 +159,8 @@ class NoiseProtocol:
         """The standard deviation of the estimate of one cell (or of the count of ones) with the
         noise of ``shares`` devices, were there no ``slots``.
         """
-        rates = self.law.rates()
-        variance = sum(
-            Fraction(rate.weight * rate.size * rate.size, 1 << RATE_BITS)
-            for rate in rates
-            if rate.kind in (NoiseKind.PLUS, NoiseKind.MINUS)
-        )
         scale = 2.0 if self.law.truth is Truth.SIGN else 1.0
-        return math.sqrt(self.law.shares * variance) / scale
+        return noise_of_batch.deviation(self.law, self.law.shares) / scale
 
     def curve(self, n_honest: int, direction: Direction, delta: float) -> Callable[[float], float]:
         """See ``SeveralMessages``: above 1 (UPPER) and 0 (LOWER) where nothing is proven."""
@@ -234,7 +229,8 @@ def exact_delta(
     law: NoiseLaw, epsilon: float, delta: float, direction: Direction = Direction.UPPER
 ) -> float:
     """delta' of the module's text at ``epsilon``: that of the exact law, without any charge."""
-    return _divergence(shown(counted(law), delta * TAIL_SHARE), epsilon, direction)
+    # which empties are no part of: so a design is searched once, with them and without
+    return _divergence(shown(counted(law.bare), delta * TAIL_SHARE), epsilon, direction)
 
 
 def _divergence(found: Laws, epsilon: float, direction: Direction) -> float:

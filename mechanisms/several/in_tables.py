@@ -52,7 +52,7 @@ class InTables(ABC):
     @property
     def fewest(self) -> int:
         """The true messages alone."""
-        return self.law.truths
+        return self.law.fewest
 
     @property
     def mean_messages(self) -> Fraction:

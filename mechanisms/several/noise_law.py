@@ -71,6 +71,11 @@ class Rate:
         """How many messages one such event is."""
         return 2 * self.size if self.kind is NoiseKind.FLOOD else self.size
 
+    @property
+    def moves(self) -> bool:
+        """Whether it moves the count of its cell: of + and - alone it does."""
+        return self.kind in (NoiseKind.PLUS, NoiseKind.MINUS)
+
 
 @dataclass(frozen=True, slots=True)
 class NoiseLaw:
@@ -148,6 +153,18 @@ class NoiseLaw:
     def hidden(self) -> bool:
         """Whether there are empty messages, so that numbers of messages tell nothing."""
         return self.full or self.empties > 0
+
+    @property
+    def tells(self) -> bool:
+        """Whether numbers of messages say something of the noise beside a release (``onlooker``):
+        of + and -, where nothing hides them.
+        """
+        return self.signed and not self.hidden
+
+    @property
+    def fewest(self) -> int:
+        """Messages of a submission, at least: the true ones alone, or all slots of a full one."""
+        return self.slots if self.full else self.truths
 
     @property
     def bare(self) -> NoiseLaw:

@@ -26,11 +26,7 @@ _FAR = 60  # standard deviations beyond which no mass is looked for
 
 def deviation(law: NoiseLaw, reports: int) -> float:
     """The standard deviation of one cell's noise in a batch of so many reports."""
-    total = sum(
-        rate.weight * rate.size**2
-        for rate in law.rates()
-        if rate.kind in (NoiseKind.PLUS, NoiseKind.MINUS)
-    )
+    total = sum(rate.weight * rate.size**2 for rate in law.rates() if rate.moves)
     return math.sqrt(total * reports / 2.0**RATE_BITS)
 
 

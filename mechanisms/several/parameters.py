@@ -100,8 +100,8 @@ OPTIONAL = {
     DUMMIES: (_UNIFORM,),
     SIGNED_COUNT: (_UNIFORM, *_HIDDEN),
 }
-"""Left out: "uniform" where the true message is the value, "empties" with "widest", or
-"full", or all of these where numbers of messages are not hidden.
+"""``uniform`` is left out where the true message is the value. Of ``empties`` with ``widest``, and
+``full``, a task has one, or none: then its numbers of messages are not hidden.
 """
 
 

@@ -139,7 +139,7 @@ def sizes_tell(made: Several) -> bool:
     release shows how many came, and given the sum of independent Poisson numbers the single ones
     are drawn by chance alone.
     """
-    return isinstance(made, Noisy) and made.noise.signed and not made.noise.hidden
+    return isinstance(made, Noisy) and made.noise.tells
 
 
 @runtime_checkable

@@ -77,7 +77,7 @@ class SignedCount:
     @property
     def fewest(self) -> int:
         """1: the true message alone; all slots if submissions are full."""
-        return self.noise.slots if self.noise.full else 1
+        return self.noise.fewest
 
     @property
     def mean_messages(self) -> Fraction:

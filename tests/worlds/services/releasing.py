@@ -233,7 +233,7 @@ class Spread:
 def spread_of(counting: Counting, mechanism: Noisy, windows: Sequence[Window]) -> Spread:
     """Of all cells of all windows: their noise is independent, and the same law."""
     errors = np.concatenate([one.errors(counting) for one in windows])
-    rates = [rate for rate in mechanism.noise.rates() if rate.kind.value in ("plus", "minus")]
+    rates = [rate for rate in mechanism.noise.rates() if rate.moves]
     # of a sum of Poisson numbers P of weight j the fourth cumulant is the sum of rate j^4
     second, fourth = (
         sum(rate.weight * rate.size**power for rate in rates) * counting.devices / 2.0**64

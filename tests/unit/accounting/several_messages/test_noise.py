@@ -113,7 +113,7 @@ def test_empties_tell_the_analyzer_nothing(law: NoiseLaw) -> None:
 
     Planted: empties left out of ``message_rates`` -> fails (the cap is met more often).
     """
-    bare = replace(law, empties=Fraction(0), widest=0)
+    bare = law.bare
     pairs, without = (list(pairs_of_views(each, 2)) for each in (law, bare))
     for epsilon in EPSILONS:
         truth, plain = (

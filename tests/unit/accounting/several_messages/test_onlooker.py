@@ -133,7 +133,7 @@ def test_without_empties_the_bound_fails() -> None:
     Planted: a curve without ``beside`` -> fails; ``open`` left out of ``onlooker_delta`` -> fails.
     """
     for law in (BARE, FEW):
-        bare = replace(law, empties=Fraction(0), widest=0)
+        bare = law.bare
         without, counted = (
             NoiseProtocol(each).curve(2, Direction.UPPER, DELTA)(1.5) for each in (bare, law)
         )

@@ -64,10 +64,6 @@ def seen(
     return dict(out)
 
 
-def bare(law: NoiseLaw) -> NoiseLaw:
-    return replace(law, empties=Fraction(0), widest=0)
-
-
 def apart(pair: list[Masses], epsilon: float) -> float:
     one, other = pair
     return divergence_of(one, other, math.exp(epsilon))
@@ -107,7 +103,7 @@ def test_at_a_hundred_thousand_devices() -> None:
     noise moves the count by whole steps of a device.
     """
     n = 100_000
-    law = bare(design_cancelling(Truth.SIGN, 1, n, 1.0, 1e-6))
+    law = design_cancelling(Truth.SIGN, 1, n, 1.0, 1e-6).bare
     certified = certify_messages(NoiseProtocol(law), n, 1e-6)
     assert certified is not None
     assert certified.epsilon_upper <= 1.0
