@@ -182,13 +182,19 @@ def place_joined(
     tags: Sequence[bytes] = (),
     admitted: KeySet | None = None,
 ) -> JoinedPlacement:
-    """Which reports of one commit group a window takes, in order.
+    """Which reports of one commit group a window takes.
 
     ``joined``: the storage keys of the reports. ``tags``: for each its device's tag; empty where
     anybody is admitted. When max_batch is reached new ones are WINDOW_FULL, beyond what a batch
     holds OVERLOADED; a new one of a device that was admitted before is CONFLICT; repeats are always
     taken, so that a retry of an accepted report gets the reply of the first. What is refused leaves
     no tag. The sets are left as they are: add what is new once it is on disk.
+
+    *Who gets the last places* of a window, where more are new than there is room for, is decided by
+    the second halves of the keys: a chance that nobody can steer and that depends on nothing. Not
+    by where a report lies in the group: those of as many messages lie together there, and who has
+    one message has drawn no noise. And not by the first halves: rows of one message are delivered
+    in their order, so the first rows of a batch would be those that came last.
 
     Where there is room for all that is new and nobody is named twice, no report is looked at by
     itself.
@@ -218,18 +224,32 @@ def _one_by_one(
 ) -> tuple[list[Kind | None], set[bytes], set[bytes]]:
     """As ``place_joined``: outcomes, the keys and the tags that have to be written."""
     known = keys.known(flat)
-    been = admitted.known(tags) if admitted is not None and tags else [False] * len(tags)
+    been = admitted.known(tags) if admitted is not None and tags else [False] * len(flat)
     full = Kind.WINDOW_FULL if capacity.distinct == capacity.reports else Kind.OVERLOADED
-    fresh, entering, outcomes = set[bytes](), set[bytes](), list[Kind | None]()
+    coming, first = dict[bytes, bytes](), dict[bytes, bytes]()  # tag by new key, and back
+    rivals = dict[int, bytes]()  # of who comes twice: the key that came first
+    outcomes: list[Kind | None] = [None] * len(flat)
     for number, (key, old) in enumerate(zip(flat, known, strict=True)):
-        if old or key in fresh:
-            outcomes.append(None)
-        elif tags and (been[number] or tags[number] in entering):
-            outcomes.append(Kind.CONFLICT)
-        elif len(keys) + len(fresh) >= capacity.reports:
-            outcomes.append(full)
-        else:
-            fresh.add(key)
-            entering.update(tags[number : number + 1])
-            outcomes.append(None)
-    return outcomes, fresh, entering
+        if old or key in coming:
+            continue
+        tag = tags[number] if tags else b""
+        if tag and (been[number] or tag in first):
+            outcomes[number] = Kind.CONFLICT
+            if not been[number]:
+                rivals[number] = first[tag]
+            continue
+        coming[key] = tag
+        if tag:
+            first[tag] = key
+    fresh = {*sorted(coming, key=_by_chance)[: max(0, capacity.reports - len(keys))]}
+    left = coming.keys() - fresh
+    for number, key in enumerate(flat):
+        if outcomes[number] is None and key in left:
+            outcomes[number] = Kind.CONFLICT if been[number] else full
+        elif rivals.get(number) in left:
+            outcomes[number] = full
+    return outcomes, fresh, {coming[key] for key in fresh} - {b""}
+
+
+def _by_chance(key: bytes) -> bytes:
+    return key[StorageKey.SIZE // 2 :]

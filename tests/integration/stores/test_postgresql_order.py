@@ -5,6 +5,7 @@ what is looked at again before a step is final.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -143,7 +144,8 @@ async def test_one_connection_is_enough_for_every_step(opened: Replicas) -> None
     assert await store.append(submissions(reports(90))) == [None] * 90
     kinds = await store.append([of(one, report) for one, report in zip(devices(5), reports(5))])  # noqa: B905
     assert kinds == [None] * 5
-    assert await store.append(submissions(reports(9))) == [None] * 5 + [Kind.WINDOW_FULL] * 4
+    kinds = await store.append(submissions(reports(9)))
+    assert Counter(kinds) == {None: 5, Kind.WINDOW_FULL: 4}
     store._boxes.clear()  # as of a replica that took no report of this window
     sealed, _ = await seal(store)
     assert sealed.rows == 100

@@ -5,6 +5,7 @@ giving up only by retention.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -192,7 +193,7 @@ async def test_max_batch_closes_before_the_deadline_and_duplicates_do_not(line: 
     assert await line.store.append([*sent, *sent, *sent]) == [None] * 12
     await line.tick(START + 5, times=2)
     assert line.state(published) is S.OPEN
-    assert await line.submit(published, 2) == [None, Kind.WINDOW_FULL]
+    assert {*await line.submit(published, 2)} == {None, Kind.WINDOW_FULL}
     await line.tick(times=2)
     record = line.record(published)
     assert record is not None
@@ -209,7 +210,7 @@ async def test_repeats_of_one_report_keep_nobody_out(line: Line) -> None:
     one = AdmittedReport(WindowId(published.task_id, 0), (published.sealed(),))
     for _ in range(100):
         assert await line.store.append([one] * 8) == [None] * 8
-    assert await line.submit(published, 100) == [None] * 99 + [Kind.WINDOW_FULL]
+    assert Counter(await line.submit(published, 100)) == {None: 99, Kind.WINDOW_FULL: 1}
     assert await line.store.append([one]) == [None]
     await line.tick(times=2)
     record = line.record(published)
