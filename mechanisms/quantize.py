@@ -196,7 +196,8 @@ def check_vector(
             f"this question wants a vector of {domain.dimension} numbers: the value has another "
             "shape"
         )
-    if not np.isfinite(numbers).all():
+    # in blocks: an array of yes and no would be an eighth of another vector
+    if not all(np.isfinite(numbers[part]).all() for part in blocks(numbers.size)):
         raise invalid("a vector holds NaN or infinity: mend it, or give no vector")
     return numbers
 
@@ -211,7 +212,8 @@ def _scaled(numbers: NDArray[np.float64], domain: Vector) -> tuple[NDArray[np.fl
     clip, grid = domain.clip, float(domain.grid)
     sizes = np.abs(numbers)
     if domain.norm is Norm.COORDINATE:
-        clipped = float(np.count_nonzero(sizes > clip) / sizes.size)
+        above = sum(np.count_nonzero(sizes[part] > clip) for part in blocks(sizes.size))
+        clipped = above / sizes.size
         np.minimum(sizes, clip, out=sizes)
         sizes /= clip
         sizes *= grid
