@@ -44,6 +44,7 @@ NAMES = (
     "ranges",
     "place_trees",
     "maps",
+    "words",
     "memory",
     "mechanisms",
     "peers",

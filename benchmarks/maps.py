@@ -26,6 +26,7 @@ from shoal.mechanisms.base import Z
 from shoal.mechanisms.maps.block_squares import mean_length
 from shoal.mechanisms.maps.blocks import MapBlocks
 from shoal.mechanisms.several.histogram import BundledHistogram
+from shoal.mechanisms.several.noise_law import NoiseLaw
 from shoal.mechanisms.several.noise_of_batch import noise_pmf
 from shoal.mechanisms.several.registry import create
 
@@ -128,9 +129,7 @@ def _town() -> NDArray[np.int64]:
 
 
 def _tally(made: MapBlocks | BundledHistogram, held: NDArray[np.int64], entropy: Entropy) -> Tally:
-    pmf, first, _ = noise_pmf(made.noise, _N)
-    words = entropy.words(made.noise.cells).astype(np.float64) / 2.0**64
-    drawn = np.searchsorted(np.cumsum(pmf), words * float(pmf.sum()), side="right") + first
+    drawn = noise_of(made.noise, _N, made.noise.cells, entropy)
     if isinstance(made, MapBlocks):
         counts = np.zeros(made.grid.nodes, dtype=np.int64)
         for cell, devices in enumerate(held.tolist()):
@@ -142,3 +141,11 @@ def _tally(made: MapBlocks | BundledHistogram, held: NDArray[np.int64], entropy:
     else:
         counts = held + drawn
     return Tally(counts.astype(np.int64), int(counts.sum()))
+
+
+def noise_of(law: NoiseLaw, n: int, cells: int, entropy: Entropy) -> NDArray[np.int64]:
+    """int64[cells]: what ``n`` devices add to each, drawn at once from the law of their sum."""
+    pmf, first, _ = noise_pmf(law, n)
+    words = entropy.words(cells).astype(np.float64) / 2.0**64
+    drawn = np.searchsorted(np.cumsum(pmf), words * float(pmf.sum()), side="right") + first
+    return np.asarray(drawn, dtype=np.int64)

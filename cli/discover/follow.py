@@ -18,6 +18,7 @@ from shoal.analyzer.results.maps.tree import PlaceMap, place_map
 from shoal.analyzer.results.reading import check_damage, read_releases, select
 from shoal.analyzer.results.word_tree import WordNode, WordTree, scale_words, word_tree
 from shoal.cli.discover.map import drawn_map, map_json
+from shoal.cli.figures import counted
 from shoal.cli.output import console, emit_json, say
 from shoal.cli.results.terminal import up
 from shoal.crypto.discovery_steps import DiscoveryStep
@@ -119,7 +120,7 @@ def _told(found: WordTree | PlaceMap | None) -> str:
     """What was found, in number."""
     if isinstance(found, PlaceMap):
         return f"{len(found.found):,} of the smallest cells found"
-    return f"{0 if found is None else len(found.words):,} words found"
+    return f"{counted(0 if found is None else len(found.words), 'word')} found"
 
 
 def _shown(
@@ -183,7 +184,7 @@ def _drawn(found: WordTree, releases: Sequence[Mapping[str, Any]], known: WordPr
     privacy = released["privacy"]
     head = (
         f"{released['name']}: level {found.level} of 0 to {found.levels - 1}, window "
-        f"{found.window}: {len(found.words):,} words so far"
+        f"{found.window}: {counted(len(found.words), 'word')} so far"
     )
     tree = Tree(Text(head))
     _grow(tree, found.roots)

@@ -9,10 +9,13 @@ expected at most, and 6 or more have a chance of 2e-5.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import shutil
 import signal
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -219,6 +222,54 @@ async def test_a_lost_window_and_killed_services_cost_no_level(tmp_path: Path) -
     assert step.is_over
     assert sorted(releases) == [begun, ended]
     checked(asked, words, releases)
+
+
+@pytest.mark.skipif(not FULL, reason="waits for windows to pass; SHOAL_FULL=1 runs it")
+@pytest.mark.timeout(900)
+async def test_withheld_levels_end_with_what_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All devices answer level 0, half of them each window after it: too few, so the shuffler
+    withholds level 1 again and again, until the task has no window left. What level 0 found stands,
+    and the command says why nothing follows.
+
+    Planted: a withheld window taken for level 1 -> a word that is not in level 0's release; what
+    was found not told without a last level -> fails.
+    """
+    site = prepare(tmp_path, free_port)
+    discovery = Discovery(first=2, longest=4, most=31)
+    words = ("a",) * 200 + ("ship",) * 120 + ("shoal",) * 80
+
+    def ask(pace: float) -> discoveries.Asked:
+        length_s = round(20 * pace)
+        return discoveries.ask(site, discovery, len(words), windows=5, length_s=length_s, epsilon=3)
+
+    async with discoveries.asking(site, ask) as (asked, _, _):
+        heard, late = discoveries.Heard(site, asked), list[int]()
+        begun = await discoveries.answer_in_time(heard, words, 0, b"")
+        step, signed_step = await heard.after(begun)
+        while step.window not in late:
+            assert step.level is not None
+            assert step.level.number == 1
+            late.append(step.window)
+            assert await discoveries.answer(site, asked, words[::2], step.window, signed_step)
+            with suppress(RuntimeError):  # there is none
+                step, signed_step = await heard.after(step.window)
+        show = ["discover", "show", asked.task.name, "--config", str(site.analyzer_config)]
+        assert await asyncio.to_thread(main, [*show, "--watch"]) == 0
+        watched = capsys.readouterr().out
+        assert main([*show, "--json"]) == 0
+        releases = await discoveries.releases_of(site, asked)
+    assert {window for window, one in releases.items() if not one.withheld} == {begun}
+    rows = {row.label: row for row in releases[begun].estimates}
+    assert {"a", f"sh{MORE}"} <= rows.keys()
+    assert abs(rows["a"].value - 200) < 9 * rows["a"].stderr
+    told = json.loads(capsys.readouterr().out)
+    assert told["state"] == "ran out"
+    assert [word["label"] for word in told["words"]] == ["a"]
+    assert f"sh{MORE}" in {branch["label"] for branch in told["tree"]}
+    assert "windows are over, and not all levels were asked" in watched
+    assert "1 word found" in watched
 
 
 @pytest.mark.skipif(not FULL, reason="waits for windows to pass; SHOAL_FULL=1 runs it")

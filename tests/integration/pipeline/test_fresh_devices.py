@@ -35,7 +35,8 @@ from tests.worlds import discoveries
 from tests.worlds.ports import free_port
 
 SIMULATED = size(4_000, 20_000)
-WINDOWS = 8  # two levels, and six for windows that a slow machine loses
+ASKED = Discovery(first=1, longest=size(2, 4), most=size(8, 31), fresh=True)
+WINDOWS = ASKED.levels + 6  # six for windows that a slow machine loses
 LENGTH_S = size(8, 60)
 EPSILON = 2.0
 AGENTS = 3
@@ -65,14 +66,39 @@ async def reported(agent: Agent, name: str, window: int) -> ReportState:
     return outcome.state
 
 
-def check_level(discovery: Discovery, release: Release, crowd: list[str], least: int) -> None:
-    """What is told of a window, against the truth of those who drew it and some agents."""
+def check_level(release: Release, crowd: list[str], least: int, followed: set[str]) -> set[str]:
+    """What is told of a window, against the truth of those who drew it and some agents: nothing
+    that is wrong, and all that is frequent, after those beginnings. What it tells.
+    """
     assert least <= release.n <= len(crowd) + AGENTS
-    depth = discovery.first + release.discovered.level
+    depth, told = ASKED.first + release.discovered.level, release.discovered
     truth = Counter(shown(spell(word, depth)) for word in crowd)
     for row in release.estimates:
         if row.label != ANOTHER:
             assert abs(row.value - truth[row.label]) < 9 * row.stderr + AGENTS, row
+    labels = {row.label for row in release.estimates} - {ANOTHER}
+    enough = told.threshold + 6 * max(row.stderr for row in release.estimates)
+    asked = {
+        shown(spell(word, depth))
+        for word in crowd
+        if not told.level or shown(spell(word, depth - 1)) in followed - {word}  # else it is told
+    }
+    frequent = {label for label in asked if truth[label] >= enough and label.endswith(MORE)}
+    assert told.no_room or frequent <= labels
+    whole = {label for label in asked if truth[label] >= enough} - frequent
+    assert whole <= labels
+    return labels
+
+
+def check_levels(releases: dict[int, Release], crowds: dict[int, list[str]], least: int) -> None:
+    """``crowds``: of the windows that nobody missed."""
+    found = set[str]()
+    for window, release in sorted(releases.items()):
+        if window in crowds:
+            found = check_level(release, crowds[window], least, found)
+        else:  # who came is not known
+            found = {row.label for row in release.estimates}
+    assert "the" in found or ASKED.longest < 4
 
 
 async def agents_of(stack: AsyncExitStack, site: Site, folder: Path, name: str) -> list[Agent]:
@@ -96,7 +122,6 @@ async def test_levels_are_asked_of_devices_of_their_own(tmp_path: Path) -> None:
     its release has all of them.
     """
     site = prepare(tmp_path, free_port)
-    discovery = Discovery(first=1, longest=2, most=8, fresh=True)
     words = discoveries.words_of_pages(SIMULATED)
     least = at_a_window(SIMULATED, WINDOWS)
     assert chance_of_few(SIMULATED, WINDOWS, least) < 1e-3
@@ -104,7 +129,7 @@ async def test_levels_are_asked_of_devices_of_their_own(tmp_path: Path) -> None:
     def ask(pace: float) -> discoveries.Asked:
         return discoveries.ask(
             site,
-            discovery,
+            ASKED,
             least,
             windows=WINDOWS,
             length_s=round(LENGTH_S * pace),
@@ -136,7 +161,7 @@ async def test_levels_are_asked_of_devices_of_their_own(tmp_path: Path) -> None:
         spent = [agent.memory.commitments.spent() for agent in agents]
     assert set(answered) <= releases.keys() <= came.keys()
     levels = sorted(one.discovered.level for one in releases.values())
-    assert levels == list(range(discovery.levels))
+    assert levels == list(range(ASKED.levels))
     reports = Counter[int]()
     for (number, state), count in states.items():
         assert state in {ReportState.ACKED, ReportState.NOT_ASKED}
@@ -147,8 +172,7 @@ async def test_levels_are_asked_of_devices_of_their_own(tmp_path: Path) -> None:
         assert spent[number] <= round(EPSILON * 1e9) + 1
     counted = sum(release.n for release in releases.values())
     assert counted == sum(came[window] for window in releases) + reports.total()
-    for window in answered:
-        check_level(discovery, releases[window], crowds[window], least)
+    check_levels(releases, {window: crowds[window] for window in answered}, least)
     first = next(one for one in releases.values() if not one.discovered.level)
     # a seventh of all words begin with it: it is below the threshold in 1e-7 of all runs
     assert {row.label for row in first.estimates} > {f"t{MORE}"}

@@ -58,7 +58,7 @@ def test_a_tree_of_what_is_released(analyzer: Analyzer, capsys: Capture) -> None
     assert main(arguments) == 0
     shown = capsys.readouterr().out
     first, *rows = shown.splitlines()
-    assert first.startswith("words: level 1 of 0 to 2, window 1: 1 words so far")
+    assert first.startswith("words: level 1 of 0 to 2, window 1: 1 word so far")
     labels = [row.lstrip("\u2502\u251c\u2514\u2500\u25cf ").split("  ")[0] for row in rows]
     assert labels[:5] == ["c\u2026", "ca\u2026", "co\u2026", "a\u2026", "a"]
     assert labels[5].startswith("of 400 devices; epsilon")
