@@ -308,7 +308,7 @@ class Task:
         )
         _require(
             self.reports_per_device == 1,
-            "reports_per_device must be 1: several reports in a window are not accounted for yet",
+            "reports_per_device must be 1: ask for a record of several answers, or in more windows",
         )
         _require(
             self.admission is not Admission.TOKEN,

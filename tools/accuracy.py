@@ -127,7 +127,7 @@ def tables(rows: list[Row]) -> str:
             "|---" * 7 + "|",
             *(one.line for one in rows),
             "",
-            f"Everything registered, {LISTED:,} devices, each in its best setting:",
+            f"What the planner looks at, {LISTED:,} devices, each in its best setting:",
             "",
             *every([one for one in rows if one.n == LISTED]),
         ]

@@ -99,11 +99,13 @@ def onlooker(law: NoiseLaw, delta: float) -> Onlooker:
     tail = delta * TAIL_SHARE
     layers, before, chance = list[Layer](), 1.0, 1.0 / _FALL
     events: list[int] | None = None
+    # of a size whose mean is 0 as a float no event is counted on
+    kept = np.divide(singles, means, out=np.zeros_like(means), where=means > 0.0)
     while before > _LAST * delta:
         events = fewest_events(means, chance, cells_looked_at(law.truth), events)
         if not events[0]:  # D may lie on a lattice with gaps: all is seen
             break
-        found = _found(law.truth, events, singles / means, tail)
+        found = _found(law.truth, events, kept, tail)
         layers.append(Layer(before - chance, found))
         before, chance = chance, chance / _FALL
     return Onlooker(tuple(layers), before)

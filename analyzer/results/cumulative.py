@@ -21,7 +21,8 @@ from shoal.ids import TaskId
 COMPOSED = (
     "the cumulative figures compose every batch that this analyzer opened so far, withheld ones "
     "too, as if the same devices had"
-    " answered in all of them, each time with fresh randomness"
+    " answered in all of them, each time with fresh randomness, and stand on the assumptions of"
+    " each of them"
 )
 COMPOSED_MEMOIZED = (
     "memoized tasks are the exception: of each of them, once two of its windows were opened, the "

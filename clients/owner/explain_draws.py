@@ -113,7 +113,7 @@ def _beside(several: Several, true: int) -> str:
             "drawn by chance, whatever you answer, and the others are empty."
         )
     hidden = noise is not None and noise.hidden
-    empty = ", empty ones among them, so that their number tells nothing" if hidden else ""
+    empty = ", empty ones among them, so that their number hides the others" if hidden else ""
     return (
         f"messages that are drawn by chance, whatever you answer{empty}: "
         f"{float(several.mean_messages) - true:.3g} on average, {most} at most."

@@ -151,7 +151,9 @@ class NoiseLaw:
 
     @property
     def hidden(self) -> bool:
-        """Whether there are empty messages, so that numbers of messages tell nothing."""
+        """Whether there are empty messages. What numbers of messages tell beside a release is in
+        the account then (``onlooker``).
+        """
         return self.full or self.empties > 0
 
     @property
