@@ -16,9 +16,10 @@ import tomlkit
 
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.planner.result import Plan
-from shoal.domain import Categories, Discovery, Domain, Numeric, Places, Vector
+from shoal.domain import AnswerRecord, Categories, Discovery, Domain, Numeric, Places, Vector
 from shoal.questions.coordinates import MICRO
 from shoal.questions.place_paths import PlacePaths
+from shoal.questions.record import all_pairs
 from shoal.questions.spelling import readable
 from shoal.task import PPM
 
@@ -280,6 +281,8 @@ def _describe(table: Any, domain: Domain) -> None:
         }
     elif isinstance(domain, Vector):
         table |= _vector_values(domain)
+    elif isinstance(domain, AnswerRecord):
+        _describe_record(table, domain)
     else:
         table["kind"] = "yes_no"
     table.add(tomlkit.nl())
@@ -314,6 +317,19 @@ def _map(paths: PlacePaths) -> Any:
     found = tomlkit.inline_table()
     found.update({**_box(paths.box), "across": paths.across})
     return found
+
+
+def _describe_record(table: Any, record: AnswerRecord) -> None:
+    names = [one.name for one in record.attributes]
+    table |= {"kind": "record", "together": record.together}
+    if record.marginals != all_pairs(len(names)):
+        table["marginals"] = [[names[at] for at in marginal] for marginal in record.marginals]
+    attributes = tomlkit.aot()
+    for one in record.attributes:
+        attribute = tomlkit.table()
+        attribute |= {"name": one.name, "labels": list(one.answers.names)}
+        attributes.append(attribute)
+    table["attributes"] = attributes
 
 
 def _describe_categories(table: Any, domain: Categories) -> None:

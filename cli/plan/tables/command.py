@@ -11,7 +11,8 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
 from shoal.cli import options as shared
-from shoal.cli.output import emit_json, stderr
+from shoal.cli.output import check_new, emit_json, say, stderr
+from shoal.errors import Kind, ShoalError
 
 if TYPE_CHECKING:
     from shoal.analyzer.tables.plan import TablesPlan, TablesWay
@@ -37,11 +38,22 @@ DevicesOption = Annotated[
 EpsilonOption = Annotated[float, typer.Option(help="Central epsilon of a release.")]
 DeltaOption = Annotated[float, typer.Option(help="Between 0 and 1: 1e-6 or less is usual.")]
 WayOption = Annotated[
-    str | None, typer.Option(help="Mechanism to play, of those that plan lists; else the best.")
+    str | None,
+    typer.Option(help="Mechanism to play, or to ask by, of those that plan lists; else the best."),
 ]
 SeedOption = Annotated[
     int | None,
     typer.Option(help="Of the simulation's randomness, to see the same again. Never for people."),
+]
+EmitOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write a task file, to fill in, check and sign."),
+]
+LengthOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LENGTH", help="Of a window, with --emit: 7d (the default), 12h, 30m, 90s."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
@@ -60,20 +72,37 @@ def plan_command(
     epsilon: EpsilonOption = 1.0,
     delta: DeltaOption = 1e-6,
     honest_fraction: shared.HonestFractionOption = "1",
+    way: WayOption = None,
+    emit: EmitOption = None,
+    length: LengthOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Which mechanism asks best how answers go together, and the error of each. Of ROWS only the
     answers that occur and their number are looked at.
 
     Example: shoal tables plan people.csv --columns age,sex,health --n 100000 --epsilon 1
-    """
-    from shoal.cli.plan.tables.show import plan_json, say_plan
 
+    A task to sign: add --emit tables.toml, and --way krr for another than the best
+    """
+    from shoal.analyzer.tables.task_file import task_file
+    from shoal.cli.plan.tables.show import plan_json, say_plan
+    from shoal.cli.plan.task import write_task
+    from shoal.cli.plan.told import window_of
+
+    seconds = window_of(length, emit)
+    if emit is not None:
+        check_new(emit)
+    elif way is not None:
+        raise ShoalError(Kind.CONFIG, "--way chooses for the task file: add --emit FILE")
     found, _ = _planned(rows, columns, table, n, epsilon, delta, honest_fraction)
+    chosen = _way(found, way)
+    written = None if emit is None else write_task(emit, task_file(chosen, seconds))
     if as_json:
         emit_json(plan_json(found))
-    else:
-        say_plan(found)
+        return
+    say_plan(found)
+    if written is not None:
+        say(written)
 
 
 @tables.command("simulate")
@@ -139,8 +168,6 @@ def _planned(
 
 
 def _way(found: TablesPlan, name: str | None) -> TablesWay:
-    from shoal.errors import Kind, ShoalError
-
     known = {way.name: way for way in found.ways}
     if name is None:
         return found.best

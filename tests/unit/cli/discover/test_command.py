@@ -13,8 +13,6 @@ from shoal.accounting.several_messages.of_windows import epsilon_together
 from shoal.cli.discover.words import read_known
 from shoal.cli.main import main
 from shoal.cli.task.file import read_task
-from shoal.crypto.signing import SigningKey
-from shoal.crypto.tlscerts import make_authority
 from shoal.domain import Discovery
 from shoal.errors import ShoalError
 from shoal.mechanisms.several.histogram import BundledHistogram
@@ -22,6 +20,7 @@ from shoal.mechanisms.several.registry import create
 from shoal.questions.place_paths import PlacePaths
 from shoal.questions.places import Places
 from tests.cases import for_each
+from tests.worlds.filled_in import filled
 
 Capture = pytest.CaptureFixture[str]
 SMALL = ("--epsilon", "8", "--delta", "1e-4", "--first", "1", "--longest", "5", "--most", "8")
@@ -153,23 +152,6 @@ def test_an_empty_line_among_known_words_is_refused(
     known.write_text("salt\n\n", encoding="utf-8")
     line = refused(capsys, "simulate", words, *SMALL, "--leave-out", known)
     assert "line 2: no word stands there" in line
-
-
-def filled(path: Path) -> Path:
-    """A planned task, with what a person fills in."""
-    text = path.read_text(encoding="utf-8")
-    key = SigningKey.generate().public.hex()
-    for blank, told in (
-        ('"fill-in-a-name"', '"words"'),
-        ('"fill in"', '"Tests."'),
-        ('= ""  ', f'= "{key}"  '),
-        ('= ""\n', f'= "{key}"\n'),
-        ("shuffler.example.org", "shuffler.example"),
-    ):
-        text = text.replace(blank, told)
-    path.write_text(text, encoding="utf-8")
-    (path.parent / "ca.pem").write_bytes(make_authority("tests").cert_pem)
-    return path
 
 
 def test_a_plan_becomes_a_task_that_lint_certifies(capsys: Capture, tmp_path: Path) -> None:

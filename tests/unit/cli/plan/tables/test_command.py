@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from shoal.accounting.lint.task import lint
 from shoal.cli.extras import PACKAGES
 from shoal.cli.main import main
+from shoal.cli.task.file import read_task
+from shoal.domain import AnswerRecord
 from tests.cases import for_each
+from tests.worlds.filled_in import filled
 
 Capture = pytest.CaptureFixture[str]
 COLUMNS = "age,sex,health"
@@ -91,6 +95,42 @@ def test_without_the_extra_counts_alone_are_compared(
     assert "pip install 'shoal[tables]'" in out
 
 
+@for_each("way", ["", "cancelling", "dummies", "krr"])
+def test_a_plan_becomes_a_task_that_lint_certifies(
+    rows: str, capsys: Capture, tmp_path: Path, way: str
+) -> None:
+    """The best way, or the one that is named; the guarantee that was planned, with the tables that
+    were asked for. Planted: all pairs in place of the tables -> another domain; ``together`` of the
+    request in place of the way's -> lint refuses.
+    """
+    path = tmp_path / "tables.toml"
+    arguments = ["--columns", COLUMNS, "--n", "20000", "--honest-fraction", "0.9", "--json"]
+    arguments += ["--table", "age,health", "--table", "sex"]
+    chosen = ["--way", way] if way else []
+    out, _ = run(capsys, "plan", rows, *arguments, *chosen, "--emit", str(path), "--length", "1d")
+    planned = json.loads(out)
+    (wanted,) = [
+        one
+        for one in planned["ways"]
+        if one["mechanism"] == (way or planned["ways"][0]["mechanism"])
+    ]
+    task = read_task(filled(path))
+    assert isinstance(task.domain, AnswerRecord)
+    names = [one.name for one in task.domain.attributes]
+    asked = [[names[at] for at in marginal] for marginal in task.domain.marginals]
+    assert (asked, task.domain.together) == (planned["marginals"], wanted["together"])
+    assert (task.mechanism.name, dict(task.mechanism.parameters)) == (
+        wanted["mechanism"],
+        wanted["parameters"],
+    )
+    assert (task.min_batch, task.windows.length_s) == (20_000, 86_400)
+    found = lint(task)
+    assert found.errors == ()
+    assert found.guarantee is not None
+    assert found.guarantee.epsilon_upper == pytest.approx(wanted["epsilon_upper"])
+    assert "tables.toml" in run(capsys, "plan", rows, *arguments, "--emit", str(path), status=2)[1]
+
+
 @for_each(
     "arguments, mends",
     [
@@ -101,6 +141,8 @@ def test_without_the_extra_counts_alone_are_compared(
         (("--columns", COLUMNS, "--table", "age,sex"), "asks for health"),
         (("--columns", COLUMNS, "--epsilon", "0"), "epsilon above 0"),
         (("--columns", COLUMNS, "--honest-fraction", "2"), "honest"),
+        (("--columns", COLUMNS, "--way", "krr"), "add --emit"),
+        (("--columns", COLUMNS, "--length", "1d"), "--emit"),
     ],
 )
 def test_what_can_not_be_planned_is_one_line(
