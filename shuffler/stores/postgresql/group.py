@@ -56,24 +56,29 @@ class Group:
     ) -> JoinedPlacement:
         """What is left of ``placed`` where only the devices whose tags were ``entered`` are
         admitted with it: the others were by another replica. ``known``: of all reports, whether
-        they are stored.
+        they are stored. A report is of the device that it was placed for, whoever sends it again:
+        else one device would bring in the reports of all that were refused. Who found the window
+        full comes again: a place that went to a device which is not admitted is free.
         """
         flat = rows_of(self.keys, StorageKey.SIZE)
         old = {key for key, is_known in zip(flat, known, strict=True) if is_known}
-        new = {
-            key
-            for kind, key, tag in zip(placed.outcomes, flat, self.tags, strict=True)
-            if kind is None and tag in entered and key not in old
-        }
+        owner = dict[bytes, bytes]()
+        for kind, key, tag in zip(placed.outcomes, flat, self.tags, strict=True):
+            if kind is None and key not in old:
+                owner.setdefault(key, tag)
+        new = {key for key, tag in owner.items() if tag in entered}
         # also of two reports of a device that came together: the second may be the stored one
         here = new | old
-        outcomes = [
-            kind if kind not in (None, Kind.CONFLICT) else None if key in here else Kind.CONFLICT
-            for kind, key in zip(placed.outcomes, flat, strict=True)
-        ]
+        outcomes = [self._after(kind, key in here) for kind, key in zip(placed.outcomes, flat)]  # noqa: B905 - of one length
         first = {key: place for place, key in enumerate(flat)}
         places = np.array([first[key] for key in sorted(new)], dtype=np.intp)
         return JoinedPlacement(outcomes, places, entered)
+
+    @staticmethod
+    def _after(kind: Kind | None, here: bool) -> Kind | None:
+        if kind in (None, Kind.CONFLICT):
+            return None if here else Kind.CONFLICT
+        return Kind.OVERLOADED if kind is Kind.WINDOW_FULL else kind
 
 
 def group_of(box: OpenWindow, rows: AdmittedRows) -> Group:

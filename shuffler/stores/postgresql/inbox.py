@@ -9,7 +9,7 @@ a new epoch begins, and nothing of the one before comes later) all up to the lar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -104,7 +104,8 @@ class Place:
 
 class OpenWindow:
     """What this replica knows of an open window. ``keys``: those that it knows to be stored;
-    ``admitted``: tags that it entered itself. ``ended``: writers whose last word is to be entered.
+    ``admitted``: tags that it entered, or found entered. ``ended``: writers whose last word is to
+    be entered.
     """
 
     def __init__(self, row: WindowRow, key: WindowKey, entropy: Entropy, told: ToldRows) -> None:
@@ -178,13 +179,19 @@ class OpenWindow:
         """
         return _sealed(self.cipher, place.columns, keys, messages, place.writer.acked)
 
-    async def read(self, connection: Connection) -> dict[bytes, int]:
-        """The keys of all blocks that are not known yet, in a transaction whose commit waits for
-        the standby as those of the blocks did: see ``sure``. By writer the largest number that is
-        known: see ``settle``.
+    async def read(self, connection: Connection, tags: Collection[bytes] = ()) -> dict[bytes, int]:
+        """The keys of all blocks that are not known yet, and which of these ``tags`` are entered,
+        in a transaction whose commit waits for the standby as those of the blocks did: see
+        ``sure``. By writer the largest number that is known: see ``settle``.
         """
         self._unsure = True
         await connection.execute(WAIT)
+        if tags:  # before the keys: what came with a tag is among them
+            found = await connection.fetch(
+                f"SELECT tag FROM {self.row.tags} WHERE tag = ANY($1::bytea[])",  # noqa: S608 - a name of ours
+                sorted({*tags}),
+            )
+            self.admitted.load([bytes(tag) for (tag,) in found])
         for (found,) in await connection.fetch(_WRITERS.format(table=self.row.inbox)):
             await self._read_writer(connection, bytes(found))
         return {writer: max(numbers, default=0) for writer, numbers in self._beyond.items()}

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 _TRIES = 50  # each is lost to a count that somebody else ended
 _REFUSALS = frozenset({Kind.OVERLOADED, Kind.UNAVAILABLE, Kind.INTERNAL})
+_FULL = frozenset({Kind.WINDOW_FULL, Kind.OVERLOADED})
 
 
 class SharedIntake(SharedWindows):
@@ -161,7 +162,6 @@ class SharedIntake(SharedWindows):
         try:
             if box.ended:
                 await self._end_writers(box)
-            # full, of what others stored
             if box.unread or box.row.found >= capacity.reports > len(box.keys):
                 async with self._db.transaction() as connection:
                     await box.read(connection)
@@ -169,6 +169,12 @@ class SharedIntake(SharedWindows):
             placed = placed_in(box, group, capacity)
             if not len(placed.places):
                 return placed.outcomes
+            if group.tags and not _FULL.isdisjoint(placed.outcomes):
+                # who is admitted elsewhere must not take one of the last places
+                async with self._db.transaction() as connection:
+                    await box.read(connection, group.tags)
+                box.sure()
+                placed = placed_in(box, group, capacity)
             if len(placed.places) < group.reports:
                 known = box.keys.known(rows_of(group.keys, StorageKey.SIZE))
             if box.seats.spend(len(placed.places)):
@@ -240,7 +246,7 @@ class SharedIntake(SharedWindows):
             counted = had + given < len(placed.places)
             failpoints.hit("postgresql.alone")
             if counted:
-                read = await box.read(connection)
+                read = await box.read(connection, group.tags)
                 placed = placed_in(box, group, capacity)
             kinds, places, tags = await self._enter(connection, box, group, placed)
             keys, sealed = group.taken(places)
@@ -285,7 +291,7 @@ class SharedIntake(SharedWindows):
         }
         if entered == placed.tags:
             return placed
-        await box.read(connection)
+        await box.read(connection, placed.tags - entered)
         known = box.keys.known(rows_of(group.keys, StorageKey.SIZE))
         return group.admitted(placed, entered, known)
 

@@ -1,5 +1,5 @@
-"""Several stores on one database, as several shufflers have them: one window, one capacity, one
-admission for each device, one set of keys.
+"""Several stores on one database, as several shufflers have them: one window, one capacity, one set
+of keys.
 """
 
 from __future__ import annotations
@@ -268,40 +268,6 @@ async def test_seats_of_a_replica_that_died_are_given_to_others(replica: Replica
     assert await dead.append(submissions(reports(1))) == [None]  # a slice, and one seat of it used
     kinds = [(await alive.append(submissions(reports(1))))[0] for _ in range(45)]
     assert kinds == [None] * 39 + [Kind.WINDOW_FULL] * 6
-
-
-async def test_a_device_is_admitted_once_wherever_it_comes(replica: Replicas) -> None:
-    """Also by two replicas at a time; the same report is taken by any. Planted: tags entered in a
-    transaction of their own -> CONFLICT for a report that is nowhere, fails under the kills of
-    tests/faults. Planted: blocks of others not read for a tag that was refused -> CONFLICT, fails.
-    """
-    one, two = await replica(), await replica()
-    who, sent, second = devices(30), reports(30), reports(30)
-    both = [
-        [of(device, report) for device, report in zip(who, some, strict=True)]
-        for some in (sent, second)
-    ]
-    outcomes = await asyncio.gather(one.append(both[0]), two.append(both[1]))
-    won = [
-        (first is None and other is Kind.CONFLICT) or (first is Kind.CONFLICT and other is None)
-        for first, other in zip(*outcomes, strict=True)
-    ]
-    assert all(won)
-    again = await asyncio.gather(two.append(both[0]), one.append(both[1]))
-    assert [list(some) for some in again] == [list(some) for some in outcomes]
-    assert (await seal(one))[0].rows == 30
-
-
-async def test_of_two_reports_that_come_together_the_stored_one_is_taken(
-    replica: Replicas,
-) -> None:
-    """The device was admitted elsewhere with the second of them. Planted: what conflicts within a
-    group left as it is -> CONFLICT for a report that counts, fails.
-    """
-    one, two = await replica(), await replica()
-    (who,), (first, second) = devices(1), reports(2)
-    assert await one.append([of(who, second)]) == [None]
-    assert await two.append([of(who, first), of(who, second)]) == [Kind.CONFLICT, None]
 
 
 async def test_what_one_replica_decided_the_others_follow(replica: Replicas) -> None:
