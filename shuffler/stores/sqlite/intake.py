@@ -97,13 +97,15 @@ class Intake(WindowStates):
                     raise
                 # Rolled back for certain, so what was held before is still known, and a repeat of
                 # it needs no room. But a device that would have been admitted was not: another
-                # report of it in this group is no conflict.
+                # report of it in this group is no conflict. Nor is the window full.
                 self._refused(window, error, len(places))
                 flat = rows_of(keys, StorageKey.SIZE)
                 fresh = {flat[place] for place in places.tolist()}
                 return [
                     Kind.OVERLOADED
-                    if key in fresh or (kind is Kind.CONFLICT and tags[index] in entering)
+                    if key in fresh
+                    or kind is Kind.WINDOW_FULL
+                    or (kind is Kind.CONFLICT and tags[index] in entering)
                     else kind
                     for index, (key, kind) in enumerate(zip(flat, kinds, strict=True))
                 ]

@@ -5,6 +5,7 @@ log, and nothing lost.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,9 +28,9 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield made
 
 
-def opened(disk: SmallDisk, most: int = 1) -> SqliteStore:
+def opened(disk: SmallDisk, most: int = 1, distinct: int = 0) -> SqliteStore:
     store = SqliteStore(disk.folder)
-    store.adopt(WINDOW.task_id, Digest(bytes(32)), Capacity(most, 0, 10_000), ROW)
+    store.adopt(WINDOW.task_id, Digest(bytes(32)), Capacity(most, distinct, 10_000), ROW)
     return store
 
 
@@ -62,6 +63,20 @@ def test_reports_on_a_full_disk(
     assert (record.state, record.reports) == (WindowState.CLOSING, 16)
     sealed = store.seal(WINDOW)
     assert (sealed.reports, sealed.rows, sealed.damaged) == (16, rows, 0)
+    store.close()
+
+
+def test_a_full_disk_makes_no_window_full(disk: SmallDisk) -> None:
+    """Who lost a place to reports that could not be stored comes again: WINDOW_FULL is final.
+    Planted: it is left as it was -> fails.
+    """
+    store = opened(disk, distinct=40)
+    assert send(store) is None
+    disk.fill()
+    sent = [AdmittedReport(WINDOW, (secrets.token_bytes(ROW),)) for _ in range(64)]
+    assert store.append(sent) == [Kind.OVERLOADED] * 64
+    disk.restore()
+    assert Counter(store.append(sent)) == {None: 32, Kind.WINDOW_FULL: 32}
     store.close()
 
 
