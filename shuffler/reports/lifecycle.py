@@ -385,9 +385,7 @@ class Lifecycle:
                     return
 
     async def _expire(self, served: ServedTask, claim: Claim, record: WindowRecord) -> None:
-        """The promise to the devices' owners goes before the reports: whatever kept them from being
-        delivered, they are deleted.
-        """
+        """The promise to owners goes before the reports: they are deleted, whatever kept them."""
         window = claim.window
         reports: int | None = record.reports
         if record.state is WindowState.CLOSING:
@@ -425,6 +423,7 @@ class Lifecycle:
         record = record_of(self._store, claim.window)
         after, _ = core.step(record.state, event)
         await self._store.advance(claim, record.state, after, sealed, reports, manifest)
+        self._noise.forget(claim.window)  # it is in the batch, or gone with it
 
     async def _seal(self, served: ServedTask, claim: Claim) -> None:
         window = claim.window

@@ -8,6 +8,9 @@ the service gives it a ``NoiseSource``, and without one it refuses such tasks wh
 *Once.* The batch file with its noise gets its name in one step, and nothing of it is shown before
 the window is SEALED, durably. A crash before that leaves the window CLOSING: the file is written
 anew with other noise, and nobody has seen the first. After it nothing is ever added.
+
+*What fails is tried again with the same noise*, as long as the process lives. Whether a batch finds
+room on the disk depends on how much was drawn: noise that is drawn until it fits has another law.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class AddedNoise:
 
     def __init__(self, source: NoiseSource | None = None, entropy: Entropy = SYSTEM) -> None:
         self._source, self._entropy = source, entropy
+        self._drawn: dict[WindowId, Sequence[bytes]] = {}  # of windows that are not sealed yet
 
     def check(self, task: Task) -> None:
         """Return if a batch of this task can have what it asks for. Raises CONFIG, INVALID."""
@@ -58,12 +62,19 @@ class AddedNoise:
         self._source.check(task)
 
     async def of(self, served: ServedTask, window: WindowId) -> Sequence[bytes]:
-        """The sealed messages to be added to this window's batch; none where its task wants none.
-        Raises what ``check`` raises, and INTERNAL for a source that draws too many.
+        """The sealed messages to be added to this window's batch, the same until ``forget``; none
+        where its task wants none. Raises what ``check`` raises, and INTERNAL for a source that
+        draws too many.
         """
         if not served.task.added_messages:
             return ()
-        return await asyncio.to_thread(self._of, served, window)
+        if window not in self._drawn:
+            self._drawn[window] = await asyncio.to_thread(self._of, served, window)
+        return self._drawn[window]
+
+    def forget(self, window: WindowId) -> None:
+        """The window is sealed, or gone."""
+        self._drawn.pop(window, None)
 
     def _of(self, served: ServedTask, window: WindowId) -> Sequence[bytes]:
         task, key = served.task, served.keys.analyzer_keys[window.window]

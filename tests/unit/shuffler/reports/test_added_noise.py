@@ -219,6 +219,23 @@ async def test_noise_is_there_exactly_once_whatever_fails(tmp_path: Path) -> Non
         await line.stop()
 
 
+async def test_what_finds_no_room_is_tried_again_with_the_same_noise(line: Line) -> None:
+    """The disk is full for three attempts. Planted: drawn anew at each attempt -> whether it fits
+    chooses the noise: four draws, fails.
+    """
+    published = line.world.publish(count=1, **NOISE)
+    line.start()
+    await line.submit(published, 3)
+    failpoints.arm("seal.write=enospc@1,seal.flush=enospc@1,seal.rename=enospc@1")
+    for attempt in range(5):
+        await line.tick(DEADLINE + 900 * attempt, times=2)
+    assert line.state(published) is S.SHREDDED
+    (noise,) = drawn(line)
+    told = Counter(row[NONCE_SIZE:] for row in opened(line, published) if row is not None)
+    assert told == Counter(noise)
+    assert not line.lifecycle._noise._drawn
+
+
 async def test_a_batch_whose_state_is_lost_counts_no_noise(line: Line) -> None:
     """state.db forgot the window and its inbox is gone: of the rows as many may be noise as the
     task says, so too few reports are sure, and the batch is withheld. Planted: all rows are reports
