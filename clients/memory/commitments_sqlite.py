@@ -141,7 +141,10 @@ class SqliteCommitments:
         return rounding_of(self._secret(task_id) or self._made_secret(task_id))
 
     def permanent(self, task_id: TaskId, cell: int) -> bytes | None:
-        """As ``Commitments.permanent``."""
+        """As ``Commitments.permanent``. Raises MISMATCH where any kept answer of the task is
+        damaged, whichever is asked for: on which days a device answers must not say what it kept.
+        """
+        self._marked.absent("memo", task_id)
         secret = self._secret(task_id)
         return None if secret is None else self._kept(task_id, "AND tag = ?", (tag(secret, cell),))
 
