@@ -194,7 +194,8 @@ def place_joined(
     the second halves of the keys: a chance that nobody can steer and that depends on nothing. Not
     by where a report lies in the group: those of as many messages lie together there, and who has
     one message has drawn no noise. And not by the first halves: rows of one message are delivered
-    in their order, so the first rows of a batch would be those that came last.
+    in their order, so the first rows of a batch would be those that came last. (Of two reports of
+    one device, which no honest one has, the first is its ticket.)
 
     Where there is room for all that is new and nobody is named twice, no report is looked at by
     itself.
