@@ -144,15 +144,11 @@ class SqliteCommitments:
         """As ``Commitments.permanent``. Raises MISMATCH where any kept answer of the task is
         damaged, whichever is asked for: on which days a device answers must not say what it kept.
         """
+        rows = self._marked.read("memo", "WHERE task_id = ?", (task_id.raw,))  # looks at each
         self._marked.absent("memo", task_id)
         secret = self._secret(task_id)
-        return None if secret is None else self._kept(task_id, "AND tag = ?", (tag(secret, cell),))
-
-    def _kept(self, task_id: TaskId, where: str, values: tuple[bytes, ...] = ()) -> bytes | None:
-        rows = self._marked.read("memo", f"WHERE task_id = ? {where}", (task_id.raw, *values))
-        if not rows:
-            self._marked.absent("memo", task_id)
-        return rows[0][2] if rows else None
+        wanted = None if secret is None else tag(secret, cell)
+        return next((report for _, one, report, _ in rows if one == wanted), None)
 
     def remember(self, task_id: TaskId, cell: int, report: bytes) -> None:
         """As ``Commitments.remember``."""
@@ -169,7 +165,11 @@ class SqliteCommitments:
 
     def latest(self, task_id: TaskId) -> bytes | None:
         """As ``Commitments.latest``."""
-        return self._kept(task_id, "ORDER BY used DESC LIMIT 1")
+        last = "WHERE task_id = ? ORDER BY used DESC LIMIT 1"
+        rows = self._marked.read("memo", last, (task_id.raw,))
+        if not rows:
+            self._marked.absent("memo", task_id)
+        return rows[0][2] if rows else None
 
     def choice(self, task_id: TaskId) -> bytes | None:
         """As ``Commitments.choice``."""

@@ -22,7 +22,6 @@ from shoal.domain import Vector
 from shoal.errors import Kind, ShoalError
 from shoal.ids import TaskId
 from shoal.limits import MIB
-from shoal.log import get_log
 from shoal.protos import release_pb2
 from shoal.questions.learning import (
     LearningPlan,
@@ -36,7 +35,6 @@ from shoal.questions.learning import (
 from shoal.storage.released_arrays import array_name, released_totals
 from shoal.task import Task
 
-log = get_log("agent")
 MOST_BYTES = 64 * MIB  # of a release file, as ``shoal verify`` takes them
 
 
@@ -124,7 +122,7 @@ def answer(
     most ``plan.bound`` long; before rounding and noise (``clients.rounds.agent.noisy``).
 
     ``row``: float64[features]. One with NaN, infinity or a number beyond 10^9 is answered with the
-    zero vector, as a missing vector is, and the log says so: who takes part must not depend on it.
+    zero vector, as a missing vector is, and no log says so: who takes part must not depend on it.
     Raises INVALID for another number of features, CONFIG on a device that lacks what the model's
     gradient takes, whatever the row is. Nothing is charged by then.
     """
@@ -132,6 +130,5 @@ def answer(
     numbers = row if usable else np.zeros_like(row)
     vector: NDArray[np.float64] = answers(plan, state, numbers[None, :], np.array([yes]))[0]
     if not usable:
-        log.warning("a row that is no numbers is answered with zeros", window=state.done)
         vector[:] = 0.0
     return vector

@@ -56,7 +56,8 @@ async def run_command(argv: Sequence[str], timeout_s: float) -> bytes:
             async with asyncio.timeout(_COLLECT_S):
                 await output.gone.wait()
     if transport.get_returncode() != 0:
-        raise SourceError(f"ended with status {transport.get_returncode()}")
+        # reasons are logged, and the number may be what the program has to say
+        raise SourceError("ended with an error")
     return bytes(output.data)
 
 

@@ -144,20 +144,27 @@ def refuses(*steps: Callable[[], object]) -> None:
         assert "damaged" in memories.error_of(Kind.MISMATCH, step)
 
 
+@pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("column", ["tag", "report", "used"])
-def test_a_damaged_answer_stops_its_task_whatever_the_value(tmp_path: Path, column: str) -> None:
+def test_a_damaged_answer_stops_its_task_whatever_the_value(
+    tmp_path: Path, column: str, restart: bool
+) -> None:
     """Three kept answers, one of them damaged: on no day is the task answered, also not with a
     value whose answer is whole, for else the days tell the value. Another task goes on. Planted:
-    only the answer that is asked for looked at -> two values are answered, fails.
+    only the answer that is asked for looked at -> two values are answered, fails; a look that is an
+    hour old believed -> fails without a restart.
     """
     path = tmp_path / "outbox.db"
     device = lived(path)
     for cell in (1, 2):
         device.commitments.remember(ONE, cell, bytes([cell]) * 64)
         device.commitments.remember(OTHER, cell, bytes([cell]) * 64)
-    device.store.close()
+    assert device.commitments.permanent(ONE, 3) is None  # a look at all there is
+    if restart:
+        device.store.close()
     flipped(path, "memo", column, f"task_id = {MINE['task_id']}")
-    device = memories.Device(path)
+    if restart:
+        device = memories.Device(path)
     for cell in range(4):
         refuses(lambda cell=cell: device.commitments.permanent(ONE, cell))  # type: ignore[misc]
     assert device.commitments.permanent(OTHER, 1) == bytes([1]) * 64
