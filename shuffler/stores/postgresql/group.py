@@ -69,16 +69,22 @@ class Group:
         new = {key for key, tag in owner.items() if tag in entered}
         # also of two reports of a device that came together: the second may be the stored one
         here = new | old
-        outcomes = [self._after(kind, key in here) for kind, key in zip(placed.outcomes, flat)]  # noqa: B905 - of one length
+        outcomes = [
+            self._after(kind, key in here, tag in placed.tags)
+            for kind, key, tag in zip(placed.outcomes, flat, self.tags, strict=True)
+        ]
         first = {key: place for place, key in enumerate(flat)}
         places = np.array([first[key] for key in sorted(new)], dtype=np.intp)
         return JoinedPlacement(outcomes, places, entered)
 
     @staticmethod
-    def _after(kind: Kind | None, here: bool) -> Kind | None:
-        if kind in (None, Kind.CONFLICT):
-            return None if here else Kind.CONFLICT
-        return Kind.OVERLOADED if kind is Kind.WINDOW_FULL else kind
+    def _after(kind: Kind | None, here: bool, asked: bool) -> Kind | None:
+        """``here``: stored; ``asked``: whether its device's tag was to be entered."""
+        if kind in (None, Kind.CONFLICT) and here:
+            return None
+        if kind is None and not asked:  # it sent what another one's refusal left out
+            return Kind.OVERLOADED
+        return {None: Kind.CONFLICT, Kind.WINDOW_FULL: Kind.OVERLOADED}.get(kind, kind)
 
 
 def group_of(box: OpenWindow, rows: AdmittedRows) -> Group:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shoal.entropy import Entropy
+from shoal.errors import Kind, ShoalError
 from shoal.ids import StorageKey
 from shoal.shuffler.core import WindowId
 from shoal.shuffler.stores.distinct import KeySet
@@ -26,7 +27,7 @@ from shoal.shuffler.stores.storage_keys import WindowHashes
 from shoal.shuffler.stores.told import ToldRows, WriterWord
 
 if TYPE_CHECKING:
-    from shoal.shuffler.stores.postgresql.database import Connection
+    from shoal.shuffler.stores.postgresql.database import Connection, Database
 
 _WRITER = 16  # bytes
 _LAST = 0  # the number of a writer's last word; blocks have theirs from 1
@@ -102,6 +103,16 @@ class Place:
         return self.writer.id, self.number
 
 
+@dataclass(frozen=True, slots=True)
+class KeysRead:
+    """What ``OpenWindow.read`` found out: by writer the largest number that is known. ``turn``: of
+    the window's memory, which begins anew where it may be wrong.
+    """
+
+    turn: int
+    newest: dict[bytes, int]
+
+
 class OpenWindow:
     """What this replica knows of an open window. ``keys``: those that it knows to be stored;
     ``admitted``: tags that it entered, or found entered. ``ended``: writers whose last word is to
@@ -116,7 +127,8 @@ class OpenWindow:
         self._settled: dict[bytes, int] = {}  # by writer: all numbers up to this are known
         self._beyond: dict[bytes, set[int]] = {}  # and these
         self.unread = False  # whether what was read before is to be read again
-        self._unsure = False  # whether something was read of what may not be on the standby yet
+        self._turn = 0  # how often all was forgotten
+        self._reads = 0  # transactions of this turn that have read and are not committed
         self.ended = {  # of processes before
             word.writer: Writer(word.writer, word.newest, word.acked, set(word.waiting))
             for word in told.of(row.window)
@@ -179,32 +191,49 @@ class OpenWindow:
         """
         return _sealed(self.cipher, place.columns, keys, messages, place.writer.acked)
 
-    async def read(self, connection: Connection, tags: Collection[bytes] = ()) -> dict[bytes, int]:
+    @property
+    def reading(self) -> bool:
+        """Whether keys may be known that are on one machine alone: whoever acknowledges a report by
+        them has to wait for the standby.
+        """
+        return self._reads > 0
+
+    async def read(self, connection: Connection, tags: Collection[bytes] = ()) -> KeysRead:
         """The keys of all blocks that are not known yet, and which of these ``tags`` are entered,
         in a transaction whose commit waits for the standby as those of the blocks did: see
-        ``sure``. By writer the largest number that is known: see ``settle``.
+        ``sure``, ``settle``. Several groups and a count share this memory. Raises UNAVAILABLE where
+        one of them failed meanwhile, so that all was forgotten: this one does not know all then.
         """
-        self._unsure = True
+        turn, entered = self._turn, list[bytes]()
+        self._reads += 1
         await connection.execute(WAIT)
         if tags:  # before the keys: what came with a tag is among them
             found = await connection.fetch(
                 f"SELECT tag FROM {self.row.tags} WHERE tag = ANY($1::bytea[])",  # noqa: S608 - a name of ours
                 sorted({*tags}),
             )
-            self.admitted.load([bytes(tag) for (tag,) in found])
-        for (found,) in await connection.fetch(_WRITERS.format(table=self.row.inbox)):
-            await self._read_writer(connection, bytes(found))
-        return {writer: max(numbers, default=0) for writer, numbers in self._beyond.items()}
+            entered = [bytes(tag) for (tag,) in found]
+        for (writer,) in await connection.fetch(_WRITERS.format(table=self.row.inbox)):
+            await self._read_writer(connection, bytes(writer))
+        if turn != self._turn:
+            raise ShoalError(Kind.UNAVAILABLE, "a window is read anew: try again")
+        self.admitted.load(entered)  # not sooner: a device's report is known with its tag
+        newest = {writer: max(numbers, default=0) for writer, numbers in self._beyond.items()}
+        return KeysRead(turn, newest)
 
-    def sure(self) -> None:
-        """What was read is committed, wherever commits go."""
-        self.unread = self._unsure = False
+    def sure(self, reading: KeysRead | None) -> None:
+        """What was read is committed, wherever commits go. None: nothing was."""
+        if reading is not None and reading.turn == self._turn:
+            self._reads -= 1
+            self.unread = False
 
-    def settle(self, read: dict[bytes, int]) -> None:
+    def settle(self, reading: KeysRead) -> None:
         """That was read while nothing was under way, and a new epoch has begun, for certain:
-        nothing with such a number comes later.
+        nothing with such a number comes later. What was forgotten since is read again.
         """
-        for writer, largest in read.items():
+        if reading.turn != self._turn:
+            return
+        for writer, largest in reading.newest.items():
             self._settled[writer] = max(self._settled.get(writer, 0), largest)
             left = {number for number in self._beyond.pop(writer, ()) if number > largest}
             if left:
@@ -222,11 +251,12 @@ class OpenWindow:
         """
         self.begin_writer()
         self.seats.left = 0
-        if self._unsure:
+        if self._reads:
             self._forget()
 
     def _forget(self) -> None:
         self.keys, self.admitted, self.unread = KeySet(), KeySet(), True
+        self._turn, self._reads = self._turn + 1, 0
         self._settled.clear()
         self._beyond.clear()
 
@@ -251,6 +281,21 @@ class OpenWindow:
                 if keys is not None:  # what is damaged is counted at sealing
                     self.keys.load_joined(keys)
             at = page[-1][0]
+
+
+async def end_writers(box: OpenWindow, database: Database) -> None:
+    """An empty block for each writer that ended, with the number of rows that it was told of:
+    sealing finds by it what a database that stepped back has lost.
+    """
+    for writer in list(box.ended.values()):
+        acked = writer.acked
+        done = await database.execute(
+            last_word(box.row.inbox, STILL_OPEN, AFTER_OPEN),
+            *still_open(box.row, box.seats.epoch, box.row.record.asked or b""),
+            *writer.last_word(box.cipher),
+        )
+        if done == "INSERT 0 1" and writer.acked == acked:
+            box.ended.pop(writer.id, None)
 
 
 def block_place(writer: bytes, number: int, acked: int) -> bytes:

@@ -24,16 +24,18 @@ from shoal.shuffler import core
 from shoal.shuffler.core import Capacity, WindowId, WindowState
 from shoal.shuffler.stores.distinct import JoinedPlacement
 from shoal.shuffler.stores.joined import Admitted, join, reports_of, rows_of, spread
+from shoal.shuffler.stores.postgresql.database import WAIT
 from shoal.shuffler.stores.postgresql.failures import NO_TABLE, DatabaseError, Refusals
 from shoal.shuffler.stores.postgresql.group import Group, group_of, placed_in
 from shoal.shuffler.stores.postgresql.inbox import (
     AFTER_OPEN,
     MAKE,
     STILL_OPEN,
+    KeysRead,
     OpenWindow,
     Place,
+    end_writers,
     insert,
-    last_word,
     still_open,
 )
 from shoal.shuffler.stores.postgresql.replicas.losses import MissingRows
@@ -161,21 +163,25 @@ class SharedIntake(SharedWindows):
         known: list[bool] = []
         try:
             if box.ended:
-                await self._end_writers(box)
+                await end_writers(box, self._db)
             if box.unread or box.row.found >= capacity.reports > len(box.keys):
                 async with self._db.transaction() as connection:
-                    await box.read(connection)
-                box.sure()
+                    reading = await box.read(connection)
+                box.sure(reading)
             placed = placed_in(box, group, capacity)
             if not len(placed.places):
+                if box.reading:  # others read what is known, and it may not be on the standby
+                    async with self._db.transaction() as connection:
+                        await connection.execute(WAIT)
                 return placed.outcomes
             if group.tags and not _FULL.isdisjoint(placed.outcomes):
                 # who is admitted elsewhere must not take one of the last places
                 async with self._db.transaction() as connection:
-                    await box.read(connection, group.tags)
-                box.sure()
+                    await connection.execute(tables_first(box.row))
+                    reading = await box.read(connection, group.tags)
+                box.sure(reading)
                 placed = placed_in(box, group, capacity)
-            if len(placed.places) < group.reports:
+            if len(placed.places) < group.reports and not box.reading:
                 known = box.keys.known(rows_of(group.keys, StorageKey.SIZE))
             if box.seats.spend(len(placed.places)):
                 return await self._store_block(box, group, placed)
@@ -202,11 +208,11 @@ class SharedIntake(SharedWindows):
                 found = await connection.fetchrow(STILL_OPEN, *still_open(row, epoch, group.asked))
                 if found is None:
                     return None
-                kinds, places, tags = await self._enter(connection, box, group, placed)
+                (kinds, places, tags), reading = await self._enter(connection, box, group, placed)
                 keys, sealed = group.taken(places)
                 place_of = await self._insert(connection, box, keys, sealed)
             failpoints.hit("postgresql.appended")
-            box.sure()
+            box.sure(reading)
         else:
             place_of = box.next_place()
             kinds, places, tags = placed
@@ -228,8 +234,8 @@ class SharedIntake(SharedWindows):
         self, box: OpenWindow, group: Group, capacity: Capacity
     ) -> list[Kind | None] | None:
         """With the window's row locked and nothing under way: take seats, or count; then store."""
-        limit = capacity.reports
-        read: dict[bytes, int] = {}
+        limit, stored = capacity.reports, 0
+        read: KeysRead | None = None
         place_of = None
         async with self._db.transaction() as connection:
             row = await lock(connection, box.row)
@@ -247,11 +253,11 @@ class SharedIntake(SharedWindows):
             failpoints.hit("postgresql.alone")
             if counted:
                 read = await box.read(connection, group.tags)
-                placed = placed_in(box, group, capacity)
-            kinds, places, tags = await self._enter(connection, box, group, placed)
+                stored, placed = len(box.keys), placed_in(box, group, capacity)
+            (kinds, places, tags), reading = await self._enter(connection, box, group, placed)
             keys, sealed = group.taken(places)
             if counted:
-                found = len(box.keys) + len(places)
+                found = stored + len(places)
                 spare = grant(found, limit, 1)
                 changed = replace(row, epoch=row.epoch + 1, seats=found + spare, found=found)
             else:
@@ -266,8 +272,10 @@ class SharedIntake(SharedWindows):
             place_of = await self._insert(connection, box, keys, sealed)
             failpoints.hit("postgresql.alone-commit")
         failpoints.hit("postgresql.alone-committed")
-        box.settle(read)
-        box.sure()
+        if read is not None:
+            box.settle(read)
+        for one in (read, reading):
+            box.sure(one)
         box.stored(place_of, keys, tags)
         await self._take(changed)
         box.seats.add(changed.epoch, spare)
@@ -275,12 +283,13 @@ class SharedIntake(SharedWindows):
 
     async def _enter(
         self, connection: Connection, box: OpenWindow, group: Group, placed: JoinedPlacement
-    ) -> JoinedPlacement:
+    ) -> tuple[JoinedPlacement, KeysRead | None]:
         """Admit the devices of what is to be stored. The outcomes, the places that are stored, and
-        the tags that were entered: fewer where a device was admitted by another replica.
+        the tags that were entered: fewer where a device was admitted by another replica. And what
+        had to be read for it.
         """
         if not placed.tags:
-            return placed
+            return placed, None
         entered = {
             bytes(tag)
             for (tag,) in await connection.fetch(
@@ -290,10 +299,10 @@ class SharedIntake(SharedWindows):
             )
         }
         if entered == placed.tags:
-            return placed
-        await box.read(connection, placed.tags - entered)
+            return placed, None
+        reading = await box.read(connection, placed.tags - entered)
         known = box.keys.known(rows_of(group.keys, StorageKey.SIZE))
-        return group.admitted(placed, entered, known)
+        return group.admitted(placed, entered, known), reading
 
     async def _insert(
         self,
@@ -314,20 +323,6 @@ class SharedIntake(SharedWindows):
             *box.sealed(place_of, keys, sealed),
         )
         return place_of
-
-    async def _end_writers(self, box: OpenWindow) -> None:
-        """An empty block for each writer that ended, with the number of rows that it was told of:
-        sealing finds by it what a database that stepped back has lost.
-        """
-        for writer in list(box.ended.values()):
-            acked = writer.acked
-            done = await self._db.execute(
-                last_word(box.row.inbox, STILL_OPEN, AFTER_OPEN),
-                *still_open(box.row, box.seats.epoch, box.row.record.asked or b""),
-                *writer.last_word(box.cipher),
-            )
-            if done == "INSERT 0 1" and writer.acked == acked:
-                box.ended.pop(writer.id, None)
 
     async def _miss(self) -> None:
         """Compare what was promised with the database, where it may have lost some of it: see
@@ -369,7 +364,7 @@ class SharedIntake(SharedWindows):
         """What is really there, with the window's row locked. No seat is given to anybody: whoever
         looks after this finds nothing to count until reports have taken all seats again.
         """
-        box, read = await self._box(known), dict[bytes, int]()
+        box = await self._box(known)
         try:
             async with self._db.transaction() as connection:
                 row = await lock(connection, known)
@@ -387,7 +382,7 @@ class SharedIntake(SharedWindows):
             box.failed()
             raise
         box.settle(read)
-        box.sure()
+        box.sure(read)
         await self._take(replace(row, epoch=row.epoch + 1, seats=found, found=found))
 
     # --- windows ----------------------------------------------------------------------------------
@@ -406,8 +401,8 @@ class SharedIntake(SharedWindows):
                     )
                 box = OpenWindow(row, key, self._entropy, self._told)
                 async with self._db.transaction() as connection:
-                    await box.read(connection)
-                box.sure()
+                    reading = await box.read(connection)
+                box.sure(reading)
                 current = self._rows.get(row.window, row)
                 if current.is_open and current.emptied == row.emptied:
                     self._boxes[row.window] = box
@@ -461,7 +456,7 @@ class SharedIntake(SharedWindows):
 
     async def _register(self, connection: Connection, *windows: WindowId) -> None:
         """That their tasks are served, and with which schedules. Raises CONFLICT."""
-        for task_id in {window.task_id for window in windows}:
+        for task_id in sorted({window.task_id for window in windows}, key=lambda one: one.raw):
             ours = self._tasks[task_id].schedule_hash
             await connection.execute(
                 "INSERT INTO task VALUES ($1, $2) ON CONFLICT DO NOTHING", task_id.raw, ours.raw
