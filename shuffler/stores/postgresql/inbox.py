@@ -33,6 +33,7 @@ _WRITER = 16  # bytes
 _LAST = 0  # the number of a writer's last word; blocks have theirs from 1
 _COLUMNS = "writer, number, acked, count, keys, body"
 _PAGE = 256  # blocks that are read together
+_TURNS = 8  # in which a read begins, at most
 _WRITERS = """
     WITH RECURSIVE found AS (
         (SELECT writer FROM {table} ORDER BY writer LIMIT 1)
@@ -201,12 +202,20 @@ class OpenWindow:
     async def read(self, connection: Connection, tags: Collection[bytes] = ()) -> KeysRead:
         """The keys of all blocks that are not known yet, and which of these ``tags`` are entered,
         in a transaction whose commit waits for the standby as those of the blocks did: see
-        ``sure``, ``settle``. Several groups and a count share this memory. Raises UNAVAILABLE where
-        one of them failed meanwhile, so that all was forgotten: this one does not know all then.
+        ``sure``, ``settle``. Several groups and a count share this memory. Where one of them failed
+        meanwhile, so that all was forgotten, all is read once more; UNAVAILABLE if again and again.
         """
+        await connection.execute(WAIT)
+        for _ in range(_TURNS):
+            found = await self._read_once(connection, tags)
+            if found is not None:
+                return found
+        raise ShoalError(Kind.UNAVAILABLE, "a window is read again and again: try again")
+
+    async def _read_once(self, connection: Connection, tags: Collection[bytes]) -> KeysRead | None:
+        """None: the turn ended meanwhile."""
         turn, entered = self._turn, list[bytes]()
         self._reads += 1
-        await connection.execute(WAIT)
         if tags:  # before the keys: what came with a tag is among them
             found = await connection.fetch(
                 f"SELECT tag FROM {self.row.tags} WHERE tag = ANY($1::bytea[])",  # noqa: S608 - a name of ours
@@ -214,9 +223,10 @@ class OpenWindow:
             )
             entered = [bytes(tag) for (tag,) in found]
         for (writer,) in await connection.fetch(_WRITERS.format(table=self.row.inbox)):
-            await self._read_writer(connection, bytes(writer))
+            if not await self._read_writer(connection, bytes(writer), turn):
+                return None
         if turn != self._turn:
-            raise ShoalError(Kind.UNAVAILABLE, "a window is read anew: try again")
+            return None
         self.admitted.load(entered)  # not sooner: a device's report is known with its tag
         newest = {writer: max(numbers, default=0) for writer, numbers in self._beyond.items()}
         return KeysRead(turn, newest)
@@ -260,7 +270,8 @@ class OpenWindow:
         self._settled.clear()
         self._beyond.clear()
 
-    async def _read_writer(self, connection: Connection, writer: bytes) -> None:
+    async def _read_writer(self, connection: Connection, writer: bytes, turn: int) -> bool:
+        """False: the turn ended, and nothing of what came then is remembered in the next."""
         at = self._settled.get(writer, 0)
         known = sorted(self._beyond.get(writer, ()))
         while True:
@@ -272,8 +283,10 @@ class OpenWindow:
                 known,
                 _PAGE,
             )
+            if turn != self._turn:
+                return False
             if not page:
-                break
+                return True
             for number, acked, count, block in page:
                 where = block_place(writer, number, acked)
                 keys = self.cipher.open(Part.KEYS, where, count, bytes(block))

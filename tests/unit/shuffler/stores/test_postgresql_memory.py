@@ -150,7 +150,7 @@ async def test_what_was_forgotten_while_a_count_is_committed_is_read_again() -> 
     assert len(one.box.keys) == await all_of(database) == 12
 
 
-async def test_a_count_during_which_all_was_forgotten_counts_nothing() -> None:
+async def test_a_count_during_which_all_is_forgotten_begins_again() -> None:
     """Two replicas stored; another group fails when one of them is read. Planted: counted what is
     left -> 41 where 81 are, fails.
     """
@@ -167,14 +167,51 @@ async def test_a_count_during_which_all_was_forgotten_counts_nothing() -> None:
             one.box.failed()
 
     database.at["page"] = between_pages
+    assert await one.store(b"a") == [None]
+    assert database.row.found == await all_of(database) == 81
+
+
+async def test_what_fails_again_and_again_ends() -> None:
+    """Each read is ended by another group's failure. Planted: begun without end -> hangs."""
+    database = TablesInMemory()
+    one, other = LoneReplica(database), LoneReplica(database)
+    await other.store(b"b")
+    one.must_count()
+
+    async def always() -> None:
+        one.box.failed()
+
+    database.at["page"] = always
     before = database.row
     with pytest.raises(ShoalError) as failed:
         await one.store(b"a")
     assert failed.value.kind is Kind.UNAVAILABLE
     assert database.row == before
-    database.at.clear()
-    assert await one.store(b"a") == [None]
-    assert database.row.found == await all_of(database) == 81
+
+
+async def test_a_read_of_a_turn_that_ended_leaves_nothing_in_the_next() -> None:
+    """Its page comes when another group has read all in the next turn and committed; on it is a
+    block that became visible since, perhaps on one machine alone. Planted: it is remembered all the
+    same -> known for certain, to be acknowledged without a wait, fails.
+    """
+    database = TablesInMemory()
+    one, other = LoneReplica(database), LoneReplica(database)
+    await other.store(b"b")
+
+    async def another_turn() -> None:
+        database.at.clear()
+        one.box.failed()
+        one.box.sure(await one.box.read(database))  # type: ignore[arg-type]
+        await other.store(b"late")
+        database.at["page"] = lost
+
+    async def lost() -> None:
+        raise ShoalError(Kind.UNAVAILABLE, "the connection is lost")
+
+    database.at["page"] = another_turn
+    with pytest.raises(ShoalError):
+        await one.box.read(database)  # type: ignore[arg-type]
+    assert (one.box.reading, len(one.box.keys)) == (True, 1)
 
 
 async def test_a_device_is_known_no_sooner_than_its_report() -> None:
