@@ -10,7 +10,7 @@ first, finds the tag, and looks whether it is the same report.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
@@ -164,10 +164,9 @@ class SharedIntake(SharedWindows):
         try:
             if box.ended:
                 await end_writers(box, self._db)
+            # full, of what others stored
             if box.unread or box.row.found >= capacity.reports > len(box.keys):
-                async with self._db.transaction() as connection:
-                    reading = await box.read(connection)
-                box.sure(reading)
+                await self._learn(box)
             placed = placed_in(box, group, capacity)
             if not len(placed.places):
                 if box.reading:  # others read what is known, and it may not be on the standby
@@ -176,10 +175,7 @@ class SharedIntake(SharedWindows):
                 return placed.outcomes
             if group.tags and not _FULL.isdisjoint(placed.outcomes):
                 # who is admitted elsewhere must not take one of the last places
-                async with self._db.transaction() as connection:
-                    await connection.execute(tables_first(box.row))
-                    reading = await box.read(connection, group.tags)
-                box.sure(reading)
+                await self._learn(box, group.tags)
                 placed = placed_in(box, group, capacity)
             if len(placed.places) < group.reports and not box.reading:
                 known = box.keys.known(rows_of(group.keys, StorageKey.SIZE))
@@ -192,6 +188,14 @@ class SharedIntake(SharedWindows):
                 raise
             self._refused.failed(box.row.window, error, window=box.row.window.window)
             return [None if stored else error.kind for stored in known]
+
+    async def _learn(self, box: OpenWindow, tags: Collection[bytes] = ()) -> None:
+        """What the database has of the window, and of these tags, in a transaction of its own."""
+        async with self._db.transaction() as connection:
+            if tags:  # two tables, in the order of everybody who takes both
+                await connection.execute(tables_first(box.row))
+            reading = await box.read(connection, tags)
+        box.sure(reading)
 
     # --- blocks -----------------------------------------------------------------------------------
 
@@ -400,9 +404,7 @@ class SharedIntake(SharedWindows):
                         Kind.UNAVAILABLE, "the window's keys are not on this machine: try another"
                     )
                 box = OpenWindow(row, key, self._entropy, self._told)
-                async with self._db.transaction() as connection:
-                    reading = await box.read(connection)
-                box.sure(reading)
+                await self._learn(box)
                 current = self._rows.get(row.window, row)
                 if current.is_open and current.emptied == row.emptied:
                     self._boxes[row.window] = box

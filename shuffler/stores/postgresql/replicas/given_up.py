@@ -44,7 +44,7 @@ class SharedLines:
 
 async def enter(connection: Connection, replica: bytes, own: Iterable[GivenUp]) -> None:
     """This replica's lines. The first word on a window stands."""
-    for line in sorted(own, key=lambda one: (one.key[0].raw, one.window)):  # so that none waits
+    for line in sorted(own, key=lambda one: (one.key[0].raw, one.window)):  # one order for all
         await connection.execute(
             "INSERT INTO given_up VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
             *(line.key[0].raw, line.window, replica, line.to_text()),
