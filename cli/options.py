@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,5 +18,15 @@ HonestFractionOption = Annotated[
     typer.Option(
         metavar="FLOAT",
         help="Share of the reports that is assumed honest, above 0, at most 1; also 9/10.",
+    ),
+]
+EmitOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write a task file, to fill in, check and sign."),
+]
+LengthOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LENGTH", help="Of a window, with --emit: 7d (the default), 12h, 30m, 90s."
     ),
 ]

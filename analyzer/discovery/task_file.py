@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from shoal.accounting.meaning import bound_text
 from shoal.analyzer.discovery.plan import DiscoveryPlan
-from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, Settings, file_text
+from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, Settings, file_text, promise_of
 
 _WEEK = 7 * 86_400
 
@@ -24,7 +25,7 @@ def task_file(
         plan.made.spec,
         plan.discovery,
         bound_text(plan.epsilon_level, digits=6),
-        "no epsilon0, so owners have to agree by name",
+        promise_of(math.inf),
     )
     terms = FileTerms(
         request.n, request.n, float(request.honest), request.delta, request.asked_windows

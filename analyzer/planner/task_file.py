@@ -225,16 +225,19 @@ def _of_plan(plan: Plan) -> ChosenTask:
         choice.spec,
         choice.candidate.domain,
         repr(epsilon) if epsilon is not None else bound_text(choice.epsilon_upper, digits=6),
-        f"epsilon0 = {bound_text(choice.epsilon0, digits=6)}",
+        promise_of(choice.epsilon0),
     )
+
+
+def promise_of(epsilon0: float) -> str:
+    """What a file says of a mechanism's epsilon0; infinity: it has none."""
+    if math.isfinite(epsilon0):
+        return f"epsilon0 = {bound_text(epsilon0, digits=6)}"
+    return "no epsilon0, so owners have to agree by name"
 
 
 def _of_several(option: SeveralOption) -> ChosenTask:
-    promise = (
-        f"epsilon0 = {bound_text(option.epsilon0, digits=6)}"
-        if math.isfinite(option.epsilon0)
-        else "no epsilon0, so owners have to agree by name"
-    )
+    promise = promise_of(option.epsilon0)
     return ChosenTask(option.title, option.spec, option.domain, repr(option.epsilon), promise)
 
 

@@ -67,8 +67,8 @@ def plan(
     cell: options.CellOption = None,
     across: options.AcrossOption = None,
     spare: options.SpareOption = 0,
-    emit: options.EmitOption = None,
-    length: options.LengthOption = None,
+    emit: shared.EmitOption = None,
+    length: shared.LengthOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Say what would be found, before anybody is asked: how frequent a word must be, or how many

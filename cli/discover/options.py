@@ -92,16 +92,6 @@ SpareOption = Annotated[
         "epsilon, or with --fresh a part of the devices. With --emit usually 2.",
     ),
 ]
-EmitOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write a task file, to fill in, check and sign."),
-]
-LengthOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LENGTH", help="Of a window, with --emit: 7d (the default), 12h, 30m, 90s."
-    ),
-]
 TaskArgument = Annotated[
     str, typer.Argument(help="A task's name, or its id or the beginning of it.")
 ]

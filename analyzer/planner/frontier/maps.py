@@ -27,7 +27,7 @@ from shoal.accounting.several_messages.of_windows import epsilon_together
 from shoal.analyzer.discovery.place_plan import paths_of, plan_places
 from shoal.analyzer.discovery.plan import DiscoveryPlan, DiscoveryRequest
 from shoal.analyzer.planner.question import MOST_DEVICES, Frequencies, Request, wrong
-from shoal.analyzer.planner.task_file import ChosenTask, FileTerms
+from shoal.analyzer.planner.task_file import ChosenTask, FileTerms, promise_of
 from shoal.analyzer.planner.total import plan
 from shoal.analyzer.results.maps.released import law_of_rectangles
 from shoal.domain import Places
@@ -236,9 +236,7 @@ def chosen_task(way: MapWay) -> tuple[ChosenTask, FileTerms]:
         way.spec,
         request.places,
         bound_text(way.epsilon, digits=6),
-        f"epsilon0 = {bound_text(way.epsilon0, digits=6)}"
-        if math.isfinite(way.epsilon0)
-        else "no epsilon0, so owners have to agree by name",
+        promise_of(way.epsilon0),
     )
     terms = FileTerms(request.n, request.n, float(request.honest), request.delta, request.windows)
     return chosen, terms

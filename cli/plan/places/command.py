@@ -30,16 +30,6 @@ WindowsOption = Annotated[int, typer.Option(help="Windows in which the same devi
 WayOption = Annotated[
     str | None, typer.Option(help="A mechanism of those that plan lists; else the best.")
 ]
-EmitOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write a task file, to fill in, check and sign."),
-]
-LengthOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LENGTH", help="Of a window, with --emit: 7d (the default), 12h, 30m, 90s."
-    ),
-]
 SeedOption = Annotated[
     int | None,
     typer.Option(help="Of the simulation's randomness, to see the same again. Never for people."),
@@ -63,8 +53,8 @@ def plan_command(
     windows: WindowsOption = 1,
     honest_fraction: shared.HonestFractionOption = "1",
     way: WayOption = None,
-    emit: EmitOption = None,
-    length: LengthOption = None,
+    emit: shared.EmitOption = None,
+    length: shared.LengthOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Which mechanism draws the best map, and how far cells and rectangles of cells will be off.

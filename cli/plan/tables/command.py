@@ -45,16 +45,6 @@ SeedOption = Annotated[
     int | None,
     typer.Option(help="Of the simulation's randomness, to see the same again. Never for people."),
 ]
-EmitOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write a task file, to fill in, check and sign."),
-]
-LengthOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LENGTH", help="Of a window, with --emit: 7d (the default), 12h, 30m, 90s."
-    ),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
@@ -73,8 +63,8 @@ def plan_command(
     delta: DeltaOption = 1e-6,
     honest_fraction: shared.HonestFractionOption = "1",
     way: WayOption = None,
-    emit: EmitOption = None,
-    length: LengthOption = None,
+    emit: shared.EmitOption = None,
+    length: shared.LengthOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Which mechanism asks best how answers go together, and the error of each. Of ROWS only the
@@ -95,8 +85,7 @@ def plan_command(
     elif way is not None:
         raise ShoalError(Kind.CONFIG, "--way chooses for the task file: add --emit FILE")
     found, _ = _planned(rows, columns, table, n, epsilon, delta, honest_fraction)
-    chosen = _way(found, way)
-    written = None if emit is None else write_task(emit, task_file(chosen, seconds))
+    written = None if emit is None else write_task(emit, task_file(_way(found, way), seconds))
     if as_json:
         emit_json(plan_json(found))
         return
