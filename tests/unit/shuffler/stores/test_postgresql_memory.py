@@ -262,3 +262,16 @@ async def test_what_others_read_is_acknowledged_when_the_standby_has_it() -> Non
     before = database.waits
     assert await one.store(b"a") == [None]
     assert database.waits <= before + 1
+
+
+async def test_who_sent_what_anothers_refusal_left_out_comes_again() -> None:
+    """Two devices send one report; the first is admitted elsewhere, with another. The second has no
+    tag, so nothing conflicts, and by itself it is admitted. Planted: CONFLICT, which is final ->
+    fails.
+    """
+    database, first, second = TablesInMemory(), b"D" * 32, b"E" * 32
+    one, other = LoneReplica(database), LoneReplica(database)
+    assert await other.store(b"r", devices=[first]) == [None]
+    kinds = await one.store(b"k", b"k", devices=[first, second])
+    assert kinds == [Kind.CONFLICT, Kind.OVERLOADED]
+    assert await one.store(b"k", devices=[second]) == [None]
