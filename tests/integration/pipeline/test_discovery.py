@@ -233,8 +233,7 @@ async def test_withheld_levels_end_with_what_was_found(
     withholds level 1 again and again, until the task has no window left. What level 0 found stands,
     and the command says why nothing follows.
 
-    Planted: a withheld window taken for level 1 -> a word that is not in level 0's release; what
-    was found not told without a last level -> fails.
+    Planted: what was found not told without a last level -> no word, fails.
     """
     site = prepare(tmp_path, free_port)
     discovery = Discovery(first=2, longest=4, most=31)

@@ -35,7 +35,7 @@ from tests.worlds import discoveries
 from tests.worlds.ports import free_port
 
 SIMULATED = size(4_000, 20_000)
-ASKED = Discovery(first=1, longest=size(2, 4), most=size(8, 31), fresh=True)
+ASKED = Discovery(first=1, longest=size(2, 4), most=size(24, 31), fresh=True)
 WINDOWS = ASKED.levels + 6  # six for windows that a slow machine loses
 LENGTH_S = size(8, 60)
 EPSILON = 2.0
@@ -119,7 +119,7 @@ async def test_levels_are_asked_of_devices_of_their_own(tmp_path: Path) -> None:
     """The fleet follows from level to level; some devices are agents, which are asked in every
     window and answer one of them at most. Planted: agents answer every window -> two reports of
     one; the checker composes all windows -> not the epsilon of one; everybody answers level 0 ->
-    its release has all of them.
+    its release has all of them; the first beginning that came to the threshold not told -> fails.
     """
     site = prepare(tmp_path, free_port)
     words = discoveries.words_of_pages(SIMULATED)
